@@ -16,8 +16,7 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)"
 	@test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(RUN)uv pip sync -q --python $(RUN)python --require-hashes requirements/dev.txt
-	@$(RUN)python -m ensurepip -q 2>/dev/null || true
+	@$(RUN)uv pip install -q --python $(RUN)python --require-hashes requirements/dev.txt
 	@$(RUN)uv pip install -q --python $(RUN)python --no-deps --no-build-isolation -e .
 	@touch $@
 
