@@ -1,0 +1,122 @@
+"""The programs of the cluster, built from the pinned Go modules in `go/` and cached.
+
+A program is built again only when its module's files or the build flags change: their hash names its directory.
+It must never download a program: what it gives out was compiled here, or lies in KUBEBUILDER_ASSETS.
+"""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from .shell import LabError, cache_dir, lock, run, step
+
+KUBERNETES_VERSION = "1.34.4"
+SOURCES = Path(__file__).parent / "go"
+ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+ASSETS = ("etcd", "kube-apiserver", "kubectl")
+# name: (module's folder in go/, package)
+PACKAGES = {
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "kind": ("kind", "sigs.k8s.io/kind"),
+    "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
+    "coredns": ("coredns", "github.com/coredns/coredns"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "pause": ("pause", "."),
+} | {
+    name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
+    for name in (
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "kubelet",
+        "kubeadm",
+        "kubectl",
+    )
+}
+
+
+def _link_flags() -> str:
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    stamps = {
+        "gitVersion": f"v{KUBERNETES_VERSION}",
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+    }
+    return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamps.items())
+
+
+BUILD = ["build", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags()]
+BUILD_ENV = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+
+
+def key(module: str) -> str:
+    """Return a short hash of all that decides what the programs of this module are."""
+    digest = hashlib.sha256(repr((BUILD, BUILD_ENV)).encode())
+    for path in sorted((SOURCES / module).iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def ensure(*names: str, pinned: bool = False) -> Path:
+    """Return a directory that holds the named programs, after building those that are not cached.
+
+    etcd, kube-apiserver and kubectl come from KUBEBUILDER_ASSETS where that is set, unless `pinned` asks for the
+    versions of go.mod. Raises LabError for an unknown name, a missing Go, or a build that fails.
+    """
+    if unknown := sorted(set(names) - set(PACKAGES)):
+        raise LabError(f"unknown program {', '.join(unknown)}: choose from {', '.join(sorted(PACKAGES))}")
+    assets = "" if pinned else os.environ.get(ASSETS_VARIABLE, "")
+    return _gather({name: _asset(assets, name) or _built(name) for name in names}, assets)
+
+
+def _asset(folder: str, name: str) -> Path | None:
+    """Return the program in `folder` (KUBEBUILDER_ASSETS), if that is set and this program belongs there."""
+    if not folder or name not in ASSETS:
+        return None
+    path = Path(folder).resolve() / name
+    if path.exists():
+        return path
+    if name == "kubectl":  # many asset folders lack it
+        return None
+    raise LabError(f"{ASSETS_VARIABLE} is {folder}, which has no {name}: unset it, or add the program")
+
+
+def _built(name: str) -> Path:
+    """Return the cached program, built first if it is missing."""
+    module, package = PACKAGES[name]
+    target = cache_dir() / "programs" / f"{module}-{key(module)}" / name
+    if not target.exists():
+        with lock(f"build-{module}"):
+            if not target.exists():
+                _build(SOURCES / module, package, target)
+    return target
+
+
+def _build(folder: Path, package: str, target: Path) -> None:
+    """Compile one package to `target`, which appears only when it is complete."""
+    go = shutil.which("go")
+    if not go:
+        raise LabError(f"Go is not on the PATH, and {target.name} must be built: install Go 1.26 or later")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    with step(f"building {target.name} with Go (minutes the first time, then cached)"):
+        run([go, *BUILD, "-o", partial, package], cwd=folder, env=os.environ | BUILD_ENV)
+    partial.replace(target)
+
+
+def _gather(chosen: dict[str, Path], assets: str) -> Path:
+    """Return a directory of links to the chosen programs; the same pins and assets give the same directory."""
+    pins = [key(module) for module in sorted({module for module, _ in PACKAGES.values()})]
+    origin = repr((pins, assets))
+    folder = cache_dir() / "bin" / hashlib.sha256(origin.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, path in chosen.items():
+        link = folder / name
+        if not (link.is_symlink() and link.readlink() == path and link.exists()):
+            partial = folder / f".{name}.{os.getpid()}"
+            partial.symlink_to(path)
+            partial.replace(link)
+    return folder

@@ -1,0 +1,3 @@
+module tftraining.dev/tests/pause
+
+go 1.25.0
