@@ -1,0 +1,50 @@
+{{- define "tftraining.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Name of everything in the release: the release's name, with the chart's where that does not say it already. */}}
+{{- define "tftraining.fullname" -}}
+{{- $name := include "tftraining.name" . }}
+{{- $both := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $both .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "tftraining.serviceAccount" -}}
+{{- default (include "tftraining.fullname" .) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "tftraining.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+
+{{- define "tftraining.selector" -}}
+app.kubernetes.io/name: {{ include "tftraining.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tftraining.labels" -}}
+{{ include "tftraining.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: tftraining
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* All that the operator may do in a namespace with jobs: each verb is one that its code uses. */}}
+{{- define "tftraining.rules" -}}
+- apiGroups: [tftraining.dev]
+  resources: [tftrainingjobs]
+  verbs: [get, list, watch]
+- apiGroups: [tftraining.dev]
+  resources: [tftrainingjobs/status]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create, delete, get, list, watch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, get]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}

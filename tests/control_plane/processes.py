@@ -1,0 +1,54 @@
+"""Server processes of the tests: started, waited for, stopped by their own process id.
+
+A server dies with the thread that started it, so that a killed test run leaves none behind.
+It must never end a process that it did not start.
+"""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.cluster.lab.shell import LabError
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """One program in the background with a log file, started at once."""
+
+    def __init__(self, program: Path, flags: Sequence[str], log: Path) -> None:
+        self.name = program.name
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", str(program), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Return when `ready` is true; raise LabError with the log's end if the server ends or takes too long."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self._process.poll() is not None:
+                raise LabError(f"{self.name} ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.name} was not ready within {seconds:.0f} s:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def log_tail(self) -> str:
+        """Return the last 2000 characters of the log."""
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def kill(self) -> None:
+        """End the server at once: what it holds is thrown away with it."""
+        self._process.kill()
+        self._process.wait()
