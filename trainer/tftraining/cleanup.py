@@ -1,0 +1,225 @@
+"""Remove the temporary save directories that the non-chief workers of a finished job have left behind.
+
+Runs once, in a short-lived pod that mounts the job's storage, when no pod of the job can write any more:
+
+    python -m tftraining.cleanup --root /training/my-job --save-dir . --save-dir backup --index 1 --index 2
+
+Removed are the directories `workertemp_<index>` directly inside each save directory, for the indexes asked for, and
+nothing else. It must never follow a symbolic link, the root's own components included, nor leave the root: every
+directory is opened relative to the descriptor of its parent, so that a path swapped meanwhile leads nowhere. It needs
+only the standard library of Python 3.9 or later. Running it again is harmless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+TERMINATION_LOG = Path("/dev/termination-log")
+TERMINATION_LOG_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
+MAX_DEPTH = 100  # every level holds a descriptor and five stack frames, and a process may have only so many
+
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class OutOfTimeError(Exception):
+    """The time for the cleanup is over. Not an OSError: a file system's own time-out is a failure of one path."""
+
+
+def say(text: str) -> None:
+    """Print a line at once, whatever bytes are in the file names that it mentions."""
+    print("cleanup: " + text.encode("utf-8", "backslashreplace").decode(), flush=True)
+
+
+@contextmanager
+def open_directory(path: PurePosixPath, parent: int | None = None) -> Iterator[int]:
+    """Open a directory, one component at a time so that none can be a link; `path` is absolute or below `parent`.
+
+    OSError if a component is a link or no directory, FileNotFoundError if it is not there.
+    """
+    descriptor = os.open(path.root or ".", OPEN_DIRECTORY, dir_fd=parent)
+    try:
+        for part in path.relative_to(path.root).parts:
+            below = os.open(part, OPEN_DIRECTORY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@dataclass
+class Cleanup:
+    """One run: when (monotonic seconds) to begin nothing more, what was removed, and what is left and why."""
+
+    deadline: float
+    removed: int = 0
+    failed: list[dict[str, str]] = field(default_factory=list)
+
+    def clean(self, root: PurePosixPath, save_dirs: Sequence[PurePosixPath], indexes: Sequence[int]) -> None:
+        """Clean the directories `save_dirs` (relative) of the absolute path `root`; what is not there is clean."""
+        try:
+            self._inside(root, None, lambda descriptor: self._clean_all(descriptor, save_dirs, indexes))
+        except OutOfTimeError:
+            self._fail(root, "not finished in time")
+
+    def to_json(self) -> str:
+        """The result, short enough for a termination message; failures that do not fit are counted in a last entry."""
+        for shown in range(min(len(self.failed), 64), -1, -1):
+            hidden = len(self.failed) - shown
+            rest = [{"path": "", "error": f"and {hidden} more"}] if hidden else []
+            text = json.dumps({"removed": self.removed, "failed": self.failed[:shown] + rest})
+            if len(text) <= TERMINATION_LOG_BYTES:
+                break
+        return text
+
+    def _inside(self, path: PurePosixPath, parent: int | None, action: Callable[[int], None]) -> None:
+        try:
+            with open_directory(path, parent) as descriptor:
+                action(descriptor)
+        except FileNotFoundError:
+            say(f"no directory {path}, nothing to remove there")
+        except OSError as error:
+            linked = error.errno in (errno.ELOOP, errno.ENOTDIR)
+            self._fail(path, "a symbolic link or not a directory, not entered" if linked else str(error.strerror))
+
+    def _clean_all(self, root: int, save_dirs: Sequence[PurePosixPath], indexes: Sequence[int]) -> None:
+        for save_dir in save_dirs:
+            self._inside(save_dir, root, partial(self._clean_save_directory, save_dir, indexes))
+
+    def _clean_save_directory(self, save_dir: PurePosixPath, indexes: Sequence[int], parent: int) -> None:
+        for index in indexes:
+            self._clean_one(parent, save_dir / f"workertemp_{index}")
+
+    def _clean_one(self, parent: int, path: PurePosixPath) -> None:
+        try:
+            kind = os.stat(path.name, dir_fd=parent, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(kind):
+            self._fail(path, "a symbolic link, not followed and not removed")
+        elif not stat.S_ISDIR(kind):
+            self._fail(path, "not a directory, not removed")
+        elif self._remove_tree(parent, path):
+            self.removed += 1
+            say(f"removed {path}")
+
+    def _remove_tree(self, parent: int, path: PurePosixPath, depth: int = 0) -> bool:
+        """Remove the directory `path.name` in `parent`, and as much of its content as goes; True if all is gone."""
+        if depth > MAX_DEPTH:
+            self._fail(path, f"nested more than {MAX_DEPTH} directories deep")
+            return False
+        gone = self._attempt(path, lambda: self._empty(parent, path, depth))
+        return gone and self._attempt(path, lambda: os.rmdir(path.name, dir_fd=parent))
+
+    def _empty(self, parent: int, path: PurePosixPath, depth: int) -> bool:
+        with open_directory(PurePosixPath(path.name), parent) as descriptor:
+            with os.scandir(descriptor) as scan:
+                entries = [(path / entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
+            gone = [self._remove_entry(descriptor, inner, is_directory, depth) for inner, is_directory in entries]
+        return all(gone)
+
+    def _remove_entry(self, parent: int, path: PurePosixPath, is_directory: bool, depth: int) -> bool:
+        if is_directory:
+            return self._remove_tree(parent, path, depth + 1)
+        return self._attempt(path, lambda: os.unlink(path.name, dir_fd=parent))
+
+    def _attempt(self, path: PurePosixPath, action: Callable[[], bool | None]) -> bool:
+        """Do one thing within the time; False if it said so or failed, which is then noted. Gone already is success."""
+        if time.monotonic() >= self.deadline:
+            raise OutOfTimeError
+        try:
+            return action() is not False
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self._fail(path, error.strerror or str(error))
+            return False
+
+    def _fail(self, path: PurePosixPath, error: str) -> None:
+        self.failed.append({"path": str(path), "error": error})
+        say(f"left {path}: {error}")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """End with status 2 and one line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def _plain(text: str) -> PurePosixPath:
+    if not text or "\0" in text or ".." in text.split("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} must name a directory, without '..'")
+    return PurePosixPath(text)
+
+
+def _root(text: str) -> PurePosixPath:
+    path = _plain(text)
+    # `//x` is absolute too, but to pathlib and POSIX its root is another one.
+    if path.root != "/" or len(path.parts) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an absolute path below /")
+    return path
+
+
+def _save_dir(text: str) -> PurePosixPath:
+    path = _plain(text)
+    if path.is_absolute():
+        raise argparse.ArgumentTypeError(f"{text!r} must be relative to the root")
+    return path
+
+
+def _index(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a worker's index: 0, 1, 2 …")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the arguments; SystemExit(2) after one line if they are wrong."""
+    parser = _Parser(prog="cleanup", description="Remove temporary save directories of a job's non-chief workers.")
+    add = parser.add_argument
+    add("--root", type=_root, required=True, help="the job's directory, an absolute path")
+    add("--save-dir", type=_save_dir, action="append", default=[], help="relative to the root; may be repeated")
+    add("--index", type=_index, action="append", default=[], help="of a non-chief worker; may be repeated")
+    add("--timeout", type=_seconds, default=60.0, help="seconds (60)")
+    add("--termination-log", type=Path, help=f"file for the result as JSON ({TERMINATION_LOG} if it is there)")
+    return parser.parse_args(argv)
+
+
+def write_result(cleanup: Cleanup, path: Path | None) -> None:
+    """Write the JSON result to `path`, or to the pod's termination log if there is one."""
+    if path is None and not TERMINATION_LOG.exists():
+        return
+    (path or TERMINATION_LOG).write_text(cleanup.to_json(), encoding="ascii")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cleanup: 0 if all is gone, 1 if something could not be removed, SystemExit(2) for bad arguments."""
+    arguments = parse(argv)
+    cleanup = Cleanup(deadline=time.monotonic() + arguments.timeout)
+    cleanup.clean(arguments.root, arguments.save_dir, sorted(set(arguments.index)))
+    say(f"temporary save directories removed: {cleanup.removed}, failures: {len(cleanup.failed)}")
+    write_result(cleanup, arguments.termination_log)
+    return 1 if cleanup.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
