@@ -1,7 +1,7 @@
 """A real Kubernetes API server with its etcd, as bare processes: `with ControlPlane() as plane:`.
 
-It has no nodes and, until `start_controllers` is called, no controllers: a pod stays as it was written. It listens on free
-ports of 127.0.0.1 and keeps all its files in a temporary directory, so that several run side by side.
+It has no nodes and, until `start_controllers` is called, no controllers: a pod stays as it was written. It listens on
+free ports of 127.0.0.1 and keeps all its files in a temporary directory, so that several run side by side.
 It must never leave a process or a file behind, nor touch the user's own kubeconfig.
 """
 
@@ -19,7 +19,6 @@ from typing import Self
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import LabError, run
 from tests.control_plane.processes import Server, free_port
@@ -27,7 +26,7 @@ from tests.control_plane.processes import Server, free_port
 READY_SECONDS = 30.0
 START_TRIES = 3
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
-CONTROLLERS = ("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")
+CONTROLLERS = ("garbage-collector-controller", "namespace-controller")
 
 
 class ControlPlane:
@@ -66,7 +65,8 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as administrator and return its output; LabError carries its message when it fails."""
-        return run([self._programs / "kubectl", "--kubeconfig", self.kubeconfig, *arguments], stdin=stdin)
+        cache = f"--cache-dir={self.directory / 'kubectl'}"
+        return run([self._programs / "kubectl", "--kubeconfig", self.kubeconfig, cache, *arguments], stdin=stdin)
 
     def get(self, *arguments: str) -> dict[str, object]:
         """Return what `kubectl get … -o json` prints, parsed."""
@@ -110,7 +110,7 @@ class ControlPlane:
         self.restart_apiserver()
 
     def start_controllers(self) -> None:
-        """Start kube-controller-manager: garbage collection, namespace deletion and service accounts."""
+        """Start kube-controller-manager: garbage collection and namespace deletion."""
         if "kube-controller-manager" in self._servers:
             return
         folder = binaries.ensure("kube-controller-manager")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import run
 
@@ -17,11 +16,13 @@ CHART = REPOSITORY / "charts" / "tftraining-operator"
 Manifest = dict[str, Any]
 
 
-def render(values: dict[str, Any] | None = None, namespace: str = "tftraining-system") -> list[Manifest]:
-    """Return what `helm install operator` would apply with these values; LabError carries Helm's message."""
+def render(
+    values: dict[str, Any] | None = None, namespace: str = "tftraining-system", release: str = "operator"
+) -> list[Manifest]:
+    """Return what `helm install` would apply with these values; LabError carries Helm's message."""
     helm = binaries.ensure("helm") / "helm"
     flags = ["--namespace", namespace, "--values", "-", "--kube-version", binaries.KUBERNETES_VERSION]
-    text = run([helm, "template", "operator", CHART, *flags], stdin=json.dumps(values or {}))
+    text = run([helm, "template", release, CHART, *flags], stdin=json.dumps(values or {}))
     return [document for document in yaml.safe_load_all(text) if document]
 
 

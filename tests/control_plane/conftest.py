@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 
 import pytest
-
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.installation import install_crd

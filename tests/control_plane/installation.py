@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chart import REPOSITORY, of_kind, render
 
@@ -23,9 +22,9 @@ def install_crd(plane: ControlPlane) -> None:
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/tftrainingjobs.tftraining.dev")
 
 
-def operator_kubeconfig(plane: ControlPlane, watch: Sequence[str] = ()) -> Path:
-    """Install the chart's roles, for all namespaces or the existing ones in `watch`; return its account's kubeconfig."""
-    manifests = render({"watchNamespaces": list(watch)}, OPERATOR_NAMESPACE)
+def operator_kubeconfig(plane: ControlPlane, watch: Sequence[str] = (), release: str = "operator") -> Path:
+    """Install the chart's roles, for all namespaces or (existing) ones in `watch`; return the account's kubeconfig."""
+    manifests = render({"watchNamespaces": list(watch)}, OPERATOR_NAMESPACE, release)
     if OPERATOR_NAMESPACE not in plane.kubectl("get", "namespaces", "--output=name"):
         plane.create_namespace(OPERATOR_NAMESPACE)
     chosen = [manifest for kind in RBAC_KINDS for manifest in of_kind(manifests, kind)]

@@ -1,0 +1,58 @@
+"""The chart against a real API server: every manifest is valid, and the operator's account may do what it says."""
+
+import json
+from pathlib import Path
+
+import yaml
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.chart import of_kind, render
+from tests.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
+
+# What the operator may do, in every namespace that it watches; the chart's unit tests hold the whole table.
+ALLOWED = ["create pods", "watch tftrainingjobs.tftraining.dev", "create events.events.k8s.io"]
+FORBIDDEN = [
+    "get secrets",
+    "get pods --subresource=log",
+    "create tftrainingjobs.tftraining.dev",
+    "list nodes",
+    "patch pods",
+]
+
+
+def test_every_manifest_is_valid_and_the_pod_meets_the_restricted_standard(control_plane: ControlPlane) -> None:
+    control_plane.create_namespace("secured")
+    control_plane.kubectl("label", "namespace", "secured", "pod-security.kubernetes.io/enforce=restricted")
+    manifests = render({"watchNamespaces": ["secured"], "crds": {"install": False}}, namespace="secured")
+    dry_run = ("apply", "--validate=strict", "--dry-run=server", "--filename=-")
+    control_plane.kubectl(*dry_run, stdin=yaml.safe_dump_all(manifests))
+
+    account = of_kind(manifests, "ServiceAccount")
+    control_plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(account))
+    template = of_kind(manifests, "Deployment")[0]["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": template["spec"]}
+    control_plane.kubectl(*dry_run, "--namespace=secured", stdin=json.dumps(pod))
+
+
+def can_i(plane: ControlPlane, kubeconfig: Path, what: str, namespace: str) -> bool:
+    """Whether the user of this kubeconfig may do this in the namespace."""
+    try:
+        plane.kubectl(f"--kubeconfig={kubeconfig}", "auth", "can-i", *what.split(), "--namespace", namespace)
+    except LabError:
+        return False
+    return True
+
+
+def test_the_operator_has_the_permissions_of_the_chart(control_plane: ControlPlane, namespace: str) -> None:
+    kubeconfig = operator_kubeconfig(control_plane)
+    assert kubeconfig.stat().st_mode & 0o077 == 0
+    assert [what for what in ALLOWED if not can_i(control_plane, kubeconfig, what, namespace)] == []
+    assert [what for what in FORBIDDEN if can_i(control_plane, kubeconfig, what, namespace)] == []
+
+
+def test_a_namespaced_operator_has_no_permission_elsewhere(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.create_namespace("red")
+    kubeconfig = operator_kubeconfig(control_plane, watch=["red"], release="namespaced")
+    assert [what for what in ALLOWED if not can_i(control_plane, kubeconfig, what, "red")] == []
+    assert [what for what in ALLOWED if can_i(control_plane, kubeconfig, what, namespace)] == []
+    assert can_i(control_plane, kubeconfig, "update leases.coordination.k8s.io", OPERATOR_NAMESPACE)

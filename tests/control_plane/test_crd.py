@@ -1,0 +1,204 @@
+"""What the API server makes of a TFTrainingJob: accepted, defaulted, rejected with a message, shown, scaled."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.chart import REPOSITORY
+from tests.control_plane.installation import CRD
+from tests.control_plane.manifests import REMOVED, Manifest, changed, full, minimal, template
+from tests.control_plane.rejections import IMMUTABLE, MUTABLE, REJECTED, Bad
+
+EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
+APPLY = ("apply", "--validate=strict", "--filename=-")
+
+
+def dry_run(plane: ControlPlane, namespace: str, manifest: Manifest) -> Manifest:
+    """Return the object as `kubectl apply` would store it; LabError carries the server's message."""
+    flags = ("--namespace", namespace, "--dry-run=server", "--output=json")
+    stored: Manifest = json.loads(plane.kubectl(*APPLY, *flags, stdin=json.dumps(manifest)))
+    return stored
+
+
+def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row: Bad) -> None:
+    """Fail unless the manifest is rejected for this field with these words."""
+    with pytest.raises(LabError) as rejection:
+        dry_run(plane, namespace, manifest)
+    message = str(rejection.value)
+    # Each violation is on a line of its own: the words have to stand on the line of the field.
+    assert any(row.field in line and row.words in line for line in message.splitlines()), message
+
+
+@pytest.fixture(scope="module")
+def running(control_plane: ControlPlane) -> str:
+    """A namespace with the full job, once running and once suspended."""
+    control_plane.create_namespace("immutable")
+    jobs = [full("running"), changed(full("suspended"), {"spec.runPolicy.suspend": True})]
+    control_plane.kubectl(*APPLY, "--namespace=immutable", stdin=yaml.safe_dump_all(jobs))
+    return "immutable"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_example_is_accepted(control_plane: ControlPlane, path: Path) -> None:
+    control_plane.kubectl("apply", "--validate=strict", "--dry-run=server", "--filename", path)
+
+
+def test_the_full_manifest_is_stored_as_it_was_written(control_plane: ControlPlane) -> None:
+    assert dry_run(control_plane, "default", full())["spec"] == full()["spec"]
+
+
+def test_defaults(control_plane: ControlPlane) -> None:
+    job = changed(minimal(), {"spec.replicaSpecs.worker": {}, "spec.storage.volume": {"hostPath": {"path": "/data"}}})
+    assert dry_run(control_plane, "default", job)["spec"] == job["spec"] | {
+        "replicaSpecs": {"worker": {"replicas": 1, "port": 2222}},
+        "storage": {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]},
+        "restartPolicy": {"mode": "InPlace", "maxRestarts": 10, "budgetReset": "OnProgress", "rules": []},
+        "launcher": {"warmStart": True, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3},
+        "runPolicy": {
+            "suspend": False,
+            "startDeadlineSeconds": 600,
+            "evaluatorGraceSeconds": 60,
+            "nodeLostSeconds": 60,
+            "cleanPodPolicy": "Running",
+        },
+        "successPolicy": "Chief",
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"metadata.name": "d" * 51}, id="longest name"),
+        pytest.param({"metadata.name": "d"}, id="shortest name"),
+        pytest.param({"spec.replicaSpecs": {"chief": {}}}, id="chief alone"),
+        pytest.param({"spec.replicaSpecs.worker.replicas": 10000}, id="as many workers as there may be"),
+        pytest.param(
+            {"spec.template": REMOVED, "spec.replicaSpecs.worker.template": template()}, id="template of the role"
+        ),
+        pytest.param({"spec.minReplicas": 2}, id="minReplicas equal to replicas"),
+        pytest.param(
+            {"spec.storage.volume": {"emptyDir": {}}, "spec.replicaSpecs.worker.replicas": 1}, id="one pod's own volume"
+        ),
+        pytest.param({"spec.runPolicy.managedBy": "kueue.x-k8s.io/multikueue"}, id="managed by Kueue"),
+        pytest.param(
+            {
+                "spec.runPolicy.scheduling.podGroup": {
+                    "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+                    "minAvailable": 2,
+                    "timeoutSeconds": 60,
+                }
+            },
+            id="PodGroup of scheduler-plugins",
+        ),
+        pytest.param({"spec.template.spec.whatIsNewNextYear": {"a": 1}}, id="pod field that the schema does not know"),
+    ],
+)
+def test_accepted(control_plane: ControlPlane, namespace: str, changes: dict[str, Any]) -> None:
+    job = changed(minimal(), changes)
+    assert dry_run(control_plane, namespace, job)["spec"][("template" in job["spec"] and "template") or "replicaSpecs"]
+
+
+@pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
+def test_rejected(control_plane: ControlPlane, row: Bad) -> None:
+    assert_rejected(control_plane, "default", changed(full(), row.changes), row)
+
+
+@pytest.mark.parametrize("row", IMMUTABLE, ids=lambda row: row.name)
+def test_unchangeable_while_running(control_plane: ControlPlane, running: str, row: Bad) -> None:
+    assert_rejected(control_plane, running, changed(full("running"), row.changes), row)
+
+
+@pytest.mark.parametrize("row", IMMUTABLE, ids=lambda row: row.name)
+def test_changeable_while_suspended(control_plane: ControlPlane, running: str, row: Bad) -> None:
+    for suspend in (True, False):  # false: changed in the same request that resumes the job
+        job = changed(full("suspended"), row.changes | {"spec.runPolicy.suspend": suspend})
+        dry_run(control_plane, running, job)
+
+
+@pytest.mark.parametrize("path", MUTABLE)
+def test_changeable_while_running(control_plane: ControlPlane, running: str, path: str) -> None:
+    dry_run(control_plane, running, changed(full("running"), {path: MUTABLE[path]}))
+
+
+def rules(schema: Manifest, path: str = "") -> Iterator[tuple[str, str]]:
+    """Give the field and the message of every CEL rule below this schema."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        yield path + rule.get("fieldPath", ""), rule["message"]
+    for name, child in schema.get("properties", {}).items():
+        yield from rules(child, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from rules(schema["items"], path + "[]")
+
+
+def test_every_rule_has_a_row() -> None:
+    version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
+    rows = REJECTED + IMMUTABLE
+    for field, message in rules(version["schema"]["openAPIV3Schema"]):
+        # Rules of the spec itself are told apart by their field, those of the repeated template by their message.
+        of_spec = field.startswith("spec") and "template.spec" not in field and "[]" not in field
+        assert any(row.words in message and (not of_spec or row.field == field) for row in rows), (field, message)
+
+
+STATUS = {
+    "phase": "Restarting",
+    "reason": "PodFailed",
+    "ready": "1/2",
+    "restarts": {"counted": 3},
+    "progress": {"display": "epoch 3/10", "metrics": {"loss": 0.25}},
+    "selector": "tftraining.dev/job-name=shown,tftraining.dev/role=worker",
+    "replicas": {"worker": {"desired": 2, "active": 2, "ready": 1}},
+}
+
+
+@pytest.fixture
+def shown(control_plane: ControlPlane, namespace: str) -> str:
+    """A namespace with the job `shown`, which has a status."""
+    job = minimal("shown") | {"status": {"phase": "Succeeded"}}
+    control_plane.kubectl(*APPLY, "--namespace", namespace, stdin=json.dumps(job))
+    assert "status" not in control_plane.get("tftj/shown", "--namespace", namespace), "apply must not set the status"
+    patch(control_plane, namespace, {"status": STATUS, "spec": {"successPolicy": "AllWorkers"}})
+    return namespace
+
+
+def patch(plane: ControlPlane, namespace: str, body: Manifest) -> None:
+    """Write the status of the job `shown`, as the operator does."""
+    flags = ("--namespace", namespace, "--subresource=status", "--type=merge", "--patch", json.dumps(body))
+    plane.kubectl("patch", "tftj/shown", *flags)
+
+
+def test_the_status_is_a_subresource(control_plane: ControlPlane, shown: str) -> None:
+    job: Any = control_plane.get("tftj/shown", "--namespace", shown)
+    assert job["status"] == STATUS
+    assert job["spec"]["successPolicy"] == "Chief"
+    assert job["metadata"]["generation"] == 1
+
+
+def test_a_status_of_no_known_phase_is_rejected(control_plane: ControlPlane, shown: str) -> None:
+    with pytest.raises(LabError, match="Unsupported value"):
+        patch(control_plane, shown, {"status": {"phase": "Resting"}})
+
+
+def test_printer_columns(control_plane: ControlPlane, shown: str) -> None:
+    heads, cells = control_plane.kubectl("get", "tftj", "--namespace", shown, "--output=wide").splitlines()
+    assert heads.split() == ["NAME", "PHASE", "READY", "RESTARTS", "PROGRESS", "AGE", "REASON"]
+    assert cells.split()[:6] == ["shown", "Restarting", "1/2", "3", "epoch", "3/10"]
+    assert cells.split()[-1] == "PodFailed"
+    assert "REASON" not in control_plane.kubectl("get", "tftj", "--namespace", shown)
+
+
+def test_kubectl_scale_changes_the_workers(control_plane: ControlPlane, shown: str) -> None:
+    control_plane.kubectl("scale", "tftj/shown", "--namespace", shown, "--replicas=3")
+    scale = control_plane.get("tftj/shown", "--namespace", shown, "--subresource=scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 3}, {"replicas": 2, "selector": STATUS["selector"]})
+    with pytest.raises(LabError, match="should be greater than or equal to 1"):
+        control_plane.kubectl("scale", "tftj/shown", "--namespace", shown, "--replicas=0")
+
+
+def test_explain_shows_the_units(control_plane: ControlPlane) -> None:
+    text = control_plane.kubectl("explain", "tftrainingjob.spec.runPolicy")
+    assert "Seconds that the whole gang may take to start training" in " ".join(text.split())

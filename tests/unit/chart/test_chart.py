@@ -1,0 +1,211 @@
+"""What Helm makes of the chart: the permissions, the security settings, the modes, and the values it refuses."""
+
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
+
+CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
+# group/resource: verbs. A permission that the operator's code stops using leaves this table and the chart together.
+OPERATOR_RULES = {
+    "tftraining.dev/tftrainingjobs": ["get", "list", "watch"],
+    "tftraining.dev/tftrainingjobs/status": ["update"],
+    "/pods": ["create", "delete", "get", "list", "watch"],
+    "/services": ["create", "get"],
+    "events.k8s.io/events": ["create", "patch"],
+}
+LEASE_RULES = {"coordination.k8s.io/leases": ["create", "get", "update"]}
+
+
+@pytest.fixture(scope="module")
+def default() -> list[Manifest]:
+    return render()
+
+
+def table(role: Manifest) -> dict[str, list[str]]:
+    """Return the role's rules as group/resource: sorted verbs."""
+    return {
+        f"{group}/{resource}": sorted(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def named(manifests: list[Manifest], kind: str) -> dict[str, Manifest]:
+    """Return the manifests of one kind by namespace/name."""
+    found = of_kind(manifests, kind)
+    return {f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}": item for item in found}
+
+
+def operator_pod(manifests: list[Manifest]) -> dict[str, Any]:
+    """Return the spec of the operator's pod."""
+    (deployment,) = of_kind(manifests, "Deployment")
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    """Return the plain environment variables of the operator."""
+    return {item["name"]: item["value"] for item in operator_pod(manifests)["containers"][0]["env"] if "value" in item}
+
+
+def test_the_chart_carries_the_custom_resource_definition_byte_for_byte() -> None:
+    copy = CHART / "files" / "tftrainingjobs.yaml"
+    assert copy.read_bytes() == CRD.read_bytes(), f"copy crds/tftrainingjobs.yaml to {copy.relative_to(REPOSITORY)}"
+
+
+def test_the_definition_is_installed_and_outlives_the_release(default: list[Manifest]) -> None:
+    (crd,) = of_kind(default, "CustomResourceDefinition")
+    assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert crd["metadata"].pop("labels")["app.kubernetes.io/managed-by"] == "Helm"
+    assert crd == yaml.safe_load(CRD.read_text())
+
+
+def test_the_definition_can_be_left_out(default: list[Manifest]) -> None:
+    without = render({"crds": {"install": False}})
+    assert without == [manifest for manifest in default if manifest["kind"] != "CustomResourceDefinition"]
+
+
+def test_cluster_wide_permissions(default: list[Manifest]) -> None:
+    roles = named(default, "ClusterRole")
+    assert table(roles["/operator-tftraining-operator"]) == OPERATOR_RULES
+    assert {key: table(role) for key, role in named(default, "Role").items()} == {
+        "tftraining-system/operator-tftraining-operator-lease": LEASE_RULES
+    }
+    bound = [*of_kind(default, "ClusterRoleBinding"), *of_kind(default, "RoleBinding")]
+    assert [item["roleRef"]["name"] for item in bound] == [
+        "operator-tftraining-operator",
+        "operator-tftraining-operator-lease",
+    ]
+    assert all(item["subjects"] == [account(default)] for item in bound)
+
+
+def account(manifests: list[Manifest]) -> dict[str, str]:
+    """Return the account that the operator's pod uses, as a subject of a role binding."""
+    name = operator_pod(manifests)["serviceAccountName"]
+    assert f"tftraining-system/{name}" in named(manifests, "ServiceAccount")
+    return {"kind": "ServiceAccount", "name": name, "namespace": "tftraining-system"}
+
+
+def test_namespaced_permissions() -> None:
+    manifests = render({"watchNamespaces": ["red", "blue"], "userRoles": {"create": False}})
+    assert {key: table(role) for key, role in named(manifests, "Role").items()} == {
+        "red/operator-tftraining-operator": OPERATOR_RULES,
+        "blue/operator-tftraining-operator": OPERATOR_RULES,
+        "tftraining-system/operator-tftraining-operator-lease": LEASE_RULES,
+    }
+    bindings = named(manifests, "RoleBinding")
+    assert set(bindings) == set(named(manifests, "Role"))
+    assert all(item["subjects"] == [account(manifests)] for item in bindings.values())
+    assert not {item["kind"] for item in manifests} & {"ClusterRole", "ClusterRoleBinding"}
+    assert environment(manifests)["TFTRAINING_NAMESPACES"] == "red,blue"
+
+
+def test_people_get_roles_by_aggregation(default: list[Manifest]) -> None:
+    roles = named(default, "ClusterRole")
+    view, edit = (roles[f"/operator-tftraining-operator-{name}"] for name in ("view", "edit"))
+    assert {verb for verbs in table(view).values() for verb in verbs} == {"get", "list", "watch"}
+    assert set(table(edit)) == {"tftraining.dev/tftrainingjobs", "tftraining.dev/tftrainingjobs/scale"}
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    assert view["metadata"]["labels"][f"{prefix}view"] == "true"
+    assert edit["metadata"]["labels"][f"{prefix}edit"] == edit["metadata"]["labels"][f"{prefix}admin"] == "true"
+
+
+def test_the_operator_runs_as_the_restricted_standard_asks(default: list[Manifest]) -> None:
+    pod = operator_pod(default)
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"cpu", "memory"} == set(container["resources"]["requests"])
+    assert not of_kind(default, "ServiceAccount")[0]["automountServiceAccountToken"]
+
+
+def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]) -> None:
+    (deployment,) = of_kind(default, "Deployment")
+    (container,) = operator_pod(default)["containers"]
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")] == [
+        {"path": "/healthz", "port": "http"}
+    ] * 2
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert [item["name"] for item in container["env"] if "valueFrom" in item] == ["POD_NAMESPACE", "POD_NAME"]
+    assert environment(default) == {
+        "TFTRAINING_NAMESPACES": "",
+        "TFTRAINING_IMAGE": container["image"],
+        "TFTRAINING_LOG_LEVEL": "info",
+    }
+
+
+def test_values_reach_the_pod() -> None:
+    scheduling = {
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"pool": "control"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    image = {"repository": "mirror/operator", "tag": "7", "pullPolicy": "Never"}
+    manifests = render(scheduling | {"image": image, "helperImage": "mirror/helper:7", "logLevel": "debug"})
+    pod = operator_pod(manifests)
+    assert {name: pod[name] for name in scheduling} == scheduling
+    assert pod["containers"][0]["image"] == "mirror/operator:7"
+    assert pod["containers"][0]["imagePullPolicy"] == "Never"
+    assert environment(manifests)["TFTRAINING_IMAGE"] == "mirror/helper:7"
+    assert environment(manifests)["TFTRAINING_LOG_LEVEL"] == "debug"
+
+
+def test_an_account_of_ones_own() -> None:
+    manifests = render({"serviceAccount": {"create": False, "name": "mine"}})
+    assert not of_kind(manifests, "ServiceAccount")
+    assert operator_pod(manifests)["serviceAccountName"] == "mine"
+    assert {item["subjects"][0]["name"] for item in of_kind(manifests, "ClusterRoleBinding")} == {"mine"}
+
+
+def test_the_service_monitor_finds_the_operator(default: list[Manifest]) -> None:
+    assert not of_kind(default, "ServiceMonitor")
+    manifests = render({"metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}})
+    (monitor,), (service,), (deployment,) = (
+        of_kind(manifests, kind) for kind in ("ServiceMonitor", "Service", "Deployment")
+    )
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"replicas": 3}, "replicas"),
+        ({"image": {"repo": "x"}}, "repo"),
+        ({"image": {"repository": ""}}, "/image/repository"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"watchNamespaces": "red"}, "/watchNamespaces"),
+        ({"watchNamespaces": ["Red"]}, "/watchNamespaces/0"),
+        ({"watchNamespaces": ["red", "red"]}, "/watchNamespaces"),
+        ({"logLevel": "loud"}, "/logLevel"),
+        ({"crds": {"install": "yes"}}, "/crds/install"),
+        ({"resources": {"request": {}}}, "request"),
+        ({"serviceAccount": {"create": False}}, "/serviceAccount/name"),
+        ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "/metrics/serviceMonitor/interval"),
+        ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(LabError) as refusal:
+        render(values)
+    assert "values don't meet the specifications of the schema" in str(refusal.value)
+    assert words in str(refusal.value)
