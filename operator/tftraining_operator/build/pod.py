@@ -1,0 +1,100 @@
+"""The pod of one replica: the user's template, and what TensorFlow and the operator need added to it.
+
+What the user wrote wins wherever the two could meet, but for the names and the restart policy.
+"""
+
+import copy
+
+from tftraining_operator.build.metadata import child_metadata, replica_labels
+from tftraining_operator.build.security import container_security, pod_security
+from tftraining_operator.build.storage import job_directory, storage_mount, storage_volume
+from tftraining_operator.build.tf_config import tf_config
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import ANNOTATION_GANG, CONTAINER, Replica, pod_name
+from tftraining_operator.model.spec import JobSpec, Manifest
+
+SHM_VOLUME = "tftraining-shm"
+
+
+def pod(job: Job, spec: JobSpec, replica: Replica) -> Manifest:
+    """The pod manifest of one replica in the job's present attempt."""
+    template = copy.deepcopy(spec.template_of(replica.role))
+    name = pod_name(job.key.name, replica)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(job, spec, replica, template.get("metadata") or {}),
+        "spec": _pod_spec(job, spec, replica, template.get("spec") or {}) | {"hostname": name},
+    }
+
+
+def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
+    labels = (own.get("labels") or {}) | replica_labels(replica, job.status.attempt)
+    metadata = child_metadata(job, pod_name(job.key.name, replica), labels)
+    annotations = {**(own.get("annotations") or {}), ANNOTATION_GANG: spec.gang_size}
+    return {**metadata, "annotations": annotations}
+
+
+def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
+    scheduling = spec.run_policy.scheduling
+    defaults: Manifest = {
+        "automountServiceAccountToken": False,
+        # A namespace full of Services would put a variable for each into every process.
+        "enableServiceLinks": False,
+        # TensorFlow swallows SIGTERM, so every second of grace is a second of waiting.
+        "terminationGracePeriodSeconds": spec.launcher.termination_grace_seconds,
+    }
+    if scheduling and scheduling.priority_class_name:
+        defaults["priorityClassName"] = scheduling.priority_class_name
+    result = {**defaults, **own, "restartPolicy": "Never", "subdomain": job.key.name}
+    result["securityContext"] = pod_security(own.get("securityContext") or {})
+    result["containers"] = [_container(job, spec, replica, each) for each in own.get("containers") or ()]
+    if own.get("initContainers"):
+        result["initContainers"] = [_restricted(each) for each in own["initContainers"]]
+    result["volumes"] = _volumes(spec, own.get("volumes") or [])
+    return result
+
+
+def _restricted(container: Manifest) -> Manifest:
+    return {**container, "securityContext": container_security(container.get("securityContext") or {})}
+
+
+def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
+    result = _restricted(own)
+    if own.get("name") != CONTAINER:
+        return result
+    # The last lines of the log travel in the status: no right to read pod logs is needed.
+    result.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    user_env = own.get("env") or []
+    named = {each.get("name") for each in user_env}
+    # First, so that $(TFTRAINING_DIR) expands in the user's own variables.
+    result["env"] = [each for each in _environment(job, spec, replica) if each["name"] not in named] + user_env
+    result["volumeMounts"] = _mounts(spec, own.get("volumeMounts") or [])
+    return result
+
+
+def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
+    env = [{"name": "TF_CONFIG", "value": tf_config(job, spec, replica)}]
+    if spec.storage:
+        env.insert(0, {"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
+    if len(spec.gang) > 1:
+        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585).
+        env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})
+    # A worker's log must not wait in a buffer for a person or for the termination message.
+    env.append({"name": "PYTHONUNBUFFERED", "value": "1"})
+    return env
+
+
+def _mounts(spec: JobSpec, own: list[Manifest]) -> list[Manifest]:
+    added = [storage_mount(spec.storage)] if spec.storage else []
+    if not any(each.get("mountPath", "").rstrip("/") == "/dev/shm" for each in own):
+        added.append({"name": SHM_VOLUME, "mountPath": "/dev/shm"})
+    return own + added
+
+
+def _volumes(spec: JobSpec, own: list[Manifest]) -> list[Manifest]:
+    # NCCL and tf.data pass buffers through /dev/shm; the runtime's default of 64 MiB is too small for either.
+    added: list[Manifest] = [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}]
+    if spec.storage:
+        added.append(storage_volume(spec.storage))
+    return own + added

@@ -1,0 +1,31 @@
+"""The headless Service that gives the pods of a job their addresses."""
+
+from tftraining_operator.build.metadata import child_metadata
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import LABEL_JOB
+from tftraining_operator.model.spec import JobSpec, Manifest
+
+
+def service(job: Job, spec: JobSpec) -> Manifest:
+    """One headless Service for all roles, named as the job.
+
+    Not-ready addresses are published: TensorFlow's servers must find each other before any of them is ready.
+    """
+    roles = {"chief": spec.role("chief"), "worker": spec.role("worker"), "ps": spec.role("ps")}
+    ports = [{"name": role, "port": of.port} for role, of in roles.items() if of is not None]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(job, job.key.name, {}),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_JOB: job.key.name},
+            "ports": _distinct(ports),
+        },
+    }
+
+
+def _distinct(ports: list[Manifest]) -> list[Manifest]:
+    """One entry a port number: a Service refuses the same number twice."""
+    return list({port["port"]: port for port in reversed(ports)}.values())[::-1]

@@ -1,0 +1,87 @@
+"""A TFTrainingJob as the rest of the operator sees it: parsed once, at the edge."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tftraining_operator.model.names import MANAGER, Key
+from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
+from tftraining_operator.model.status import Status
+
+
+class Problem(Frozen, frozen=True):
+    """Why a job cannot be run at all, for a person."""
+
+    reason: str
+    message: str
+
+
+class Job(Frozen, frozen=True):
+    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` says why."""
+
+    key: Key
+    uid: str
+    generation: int
+    status: Status
+    spec: JobSpec | None
+    problem: Problem | None = None
+    deleting: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether this operator is the one to act (spec.runPolicy.managedBy)."""
+        return self.spec is None or self.spec.run_policy.managed_by in (None, MANAGER)
+
+
+class _Meta(Frozen, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+    generation: int = 1
+    deletion_timestamp: datetime | None = None
+
+
+def parse_job(raw: Manifest) -> Job:
+    """Parse a TFTrainingJob from the API server.
+
+    A spec that cannot be read gives a job with a `problem`, not an error: somebody has to be told in its status.
+    """
+    meta = msgspec.convert(raw["metadata"], _Meta)
+    spec, problem = _parse_spec(raw.get("spec", {}))
+    return Job(
+        key=Key(meta.namespace, meta.name),
+        uid=meta.uid,
+        generation=meta.generation,
+        status=_parse_status(raw.get("status") or {}),
+        spec=spec,
+        problem=problem,
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def dump_status(status: Status) -> dict[str, Any]:
+    """The status as the API server takes it. A Condition's message is required there, even if it is empty."""
+    raw: dict[str, Any] = msgspec.to_builtins(status)
+    raw["phase"] = status.phase
+    for condition in raw.get("conditions", ()):
+        condition.setdefault("message", "")
+    return raw
+
+
+def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
+    try:
+        spec = msgspec.convert(raw, JobSpec)
+    except msgspec.ValidationError as error:
+        return None, Problem("InvalidSpec", f"the spec cannot be read: {error}")
+    if not spec.gang:
+        return None, Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
+    return spec, None
+
+
+def _parse_status(raw: Any) -> Status:
+    try:
+        return msgspec.convert(raw, Status)
+    except msgspec.ValidationError:
+        # Written by somebody else: what is observed is worth more than what cannot be read.
+        return Status()

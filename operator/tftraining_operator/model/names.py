@@ -1,0 +1,64 @@
+"""The names that a job and its children have in the cluster: they are part of the public contract."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+GROUP = "tftraining.dev"
+VERSION = "v1"
+PLURAL = "tftrainingjobs"
+KIND = "TFTrainingJob"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+LABEL_JOB = f"{GROUP}/job-name"
+LABEL_ROLE = f"{GROUP}/role"
+LABEL_INDEX = f"{GROUP}/index"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_GANG = f"{GROUP}/gang"
+MANAGER = f"{GROUP}/operator"
+
+CONTAINER = "tensorflow"
+CLEANUP = "cleanup"
+
+Role = Literal["chief", "worker", "ps", "evaluator"]
+GANG_ROLES: tuple[Role, ...] = ("chief", "worker")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Replica:
+    """One member of a job, such as worker 1."""
+
+    role: Role
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+class Key(NamedTuple):
+    """Which job: what the work queue holds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def pod_name(job: str, replica: Replica) -> str:
+    """The pod's name, which is its hostname too: `<job>-<role>-<index>`."""
+    return f"{job}-{replica}"
+
+
+def cleanup_pod_name(job: str) -> str:
+    """The name of the pod that removes the temporary save directories."""
+    return f"{job}-{CLEANUP}"
+
+
+def address(key: Key, replica: Replica, port: int) -> str:
+    """Where the replica listens, as its peers resolve it: `<pod>.<service>.<namespace>.svc:<port>`."""
+    return f"{pod_name(key.name, replica)}.{key.name}.{key.namespace}.svc:{port}"
+
+
+def selector(job: str) -> str:
+    """The label selector of all pods of the job's gang, as the scale subresource shows it."""
+    return f"{LABEL_JOB}={job},{LABEL_ROLE} in (chief,worker,ps,evaluator)"

@@ -1,0 +1,229 @@
+"""What is observed of a job's children, parsed once from the API's objects into the facts that policies ask for."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tftraining_operator.model.names import (
+    ANNOTATION_GANG,
+    CLEANUP,
+    CONTAINER,
+    GANG_ROLES,
+    LABEL_ATTEMPT,
+    LABEL_INDEX,
+    LABEL_ROLE,
+    Replica,
+)
+from tftraining_operator.model.spec import Frozen, Manifest
+
+# Reasons that the kubelet or a controller gives for ending a pod that did nothing wrong.
+DISRUPTIONS = frozenset(
+    {
+        "Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated",
+        "UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage",
+    }
+)  # fmt: skip
+
+
+class Exit(Frozen, frozen=True):
+    """How a container ended. `finished_at` has a resolution of one second."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended it: runtimes report 128 + signal as the exit code."""
+        return self.code - 128 if 128 < self.code < 128 + 65 else None
+
+
+class Pod(Frozen, frozen=True):
+    """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for."""
+
+    name: str
+    uid: str
+    attempt: int
+    created: datetime
+    replica: Replica | None = None
+    gang: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    deleted_at: datetime | None = None
+    disruption: str = ""
+    running: bool = False
+    ready: bool = False
+    exit: Exit | None = None
+    waiting: str = ""
+    preparing: bool = False
+
+    @property
+    def deleting(self) -> bool:
+        """Whether somebody has asked for the pod's end."""
+        return self.deleted_at is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the program has done its work; a side-car that still runs does not matter."""
+        return self.exit.code == 0 if self.exit else self.phase == "Succeeded"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program, or the pod before it, has ended otherwise."""
+        return self.exit.code != 0 if self.exit else self.phase == "Failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the program can write nothing any more."""
+        return self.succeeded or self.failed
+
+    @property
+    def label(self) -> str:
+        """How people call it: the replica, such as worker-1, or the pod's name."""
+        return str(self.replica) if self.replica else self.name
+
+
+class Refusal(Frozen, frozen=True):
+    """The API server's last refusal to create a child. A permanent one will not change by trying again."""
+
+    child: str
+    message: str
+    permanent: bool
+    retry_at: datetime
+
+
+class Observed(Frozen, frozen=True):
+    """The children of one job: those that it owns, and what kept others from being made."""
+
+    pods: tuple[Pod, ...] = ()
+    service: bool = False
+    refusal: Refusal | None = None
+
+    @property
+    def replicas(self) -> tuple[Pod, ...]:
+        """The pods that train."""
+        return tuple(pod for pod in self.pods if pod.replica is not None)
+
+    @property
+    def cleanup(self) -> Pod | None:
+        """The pod that removes the temporary save directories."""
+        return next((pod for pod in self.pods if pod.replica is None), None)
+
+
+def owned_by(raw: Manifest, uid: str) -> bool:
+    """Whether the object's controller is the one with that UID: labels alone prove nothing."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
+
+
+def parse_pods(raws: Iterable[Manifest], uid: str) -> tuple[Pod, ...]:
+    """The pods that the job of that UID owns, in the order of their names."""
+    owned = (parse_pod(raw) for raw in raws if owned_by(raw, uid))
+    return tuple(sorted((pod for pod in owned if pod is not None), key=lambda pod: pod.name))
+
+
+def parse_pod(raw: Manifest) -> Pod | None:
+    """A pod from the API server; None if its labels are not those that the operator writes."""
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    labels = meta.get("labels") or {}
+    role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
+    replica = _replica(role, labels.get(LABEL_INDEX, ""))
+    if not attempt.isdigit() or (replica is None and role != CLEANUP):
+        return None
+    container = _main_container(status, CLEANUP if replica is None else CONTAINER)
+    state = container.get("state") or {}
+    return Pod(
+        name=meta["name"],
+        uid=meta["uid"],
+        attempt=int(attempt),
+        created=_time(meta["creationTimestamp"]),
+        replica=replica,
+        gang=(meta.get("annotations") or {}).get(ANNOTATION_GANG, ""),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        node=spec.get("nodeName", ""),
+        deleted_at=_deleted_at(meta),
+        disruption=_disruption(status),
+        running="running" in state,
+        ready="running" in state and bool(container.get("ready")),
+        exit=_exit(state.get("terminated")),
+        waiting=_waiting(status, state),
+        preparing=_preparing(status),
+    )
+
+
+def _replica(role: str | None, index: str) -> Replica | None:
+    known = next((each for each in (*GANG_ROLES, "ps", "evaluator") if each == role), None)
+    return Replica(known, int(index)) if known and re.fullmatch(r"\d{1,5}", index) else None
+
+
+def _time(text: str) -> datetime:
+    return msgspec.convert(text, datetime)
+
+
+def _deleted_at(meta: Manifest) -> datetime | None:
+    """When the deletion was asked for: the API server stores when it will be enforced."""
+    if "deletionTimestamp" not in meta:
+        return None
+    return _time(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+
+
+def _main_container(status: Manifest, name: str) -> Manifest:
+    containers: list[Manifest] = status.get("containerStatuses") or []
+    return next((each for each in containers if each.get("name") == name), {})
+
+
+def _exit(terminated: Manifest | None) -> Exit | None:
+    if not terminated:
+        return None
+    finished = terminated.get("finishedAt")
+    return Exit(
+        code=terminated.get("exitCode", 0),
+        reason=terminated.get("reason", ""),
+        message=terminated.get("message", ""),
+        finished_at=_time(finished) if finished else None,
+    )
+
+
+def _disruption(status: Manifest) -> str:
+    """Why the cluster, not the program, ended the pod; empty if it did not."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return str(condition.get("reason") or "DisruptionTarget")
+    reason = status.get("reason", "")
+    return reason if reason in DISRUPTIONS else ""
+
+
+def _waiting(status: Manifest, state: Manifest) -> str:
+    """What the pod waits for, in the words of the part of Kubernetes that holds it up."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"cannot be scheduled: {condition.get('message') or condition.get('reason', '')}"
+    for init in status.get("initContainerStatuses") or ():
+        if reason := _waiting_reason(init.get("state") or {}):
+            return f"init container {init.get('name')}: {reason}"
+    return _waiting_reason(state)
+
+
+def _waiting_reason(state: dict[str, Any]) -> str:
+    waiting = state.get("waiting") or {}
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in ("", "PodInitializing", "ContainerCreating"):
+        return ""
+    what = "image pull failed" if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") else reason
+    # The kubelet alternates between the two reasons; the cause is the same text in both.
+    message = message.rpartition("ErrImagePull: ")[2]
+    return f"{what}: {message}" if message else what
+
+
+def _preparing(status: Manifest) -> bool:
+    """Whether the kubelet still prepares the pod's volumes and network."""
+    conditions = status.get("conditions") or ()
+    return any(each.get("type") == "PodReadyToStartContainers" and each.get("status") == "False" for each in conditions)

@@ -1,0 +1,137 @@
+"""The spec of a TFTrainingJob, field for field as in the CRD, with the same defaults.
+
+The CRD's schema and CEL rules have already judged the values; these types only carry them.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from tftraining_operator.model.names import GANG_ROLES, Replica, Role
+
+Manifest = dict[str, Any]
+
+
+class Frozen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A value read from or written to the API: frozen, camelCase on the wire, unset fields left out."""
+
+
+class RoleSpec(Frozen, frozen=True):
+    """One role: how many, from which template (instead of the common one), on which port."""
+
+    replicas: int = 1
+    port: int = 2222
+    template: Manifest | None = None
+
+
+class ReplicaSpecs(Frozen, frozen=True):
+    """The roles of the cluster that TensorFlow sees."""
+
+    chief: RoleSpec | None = None
+    worker: RoleSpec | None = None
+    ps: RoleSpec | None = None
+    evaluator: RoleSpec | None = None
+
+
+class Storage(Frozen, frozen=True):
+    """The storage that every pod of the job shares."""
+
+    volume: Manifest
+    mount_path: str = "/training"
+    directory: str | None = None
+    save_dirs: tuple[str, ...] = (".",)
+
+
+class RestartRule(Frozen, frozen=True):
+    """What to do about an exit that matches."""
+
+    action: str
+    on_exit_codes: tuple[int, ...] = ()
+    on_signals: tuple[int, ...] = ()
+    on_reasons: tuple[str, ...] = ()
+    role: str | None = None
+
+
+class RestartPolicy(Frozen, frozen=True):
+    """Who restarts what, and how often."""
+
+    mode: Literal["InPlace", "Recreate"] = "InPlace"
+    scope: Literal["Job", "Pod"] | None = None
+    max_restarts: int = 10
+    budget_reset: Literal["OnProgress", "Never"] = "OnProgress"
+    rules: tuple[RestartRule, ...] = ()
+
+
+class Launcher(Frozen, frozen=True):
+    """What runs as PID 1 in front of the user's command."""
+
+    warm_start: bool = True
+    termination_grace_seconds: int = 5
+    member_timeout_seconds: float = 3
+    image: str | None = None
+
+
+class Scheduling(Frozen, frozen=True):
+    """Gang scheduling and priority."""
+
+    pod_group: Manifest | None = None
+    priority_class_name: str | None = None
+
+
+class RunPolicy(Frozen, frozen=True):
+    """Deadlines, suspension and what stays when the job is done."""
+
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    start_deadline_seconds: int = 600
+    stall_timeout_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    evaluator_grace_seconds: int = 60
+    node_lost_seconds: int = 60
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    scheduling: Scheduling | None = None
+    managed_by: str | None = None
+
+
+class JobSpec(Frozen, frozen=True):
+    """What the user asked for."""
+
+    replica_specs: ReplicaSpecs
+    template: Manifest | None = None
+    min_replicas: int | None = None
+    storage: Storage | None = None
+    restart_policy: RestartPolicy = RestartPolicy()
+    launcher: Launcher = Launcher()
+    run_policy: RunPolicy = RunPolicy()
+    success_policy: Literal["Chief", "AllWorkers"] = "Chief"
+
+    def role(self, role: Role) -> RoleSpec | None:
+        """The role's spec, if the job has that role."""
+        spec: RoleSpec | None = getattr(self.replica_specs, role)
+        return spec
+
+    def template_of(self, role: Role) -> Manifest:
+        """The pod template of the role: its own, otherwise the common one."""
+        own = self.role(role)
+        return (own.template if own and own.template else self.template) or {}
+
+    @property
+    def gang(self) -> tuple[Replica, ...]:
+        """The replicas that train together, the chief first."""
+        return tuple(
+            Replica(role, index)
+            for role in GANG_ROLES
+            if (spec := self.role(role)) is not None
+            for index in range(spec.replicas)
+        )
+
+    @property
+    def gang_size(self) -> str:
+        """The shape of the gang as pods are annotated with it; a pod of another shape has an outdated TF_CONFIG."""
+        counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
+        return ",".join(f"{role}={count}" for role, count in counts.items() if count)
+
+    @property
+    def chief(self) -> Replica:
+        """The replica that is TensorFlow's chief: the `chief` task if there is one, otherwise worker 0."""
+        return self.gang[0]

@@ -1,0 +1,130 @@
+"""The status of a TFTrainingJob, field for field as in the CRD."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from tftraining_operator.model.spec import Frozen
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
+
+
+class Condition(Frozen, frozen=True):
+    """A metav1.Condition."""
+
+    type: str
+    status: ConditionStatus
+    last_transition_time: datetime
+    reason: str
+    message: str = msgspec.field(default="")
+    observed_generation: int | None = None
+
+
+class Counts(Frozen, frozen=True):
+    """Pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down."""
+
+    desired: int = 0
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    highest: int = 0
+
+    @property
+    def seen(self) -> int:
+        """How many pods of the present attempt were there when the status was written."""
+        return self.active + self.succeeded + self.failed
+
+
+class Restarts(Frozen, frozen=True):
+    """Restarts so far. The last two are what the budget and the back-off go by."""
+
+    counted: int = 0
+    disruptions: int = 0
+    in_place: int = 0
+    recreated: int = 0
+    budget_used: int = 0
+    without_progress: int = 0
+
+
+class LastRestart(Frozen, frozen=True):
+    """The last time that the gang was restarted, and why."""
+
+    time: datetime
+    pod: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    down_seconds: float | None = None
+    resumed_from_epoch: int | None = None
+    resumed_from_step: int | None = None
+    lost_steps: int | None = None
+
+
+class Failure(Frozen, frozen=True):
+    """The last failure of the program, kept after its pod is gone."""
+
+    pod: str
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    log_tail: str | None = None
+
+
+class Progress(Frozen, frozen=True):
+    """How far the training is."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps_per_epoch: int | None = None
+    steps_per_second: float | None = None
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    updated_time: datetime | None = None
+    display: str | None = None
+
+
+class Cleanup(Frozen, frozen=True):
+    """What became of the temporary save directories."""
+
+    removed: int | None = None
+    message: str | None = None
+    failed_attempts: int = 0
+
+
+class Status(Frozen, frozen=True):
+    """The whole status; equal statuses need no write."""
+
+    phase: Phase = msgspec.field(default="Pending")
+    conditions: tuple[Condition, ...] = ()
+    reason: str | None = None
+    message: str | None = None
+    ready: str | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    observed_generation: int | None = None
+    attempt: int = 0
+    selector: str | None = None
+    replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
+    restarts: Restarts = Restarts()
+    last_restart: LastRestart | None = None
+    progress: Progress | None = None
+    failure: Failure | None = None
+    cleanup: Cleanup | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job is done, for good or bad: such a phase is never left."""
+        return self.phase in TERMINAL
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of that type, if it was ever set."""
+        return next((each for each in self.conditions if each.type == kind), None)
+
+    def is_true(self, kind: str) -> bool:
+        """Whether the condition is there and True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"

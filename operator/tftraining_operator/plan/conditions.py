@@ -1,0 +1,18 @@
+"""Conditions: set one without touching the others, and keep the time of its last real change."""
+
+from datetime import datetime
+
+import msgspec
+
+from tftraining_operator.model.status import Condition, ConditionStatus, Status
+
+
+def with_condition(status: Status, kind: str, value: ConditionStatus, why: tuple[str, str], now: datetime) -> Status:
+    """The status with the condition set; `why` is its reason (CamelCase) and its message."""
+    old = status.condition(kind)
+    since = old.last_transition_time if old and old.status == value else now.replace(microsecond=0)
+    new = Condition(type=kind, status=value, last_transition_time=since, reason=why[0], message=why[1])
+    if old is None:
+        return msgspec.structs.replace(status, conditions=(*status.conditions, new))
+    kept = tuple(new if each.type == kind else each for each in status.conditions)
+    return msgspec.structs.replace(status, conditions=kept)

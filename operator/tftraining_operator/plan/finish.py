@@ -1,0 +1,46 @@
+"""What remains to be done for a job that is done: pods by cleanPodPolicy, the Service, the temporary directories."""
+
+from datetime import datetime
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.spec import RunPolicy
+from tftraining_operator.model.status import Counts, Status
+from tftraining_operator.plan.assemble import delete
+from tftraining_operator.plan.temporaries import clean
+from tftraining_operator.plan.types import Plan
+
+
+def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
+    """The next step of a terminal job. Its phase never changes again."""
+    policy = (job.spec.run_policy if job.spec else RunPolicy()).clean_pod_policy
+    status = _count_down(job.status, seen)
+    plan = clean(msgspec.structs.replace(job, status=status), seen, image, now)
+    writers = [pod for pod in seen.replicas if not pod.ended]
+    return msgspec.structs.replace(
+        plan,
+        delete_pods=plan.delete_pods + delete(_unwanted(policy, seen, status)),
+        delete_service=seen.service and policy != "None" and not writers,
+    )
+
+
+def _unwanted(policy: str, seen: Observed, status: Status) -> tuple[Pod, ...]:
+    if policy == "None":
+        return ()
+    # Pods of an older attempt are leftovers of a restart under every other policy.
+    return tuple(p for p in seen.replicas if policy == "All" or not p.ended or p.attempt < status.attempt)
+
+
+def _count_down(status: Status, seen: Observed) -> Status:
+    """Only `active` and `ready` still change: what succeeded or failed stays true when the pods are gone."""
+    active = dict.fromkeys(status.replicas, 0)
+    for pod in seen.replicas:
+        if pod.replica and not pod.ended and pod.replica.role in active:
+            active[pod.replica.role] += 1
+    replicas: dict[str, Counts] = {
+        role: msgspec.structs.replace(old, active=active[role], ready=min(old.ready, active[role]))
+        for role, old in status.replicas.items()
+    }
+    return msgspec.structs.replace(status, replicas=replicas)

@@ -1,0 +1,112 @@
+"""The gang of the present attempt, sorted into what each policy asks for.
+
+Pods are classified once: members, stale ones (of another attempt, or not wanted any more), missing ones, and those that
+have vanished: missing although the whole gang had been seen.
+"""
+
+from collections.abc import Mapping
+
+from tftraining_operator.model.names import GANG_ROLES, Replica
+from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.spec import Frozen, JobSpec
+from tftraining_operator.model.status import Counts, Status
+
+
+class Gang(Frozen, frozen=True):
+    """The classified gang. `wanted` is in the order of ranks, the chief first."""
+
+    wanted: tuple[Replica, ...]
+    members: dict[Replica, Pod]
+    stale: tuple[Pod, ...]
+    missing: tuple[Replica, ...]
+    vanished: tuple[Replica, ...]
+    completed: tuple[Replica, ...]
+    outdated: bool
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of the present attempt, in the order of ranks."""
+        return tuple(self.members[each] for each in self.wanted if each in self.members)
+
+    @property
+    def done_or_ready(self) -> int:
+        """How many members train or have finished."""
+        return sum(1 for pod in self.pods if pod.ready or finished(pod)) + len(self.completed)
+
+    @property
+    def ready(self) -> str:
+        """The same for people: `1/2`."""
+        return f"{self.done_or_ready}/{len(self.wanted)}"
+
+
+def finished(pod: Pod) -> bool:
+    """Whether the program has finished its work, rather than being told to stop and leaving with a polite 0."""
+    return pod.succeeded and not cut_off(pod)
+
+
+def cut_off(pod: Pod) -> bool:
+    """Whether the cluster or a person ended the pod before the program had ended by itself."""
+    if pod.deleted_at is None:
+        return bool(pod.disruption)
+    ended = pod.exit.finished_at if pod.exit else None
+    return ended is None or ended >= pod.deleted_at.replace(microsecond=0)
+
+
+def attempt_of(status: Status, seen: Observed) -> int:
+    """The present attempt. Pods know it too, so that a status that was wiped does not throw a training away."""
+    return max([1, status.attempt, *(pod.attempt for pod in seen.replicas)])
+
+
+def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
+    """Sort the observed pods by what they are to the attempt in `status`."""
+    wanted = spec.gang
+    current = {pod.replica: pod for pod in seen.replicas if pod.attempt == status.attempt and pod.replica}
+    members = {each: current[each] for each in wanted if each in current}
+    kept = {pod.uid for pod in members.values()}
+    absent = tuple(each for each in wanted if each not in members)
+    completed = _completed(absent, members, status)
+    missing = tuple(each for each in absent if each not in completed)
+    return Gang(
+        wanted=wanted,
+        members=members,
+        stale=tuple(pod for pod in seen.replicas if pod.uid not in kept),
+        missing=missing,
+        vanished=missing if _was_complete(wanted, status) else (),
+        completed=completed,
+        outdated=any(pod.gang != spec.gang_size for pod in members.values()),
+    )
+
+
+def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
+    """The numbers of the status, a role at a time."""
+    counts: dict[str, Counts] = {}
+    for role in GANG_ROLES:
+        wanted = [each for each in gang.wanted if each.role == role]
+        highest = max([old.get(role, Counts()).highest, *(each.index for each in wanted)])
+        pods = [gang.members[each] for each in wanted if each in gang.members]
+        if wanted or role in old:
+            gone = sum(1 for each in gang.completed if each.role == role)
+            counts[role] = Counts(
+                desired=len(wanted),
+                active=sum(1 for pod in pods if not pod.ended),
+                ready=sum(1 for pod in pods if pod.ready),
+                succeeded=sum(1 for pod in pods if pod.succeeded) + gone,
+                failed=sum(1 for pod in pods if pod.failed),
+                highest=highest,
+            )
+    return counts
+
+
+def _was_complete(wanted: tuple[Replica, ...], status: Status) -> bool:
+    """Whether all pods of this attempt have been seen: only then can one be lost rather than not yet made."""
+    return sum(counts.seen for counts in status.replicas.values()) >= len(wanted)
+
+
+def _completed(absent: tuple[Replica, ...], members: Mapping[Replica, Pod], status: Status) -> tuple[Replica, ...]:
+    """The absent members that had finished before somebody deleted their pods: they never run again."""
+    completed: list[Replica] = []
+    for role, counts in status.replicas.items():
+        present = sum(1 for each, pod in members.items() if each.role == role and pod.succeeded)
+        gone = [each for each in absent if each.role == role]
+        completed += gone[: max(0, counts.succeeded - present)]
+    return tuple(completed)

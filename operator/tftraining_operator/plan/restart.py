@@ -1,0 +1,93 @@
+"""The answer to an incident: a new attempt of the whole gang, or the end of the job when the budget is used up.
+
+The attempt rises here, in the status, before any pod of the old one is deleted: whatever carries an older attempt from
+then on is garbage, so a crash of the operator in between loses nothing.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from tftraining_operator.model.job import Problem
+from tftraining_operator.model.spec import JobSpec
+from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
+from tftraining_operator.plan import backoff
+from tftraining_operator.plan.conditions import with_condition
+from tftraining_operator.plan.incident import Incident
+
+LOG_TAIL_LINES = 20
+
+
+def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> Restarts:
+    """The restart counters after the incident. The budget is refilled by progress, if the job says so."""
+    old = status.restarts
+    progressed = backoff.progressed(status, _ended(incident, now))
+    refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
+    disrupted = not incident.charged and incident.reason != "Scaled"
+    return msgspec.structs.replace(
+        old,
+        counted=old.counted + incident.charged,
+        disruptions=old.disruptions + disrupted,
+        recreated=old.recreated + 1,
+        budget_used=(0 if refilled else old.budget_used) + incident.charged,
+        without_progress=(0 if progressed else old.without_progress) + (incident.charged or disrupted),
+    )
+
+
+def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem | None:
+    """Why the job fails instead of starting again."""
+    allowed = spec.restart_policy.max_restarts
+    if not incident.charged or restarts.budget_used <= allowed:
+        return None
+    budget = f"all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
+    return Problem("MaxRestartsExceeded", f"{incident.message}; {budget}")
+
+
+def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
+    """The status that starts a new attempt of the gang."""
+    wait = backoff.delay(restarts.without_progress).total_seconds()
+    when = f" in {wait:.0f} s" if wait else ""
+    message = f"{incident.message}; restarting the gang{when} as attempt {status.attempt + 1}"
+    status = msgspec.structs.replace(
+        status,
+        phase="Restarting",
+        reason=incident.reason,
+        message=message,
+        attempt=status.attempt + 1,
+        restarts=restarts,
+        last_restart=_last_restart(incident, now),
+        replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
+        ready=f"0/{sum(old.desired for old in status.replicas.values())}",
+    )
+    return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
+
+
+def record_failure(status: Status, incident: Incident) -> Status:
+    """Keep what the failed pod said: the pod itself is about to go."""
+    if not incident.charged or incident.pod is None:
+        return status
+    how = incident.pod.exit
+    failure = Failure(
+        pod=incident.pod.name,
+        exit_code=how.code if how else None,
+        signal=how.signal if how else None,
+        reason=incident.reason,
+        log_tail="\n".join(how.message.splitlines()[-LOG_TAIL_LINES:]) or None if how else incident.pod.message or None,
+    )
+    return msgspec.structs.replace(status, failure=failure)
+
+
+def _ended(incident: Incident, now: datetime) -> datetime:
+    finished = incident.pod.exit.finished_at if incident.pod and incident.pod.exit else None
+    return min(finished, now) if finished else now
+
+
+def _last_restart(incident: Incident, now: datetime) -> LastRestart:
+    how = incident.pod.exit if incident.pod and incident.charged else None
+    return LastRestart(
+        time=now,
+        pod=incident.pod.name if incident.pod else None,
+        exit_code=how.code if how else None,
+        signal=how.signal if how else None,
+        reason=incident.reason,
+    )

@@ -1,0 +1,48 @@
+"""Why a gang is not complete yet, in words that name the pod."""
+
+from datetime import datetime, timedelta
+
+from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.plan.gang import Gang, finished
+
+# Volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
+PATIENCE = timedelta(seconds=20)
+
+
+def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]:
+    """Reason (CamelCase) and message of a gang that does not train yet."""
+    if seen.refusal is not None:
+        return "CreationRefused", f"{seen.refusal.child}: {seen.refusal.message}"
+    if gang.stale:
+        return "Stopping", f"waiting for {_some([_stopping(pod) for pod in gang.stale])} to stop"
+    waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
+    for pod in waiting:
+        if why := pod.waiting or _unprepared(pod, now):
+            more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
+            return "PodsNotReady", f"{pod.label}: {why}{more}"
+    if waiting:
+        return "PodsStarting", f"waiting for {_some([pod.label for pod in waiting])} to start"
+    return "CreatingPods", "creating the pods"
+
+
+def look_again(gang: Gang, now: datetime) -> datetime | None:
+    """When a pod that is being prepared becomes worth a word."""
+    due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing]
+    return min((each for each in due if each > now), default=None)
+
+
+def _unprepared(pod: Pod, now: datetime) -> str:
+    if not pod.preparing or now < pod.created + PATIENCE:
+        return ""
+    return "its volumes or its network are not ready (kubectl describe pod shows what is missing)"
+
+
+def _stopping(pod: Pod) -> str:
+    where = f" on {pod.node}" if pod.node else ""
+    return f"{pod.label} of attempt {pod.attempt}{where}"
+
+
+def _some(names: list[str]) -> str:
+    """The first three by name, the others as a number: a message stays readable with a thousand workers."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,35 @@
+"""What the planner answers with: the next step, and nothing about how it is carried out."""
+
+from datetime import datetime
+from typing import Literal
+
+from tftraining_operator.model.spec import Frozen, Manifest
+from tftraining_operator.model.status import Status
+
+
+class Note(Frozen, frozen=True):
+    """A Kubernetes Event to publish once the status is written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class Deletion(Frozen, frozen=True):
+    """A pod to delete. The UID keeps a new pod of the same name safe; `grace` is in seconds."""
+
+    name: str
+    uid: str
+    grace: int
+
+
+class Plan(Frozen, frozen=True):
+    """The next step of a job: the status first (so that the intent survives a crash), then the children."""
+
+    status: Status
+    create_service: Manifest | None = None
+    delete_service: bool = False
+    create_pods: tuple[Manifest, ...] = ()
+    delete_pods: tuple[Deletion, ...] = ()
+    notes: tuple[Note, ...] = ()
+    again_at: datetime | None = None
