@@ -1,0 +1,76 @@
+"""Which part a process has in a job: what TF_CONFIG says, read once into a value.
+
+Reads the environment and nothing else; it must never import TensorFlow, so that arguments and paths can be checked
+before the import is paid for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class TFConfigError(ValueError):
+    """TF_CONFIG cannot be used; the message is one line that says why."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process of a job.
+
+    `workers` counts the processes that train together, the chief among them; parameter servers and the evaluator are
+    not among them. Exactly one of those processes is the chief: the `chief` task, otherwise worker 0.
+    """
+
+    type: str = "worker"
+    index: int = 0
+    workers: int = 1
+    is_chief: bool = True
+
+    @property
+    def name(self) -> str:
+        """As in the pod's name: `worker-1`."""
+        return f"{self.type}-{self.index}"
+
+
+def task_from_environment(environment: Mapping[str, str] | None = None) -> Task:
+    """The task that TF_CONFIG describes; without TF_CONFIG the only one. TFConfigError if it is not usable."""
+    text = (os.environ if environment is None else environment).get("TF_CONFIG", "").strip()
+    if not text:
+        return Task()
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise TFConfigError(f"TF_CONFIG is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise TFConfigError("TF_CONFIG is not a JSON object")
+    return _task(config) if config else Task()
+
+
+def _task(config: dict[str, Any]) -> Task:
+    task, cluster = config.get("task"), config.get("cluster")
+    if not isinstance(task, dict) or not isinstance(task.get("type"), str):
+        raise TFConfigError('TF_CONFIG must have "task": {"type": …, "index": …}')
+    if not isinstance(cluster, dict) or not all(isinstance(addresses, list) for addresses in cluster.values()):
+        raise TFConfigError('TF_CONFIG must have "cluster": {role: [address, …]}')
+    role, index = task["type"], _index(task.get("index", 0))
+    # The evaluator is not part of the cluster that it evaluates, so its role may be missing there.
+    if role != "evaluator" and index >= len(cluster.get(role, [])):
+        raise TFConfigError(f"TF_CONFIG says that this is {role} {index}, which its cluster does not have")
+    chief = "chief" if cluster.get("chief") else "worker"
+    workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
+    return Task(role, index, workers, is_chief=(role, index) == (chief, 0))
+
+
+def _index(value: object) -> int:
+    # Some launchers write the index as a string, and TensorFlow takes it.
+    try:
+        index = int(str(value))
+    except ValueError:
+        index = -1
+    if index < 0:
+        raise TFConfigError(f'the index of "task" in TF_CONFIG must be 0, 1, 2 …, not {value!r}')
+    return index

@@ -1,0 +1,238 @@
+"""Train a small convolutional network on pictures of ten classes, on any number of workers, and survive their loss.
+
+    python -m tftraining.examples.multi_worker_mnist --epochs 10
+
+Every worker of the job runs this same program; TF_CONFIG tells each its part, and without it the program trains alone.
+The batch grows with the workers, the state is backed up after every epoch into `<directory>/backup`, and a job that is
+started again goes on from there, at the end too: the backup stays until the saved model has been proved. The model is
+saved by all to `<directory>/model`, where only the chief's copy counts; the chief then proves it and writes
+`<directory>/result.json`. It must never depend on the order in which the workers end.
+
+Keras is tf_keras, by that name: `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers
+(keras issue 20585). `tf.keras` would do as well, but only if TF_USE_LEGACY_KERAS=1 was set before the import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining import data, paths
+from tftraining.callbacks import Progress, SaveEvery, say
+from tftraining.cluster import Task, TFConfigError, task_from_environment
+from tftraining.data import DataError, Examples
+from tftraining.proof import ProofError, prove
+
+AUTO_SHARD = {policy.name.lower(): policy for policy in tf.data.experimental.AutoShardPolicy if policy.name != "HINT"}
+COMMUNICATION = {kind.name.lower(): kind for kind in tf.distribute.experimental.CommunicationImplementation}
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done here; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a job keeps what it makes; all its processes see the same directory."""
+
+    directory: str
+
+    @property
+    def model(self) -> str:
+        """The saved model, of which each worker but the chief writes a temporary copy."""
+        return str(Path(self.directory) / "model")
+
+    @property
+    def backup(self) -> str:
+        """The state of an unfinished training, for BackupAndRestore."""
+        return str(Path(self.directory) / "backup")
+
+    @property
+    def result(self) -> Path:
+        """What came out, as JSON."""
+        return Path(self.directory) / "result.json"
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options; SystemExit(2) if they are wrong."""
+    parser = argparse.ArgumentParser(prog="multi_worker_mnist", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--epochs", type=_positive, default=10)
+    add("--steps-per-epoch", type=_positive, default=70, help="default 70")
+    add(
+        "--batch-size",
+        type=_positive,
+        default=64,
+        help="for each worker (64); together they take this times their number",
+    )
+    add("--learning-rate", type=float, default=0.1, help="of plain gradient descent (0.1)")
+    add("--seed", type=int, default=1, help="of the weights and of the order of the data")
+    add("--data", choices=data.NAMES, default="digits", help="default digits, which needs no download")
+    add("--data-dir", help="folder with the gzipped IDX files of mnist or fashion_mnist, instead of a download")
+    add(
+        "--directory",
+        default=os.environ.get("TFTRAINING_DIR", "training-output"),
+        help="$TFTRAINING_DIR or training-output",
+    )
+    add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
+    add("--save-every", type=_positive, help="also save the model every so many epochs, not only at the end")
+    add("--auto-shard", choices=sorted(AUTO_SHARD), default="data", help="how the workers share the data (data)")
+    add("--communication", choices=sorted(COMMUNICATION), default="auto", help="of the collectives; nccl needs GPUs")
+    add("--memory-growth", action="store_true", help="take GPU memory as it is needed, not all at once")
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return value
+
+
+def _save_freq(text: str) -> str | int:
+    return text if text == "epoch" else _positive(text)
+
+
+def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
+    """UsageError for options that are right by themselves but cannot work for this task on this machine."""
+    if task.type not in ("chief", "worker"):
+        raise UsageError(f"this program has a part for chief and workers, not for a task {task.name}")
+    if options.communication == "nccl" and not gpus:
+        raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
+    if options.auto_shard == "file" and task.workers > 1:
+        raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
+
+
+def make_strategy(communication: str) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """The strategy for all workers of TF_CONFIG; it waits until every one of them is there."""
+    options = tf.distribute.experimental.CommunicationOptions(implementation=COMMUNICATION[communication])
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) -> tf.data.Dataset:
+    """The training data without end, in batches for all workers together.
+
+    Under the policy `off` each worker draws from all the data, so each has to draw in another order.
+    """
+    seed = options.seed + (task.index if options.auto_shard == "off" else 0)
+    dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
+    dataset = dataset.shuffle(len(examples), seed=seed).repeat().batch(options.batch_size * task.workers)
+    policy = tf.data.Options()
+    policy.experimental_distribute.auto_shard_policy = AUTO_SHARD[options.auto_shard]
+    return dataset.with_options(policy).prefetch(tf.data.AUTOTUNE)
+
+
+def make_model(shape: tuple[int, ...], learning_rate: float) -> keras.Model:
+    """The network of TensorFlow's multi-worker tutorial for images of `shape` (height, width, 1), compiled."""
+    model = keras.Sequential(
+        [
+            keras.layers.Input(shape),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dense(data.CLASSES),
+        ]
+    )
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.SGD(learning_rate),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def train(options: argparse.Namespace, task: Task, examples: Examples) -> int:
+    """Train to the last epoch and save; the number of epochs that an earlier process had done. All workers do this."""
+    places, progress = Places(options.directory), Progress(options.epochs)
+    keras.utils.set_random_seed(options.seed)
+    strategy = make_strategy(options.communication)
+    with strategy.scope():
+        model = make_model(examples.images.shape[1:], options.learning_rate)
+
+    def save() -> None:
+        model.save(paths.write_filepath(places.model, task))
+        say(f"saved the model after step {int(model.optimizer.iterations.numpy())}")
+
+    # The backup outlives `fit`: a worker that dies while the model is saved makes all start again, and then only the
+    # saving is to be done again.
+    backup = keras.callbacks.BackupAndRestore(places.backup, save_freq=options.save_freq, delete_checkpoint=False)
+    saving = [SaveEvery(options.save_every, save)] if options.save_every else []
+    model.fit(
+        make_dataset(examples, options, task),
+        epochs=options.epochs,
+        steps_per_epoch=options.steps_per_epoch,
+        callbacks=[backup, progress, *saving],
+        verbose=0,
+    )
+    save()
+    return progress.resumed_from
+
+
+def finish(options: argparse.Namespace, task: Task, outcome: dict[str, Any]) -> None:
+    """The chief's end: prove the saved model, write the result, give up the backup. ProofError if it is no good."""
+    places = Places(options.directory)
+    proof = prove(places.model, options.data, options.data_dir)
+    say(
+        f"loaded the saved model in a single process: test accuracy {proof['accuracy']:.4f},"
+        f" and trained it one step more: loss {proof['loss_of_step']:.4f}"
+    )
+    result = {"epochs": options.epochs, "accuracy": proof["accuracy"], "loss": proof["loss"], "workers": task.workers}
+    result |= outcome
+    write_atomically(places.result, json.dumps(result) + "\n")
+    shutil.rmtree(Path(places.backup) / "chief", ignore_errors=True)
+    words = (f"{key}={value:.4f}" if isinstance(value, float) else f"{key}={value}" for key, value in result.items())
+    say("result: " + " ".join(words))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put `text` at `path` so that a reader sees all of it or what was there before."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole program for one process of the job."""
+    began = time.monotonic()
+    task = task_from_environment()
+    gpus = tf.config.list_physical_devices("GPU")
+    check(options, task, len(gpus))
+    for gpu in gpus if options.memory_growth else ():
+        tf.config.experimental.set_memory_growth(gpu, True)
+    examples = data.load(options.data, options.data_dir).train
+    Path(options.directory).mkdir(parents=True, exist_ok=True)
+    say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
+    resumed_from = train(options, task, examples)
+    if task.is_chief:
+        finish(options, task, {"resumed_from": resumed_from, "seconds": round(time.monotonic() - began, 1)})
+    elif "TFTRAINING_DIR" not in os.environ:
+        paths.remove_own_temporary_directory(options.directory, task)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the model is trained and proved; 2 with one line for what cannot be done; 1 for a model of no use."""
+    options = parse(argv)
+    try:
+        run(options)
+    except (UsageError, TFConfigError, DataError) as error:
+        print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
+        return 2
+    except ProofError as error:
+        print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

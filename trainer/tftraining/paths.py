@@ -1,0 +1,38 @@
+"""Where a process may write what all processes of a job save together.
+
+A distributed save is a collective act: every process must write, and only the chief's copy counts. So each other worker
+writes into a temporary directory of its own, `workertemp_<index>` beside the real one, as the multi-worker tutorial of
+TensorFlow does. On a cluster the operator removes those directories once the job is done; this module must never
+remove another process's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shutil
+from pathlib import Path
+
+from tftraining.cluster import Task
+
+
+def write_filepath(path: str, task: Task) -> str:
+    """Where `task` saves what the job saves at `path`: there if chief, else `<dirname>/workertemp_<index>/<basename>`.
+
+    The directory that will hold it is made if it is a local one. Local paths and URLs (`gs://…`) both work.
+    """
+    directory, name = posixpath.split(path)
+    directory = directory if task.is_chief else temporary_directory(directory, task)
+    if "://" not in directory and directory:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    return posixpath.join(directory, name)
+
+
+def temporary_directory(directory: str, task: Task) -> str:
+    """The directory below `directory` for what a task that is not the chief saves; nothing is made."""
+    return posixpath.join(directory, f"workertemp_{task.index}")
+
+
+def remove_own_temporary_directory(directory: str, task: Task) -> None:
+    """Remove this task's temporary directory below the local `directory`, for runs that no operator cleans up after."""
+    if not task.is_chief:
+        shutil.rmtree(temporary_directory(directory, task), ignore_errors=True)

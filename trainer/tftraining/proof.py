@@ -1,0 +1,61 @@
+"""Prove that a saved model is worth something: one process loads it, measures it on the test data, trains it one step.
+
+    python -m tftraining.proof --model DIRECTORY --data digits
+
+It is a program of its own, not a part of the training process: that one is still tied to its peers by the strategy and
+may hold the whole memory of its GPUs, whereas whoever uses the model has neither. It must never write to the model.
+The last line of its output is JSON: {"accuracy", "loss", "loss_of_step"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tftraining import data
+
+TIMEOUT = 600  # seconds; loading and one step take a few
+
+
+class ProofError(Exception):
+    """The saved model could not be loaded, measured or trained."""
+
+
+def prove(model: str, name: str, directory: str | None) -> dict[str, float]:
+    """Run this module on the saved `model` in a process without TF_CONFIG and GPUs; what it measured. ProofError."""
+    command = [sys.executable, "-m", "tftraining.proof", "--model", model, "--data", name]
+    command += ["--data-dir", directory] if directory is not None else []
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
+    environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True)
+        measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, IndexError, ValueError) as error:
+        raise ProofError(f"the saved model {model} is of no use to a single process: {error}") from error
+    return measured
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Load, measure, train one step, print what was measured."""
+    parser = argparse.ArgumentParser(prog="tftraining.proof", description="Load a saved model and train it one step.")
+    parser.add_argument("--model", required=True, help="directory of the saved model")
+    parser.add_argument("--data", choices=data.NAMES, default="digits")
+    parser.add_argument("--data-dir", help="folder with the gzipped IDX files")
+    arguments = parser.parse_args(argv)
+    examples = data.load(arguments.data, arguments.data_dir)
+
+    import tf_keras as keras  # noqa: PLC0415  the arguments are checked before the import is paid for
+
+    model = keras.models.load_model(arguments.model)
+    loss, accuracy = model.evaluate(examples.test.images, examples.test.labels, batch_size=256, verbose=0)
+    step = model.train_on_batch(examples.train.images[:64], examples.train.labels[:64], return_dict=True)
+    print(json.dumps({"accuracy": float(accuracy), "loss": float(loss), "loss_of_step": float(step["loss"])}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
