@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [create, delete, get, list, watch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, get]
+  verbs: [create, delete, get]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

@@ -13,7 +13,7 @@ OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs": ["get", "list", "watch"],
     "tftraining.dev/tftrainingjobs/status": ["update"],
     "/pods": ["create", "delete", "get", "list", "watch"],
-    "/services": ["create", "get"],
+    "/services": ["create", "delete", "get"],
     "events.k8s.io/events": ["create", "patch"],
 }
 LEASE_RULES = {"coordination.k8s.io/leases": ["create", "get", "update"]}
