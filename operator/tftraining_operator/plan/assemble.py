@@ -76,8 +76,8 @@ def _running(status: Status, size: int, now: datetime) -> Status:
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message, last_restart=last)
 
 
-def _not_yet(status: Status, gang: Gang, seen: Observed) -> Status:
-    reason, message = why_incomplete(gang, seen)
+def _not_yet(status: Status, why: tuple[str, str]) -> Status:
+    reason, message = why
     if status.attempt == 1:
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
     if reason in ("CreatingPods", "Stopping", "PodsStarting"):
