@@ -6,6 +6,7 @@ Where the server cannot be had the tests are skipped with the reason; under CI=t
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from tests.cluster.lab.shell import LabError
@@ -18,18 +19,15 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """Give a running API server that knows TFTrainingJob."""
-    plane = ControlPlane()
-    try:
-        plane.__enter__()
-    except LabError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no control plane: {str(error).splitlines()[0]}")
-    try:
+    with ExitStack() as stack:
+        try:
+            plane = stack.enter_context(ControlPlane())
+        except LabError as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no control plane: {str(error).splitlines()[0]}")
         install_crd(plane)
         yield plane
-    finally:
-        plane.__exit__(None, None, None)
 
 
 @pytest.fixture

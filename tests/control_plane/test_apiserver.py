@@ -1,6 +1,5 @@
 """The control plane that the other tests stand on: expired watches, garbage collection, nothing left behind."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -71,9 +70,9 @@ def test_two_control_planes_side_by_side_leave_nothing_behind(control_plane: Con
 def running_commands() -> str:
     """Return the command lines of all processes."""
     lines = []
-    for process in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            lines.append(Path("/proc", process, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            lines.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
     return "\n".join(lines)

@@ -1,12 +1,14 @@
 """The chart against a real API server: every manifest is valid, and the operator's account may do what it says."""
 
 import json
+import os
 from pathlib import Path
 
 import yaml
-from tests.cluster.lab.shell import LabError
+from tests.cluster.lab import binaries
+from tests.cluster.lab.shell import LabError, run
 from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chart import of_kind, render
+from tests.control_plane.chart import CHART, REPOSITORY, of_kind, render
 from tests.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
 
 # What the operator may do, in every namespace that it watches; the chart's unit tests hold the whole table.
@@ -56,3 +58,25 @@ def test_a_namespaced_operator_has_no_permission_elsewhere(control_plane: Contro
     assert [what for what in ALLOWED if not can_i(control_plane, kubeconfig, what, "red")] == []
     assert [what for what in ALLOWED if can_i(control_plane, kubeconfig, what, namespace)] == []
     assert can_i(control_plane, kubeconfig, "update leases.coordination.k8s.io", OPERATOR_NAMESPACE)
+
+
+def helm(plane: ControlPlane, *arguments: str | Path) -> str:
+    """Run Helm as administrator, with no trace in the user's home directory, and return its output."""
+    program = binaries.ensure("helm") / "helm"
+    flags = ("--kubeconfig", plane.kubeconfig, "--namespace", OPERATOR_NAMESPACE)
+    return run([program, *flags, *arguments], env=os.environ | {"HOME": str(plane.directory)})
+
+
+def test_jobs_outlive_the_release() -> None:
+    with ControlPlane() as plane:
+        install = ("upgrade", "--install", "tftraining-operator", CHART, "--create-namespace")
+        notes = helm(plane, *install)
+        assert "runs jobs in all namespaces" in notes
+        assert f"kubectl --namespace {OPERATOR_NAMESPACE} rollout status deployment/tftraining-operator" in notes
+        plane.kubectl("apply", "--filename", REPOSITORY / "examples" / "minimal.yaml")
+        helm(plane, *install, "--set", "logLevel=debug")
+
+        helm(plane, "uninstall", "tftraining-operator")
+
+        assert plane.kubectl("get", "tftj", "--output=name") == "tftrainingjob.tftraining.dev/minimal\n"
+        assert "tftraining" not in plane.kubectl("get", "deployments,clusterroles", "--all-namespaces")
