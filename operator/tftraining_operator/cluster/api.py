@@ -1,0 +1,123 @@
+"""Requests to the API server with raw JSON in and out, through the official client's transport.
+
+Its generated models are not used: they cost memory and time for each object, and drop what they do not know.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+from kubernetes.aio import config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from tftraining_operator.model.spec import Manifest
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+# Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
+WATCH_SILENCE = 90
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
+Query = list[tuple[str, str]]
+
+
+class ApiError(Exception):
+    """The API server's answer that was not a success. `status` is the HTTP status, 0 if there was no answer."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Api:
+    """A connection to one API server. `requests` counts what was sent, by HTTP method."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self.requests: Counter[str] = Counter()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
+        """Send one request and return the object in the answer. Raises ApiError for anything but a 2xx."""
+        response = await self._send(method, path, body, query or [], TIMEOUT)
+        try:
+            text = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        if not 200 <= response.status < 300:
+            raise _error(response.status, text)
+        answer: Manifest = msgspec.json.decode(text)
+        return answer
+
+    async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
+        """The events of one watch request, until the server ends it. Raises ApiError, 410 included."""
+        response = await self._send("GET", path, None, [*query, ("watch", "true")], WATCH_TIMEOUT)
+        try:
+            if response.status != 200:
+                raise _error(response.status, await response.read())
+            async for line in _lines(response):
+                event: Manifest = msgspec.json.decode(line)
+                if event["type"] == "ERROR":
+                    raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
+                yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        finally:
+            response.close()
+
+    async def _send(
+        self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        self.requests[method] += 1
+        # The body is left out here: the client would copy it, to find model classes in it.
+        _, url, headers, _, _ = await self._client.param_serialize(
+            method,
+            path,
+            query_params=query,
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.call_api(method, url, headers, body=body, _request_timeout=patience)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+async def connect() -> Api:
+    """Connect as the pod's service account, or by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config) outside."""
+    configuration = Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        await config.load_kube_config(client_configuration=configuration)
+    return Api(ApiClient(configuration))
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reader gives up on one that is longer than its buffer."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _error(status: int, text: bytes) -> ApiError:
+    try:
+        answer = msgspec.json.decode(text)
+        return ApiError(status, answer.get("reason") or "", answer.get("message") or "")
+    except (msgspec.DecodeError, AttributeError):
+        return ApiError(status, "", text[:500].decode(errors="replace"))
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

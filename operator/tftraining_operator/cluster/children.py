@@ -1,0 +1,104 @@
+"""Creates and deletes the children of a job, so that doing it twice is as good as once."""
+
+import asyncio
+
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import owned_by
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.types import Deletion, Plan
+
+CONCURRENCY = 32
+FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
+
+
+class Refused(Exception):
+    """The API server refused to create a child."""
+
+    def __init__(self, child: str, status: int, message: str) -> None:
+        super().__init__(f"{child}: {message}")
+        self.child = child
+        self.status = status
+        self.message = message
+
+
+class Children:
+    """The Services and pods of all jobs, with what is known of them."""
+
+    def __init__(self, api: Api, pods: Store, services: Store) -> None:
+        self._api = api
+        self.pods = pods
+        self.services = services
+
+    async def apply(self, job: Job, plan: Plan) -> None:
+        """Carry out the children's part of a plan: deletions, then the Service, then the pods, in parallel.
+
+        Raises Refused for the first creation that was refused; those after it are not tried.
+        """
+        limit = asyncio.Semaphore(CONCURRENCY)
+        await asyncio.gather(*(self._delete_pod(job, each, limit) for each in plan.delete_pods))
+        if plan.delete_service:
+            await self._delete_service(job)
+        if plan.create_service is not None:
+            await self._create(job, "services", self.services, plan.create_service)
+        await self._create_pods(job, plan.create_pods, limit)
+
+    async def _create_pods(self, job: Job, manifests: tuple[Manifest, ...], limit: asyncio.Semaphore) -> None:
+        refused: list[Refused] = []
+
+        async def create(manifest: Manifest) -> None:
+            async with limit:
+                if refused:
+                    return
+                try:
+                    await self._create(job, "pods", self.pods, manifest)
+                except Refused as error:
+                    refused.append(error)
+
+        await asyncio.gather(*(create(each) for each in manifests))
+        if refused:
+            raise refused[0]
+
+    async def _create(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
+        path, name = f"/api/v1/namespaces/{job.key.namespace}/{kind}", manifest["metadata"]["name"]
+        try:
+            # Strict: a misspelt field in a template is an error, not a surprise.
+            store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
+        except ApiError as error:
+            if error.status != 409:
+                raise Refused(f"{kind[:-1]}/{name}", error.status, error.message) from error
+            await self._adopt(job, kind, store, name)
+
+    async def _adopt(self, job: Job, kind: str, store: Store, name: str) -> None:
+        """Something of that name is there: fine if it is ours (the cache was late), otherwise it is in the way."""
+        child = f"{kind[:-1]}/{name}"
+        try:
+            raw = await self._api.request("GET", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}")
+        except ApiError as error:
+            raise Refused(child, error.status if error.status != 404 else 409, error.message) from error
+        if not owned_by(raw, job.uid):
+            raise Refused(child, 409, FOREIGN)
+        store.upsert(raw)
+
+    async def _delete_pod(self, job: Job, deletion: Deletion, limit: asyncio.Semaphore) -> None:
+        path = f"/api/v1/namespaces/{job.key.namespace}/pods/{deletion.name}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": deletion.grace,
+            "preconditions": {"uid": deletion.uid},
+        }
+        async with limit:
+            await self._delete(path, body)
+
+    async def _delete_service(self, job: Job) -> None:
+        await self._delete(f"/api/v1/namespaces/{job.key.namespace}/services/{job.key.name}", None)
+
+    async def _delete(self, path: str, body: Manifest | None) -> None:
+        try:
+            await self._api.request("DELETE", path, body)
+        except ApiError as error:
+            # Gone (404) or another one of that name (409 on the UID): either way there is nothing left to delete.
+            if error.status not in (404, 409):
+                raise

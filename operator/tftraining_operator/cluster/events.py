@@ -1,0 +1,63 @@
+"""Kubernetes Events about a job, sent in the background: telling people must not hold up the work."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import API_VERSION, KIND, MANAGER
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.types import Note
+
+logger = logging.getLogger(__name__)
+NOTE_LENGTH = 1024
+
+
+class Events:
+    """Publishes notes as events.k8s.io/v1 Events."""
+
+    def __init__(self, api: Api, instance: str) -> None:
+        self._api = api
+        self._instance = instance
+        self._queue: asyncio.Queue[Manifest] = asyncio.Queue(maxsize=1000)
+
+    def publish(self, job: Job, note: Note) -> None:
+        """Hand a note over; if the API server does not keep up, events are dropped, not memory filled."""
+        logger.info("%s: %s: %s", job.key, note.reason, note.message)
+        try:
+            self._queue.put_nowait(_event(job, note, self._instance))
+        except asyncio.QueueFull:
+            logger.warning("%s: the event %s was dropped", job.key, note.reason)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            event = await self._queue.get()
+            namespace = event["metadata"]["namespace"]
+            try:
+                await self._api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
+            except ApiError as error:
+                logger.warning("an event could not be written: %s", error)
+
+
+def _event(job: Job, note: Note, instance: str) -> Manifest:
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{job.key.name}.", "namespace": job.key.namespace},
+        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": job.key.name,
+            "namespace": job.key.namespace,
+            "uid": job.uid,
+        },
+        "type": note.type,
+        "reason": note.reason,
+        "note": note.message[:NOTE_LENGTH],
+        "action": "Reconcile",
+        "reportingController": MANAGER,
+        "reportingInstance": instance[:128],
+    }

@@ -1,0 +1,58 @@
+"""What the operator tells Prometheus: jobs by phase, restarts by reason, how long passes and recoveries take."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Counter as Total
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.model.status import Status
+
+PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
+
+
+class Metrics:
+    """The operator's registry. `jobs` gives all jobs, `requests` the API requests sent so far by method."""
+
+    def __init__(self, jobs: Callable[[], list[Manifest]], requests: Counter[str]) -> None:
+        self.registry = CollectorRegistry()
+        self._jobs = jobs
+        self._requests = requests
+        self.registry.register(self)
+        self.reconcile = Histogram(
+            "tftraining_reconcile_seconds", "Duration of one pass over one job.", registry=self.registry
+        )
+        self._restarts = Total(
+            "tftraining_restarts", "Restarts of a gang.", ["reason", "charged"], registry=self.registry
+        )
+        self._recovery = Histogram(
+            "tftraining_recovery_seconds",
+            "From the restart of a gang to all its replicas running again.",
+            buckets=RECOVERY_BUCKETS,
+            registry=self.registry,
+        )
+
+    def collect(self) -> Iterable[Metric]:
+        """Count the jobs by phase when asked, so that a phase can never be counted twice or missed."""
+        phases = Counter((raw.get("status") or {}).get("phase", "Pending") for raw in self._jobs())
+        jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase.", labels=["phase"])
+        for phase in PHASES:
+            jobs.add_metric([phase], phases[phase])
+        requests = CounterMetricFamily("tftraining_api_requests", "Requests to the API server.", labels=["method"])
+        for method, count in self._requests.items():
+            requests.add_metric([method], count)
+        return (jobs, requests)
+
+    def observe(self, old: Status, new: Status) -> None:
+        """Take note of what a written status tells beyond the one before it."""
+        restarts = new.restarts.recreated - old.restarts.recreated
+        if restarts > 0 and new.last_restart is not None:
+            charged = "true" if new.restarts.counted > old.restarts.counted else "false"
+            self._restarts.labels(new.last_restart.reason or "Unknown", charged).inc(restarts)
+        if new.last_restart is not None and new.last_restart.down_seconds is not None:
+            before = old.last_restart
+            if before is None or before.time != new.last_restart.time or before.down_seconds is None:
+                self._recovery.observe(new.last_restart.down_seconds)

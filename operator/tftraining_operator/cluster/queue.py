@@ -1,0 +1,75 @@
+"""The work queue: each key is worked on by one worker at a time, once for any number of reasons, now or at a time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from tftraining_operator.model.names import Key
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+
+
+class WorkQueue:
+    """A queue of keys. Times are in seconds of the event loop's clock."""
+
+    def __init__(self) -> None:
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: set[Key] = set()
+        self._working: set[Key] = set()
+        self._again: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+
+    def add(self, key: Key) -> None:
+        """Work on the key as soon as a worker is free; if it is being worked on, once more after that."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Work on the key after some time. A key has one timer: the earliest wins, each pass sets it anew."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.0, seconds)
+        if (timer := self._timers.get(key)) is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_at(due, self._ring, key)
+
+    def _ring(self, key: Key) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    async def run(self, work: Callable[[Key], Awaitable[None]]) -> None:
+        """Be one worker until cancelled. A failing pass is logged and tried again later; it never stops the others."""
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            self._working.add(key)
+            if (timer := self._timers.pop(key, None)) is not None:
+                timer.cancel()
+            try:
+                await work(key)
+                self._failures.pop(key, None)
+            except Exception:
+                self._retry(key)
+            finally:
+                self._working.discard(key)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.add(key)
+
+    def _retry(self, key: Key) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+        logger.exception("%s: the pass failed; trying again in %.1f s", key, pause)
+        self.add_after(key, pause)
+
+    def close(self) -> None:
+        """Cancel the timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

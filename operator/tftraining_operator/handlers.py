@@ -1,0 +1,49 @@
+"""kopf glue, and nothing else: process lifecycle, login, and the watch on the custom resource.
+
+kopf's own handlers for creation and change, its timers and daemons are not used: they write annotations and finalizers.
+"""
+
+from typing import Any
+
+import kopf
+
+from tftraining_operator.model.names import GROUP, PLURAL, VERSION
+from tftraining_operator.runtime import Operator, read_settings
+
+registry = kopf.OperatorRegistry()
+
+
+@kopf.on.startup(registry=registry)
+async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
+    """Configure kopf for one watch, and start everything else."""
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.execution.max_workers = 1
+    try:
+        memo.operator = await Operator.start(read_settings())
+    except (RuntimeError, ValueError, OSError) as error:
+        raise kopf.PermanentError(str(error)) from error
+
+
+@kopf.on.cleanup(registry=registry)
+async def stop(memo: Any, **_: Any) -> None:
+    """Stop everything; the trainings go on."""
+    if "operator" in memo:
+        await memo.operator.stop()
+
+
+@kopf.on.login(registry=registry)
+def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """As the pod's service account, or by the kubeconfig. kopf's default would import the synchronous client."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+@kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+async def changed(event: kopf.RawEvent, memo: Any, **_: Any) -> None:
+    """A job was added, changed or deleted: remember it, and put its key on the queue."""
+    operator: Operator = memo.operator
+    operator.jobs.take(event["object"], event["type"] == "DELETED", operator.queue.add)

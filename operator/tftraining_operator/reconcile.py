@@ -1,0 +1,141 @@
+"""One pass over one job: cache → plan → one status write → children → events.
+
+The status is written first: it holds the intent (a new attempt, a charge, the end), so that a crash in between is
+finished by the next pass, and a pass that saw an outdated job is turned away by the API server before it did anything.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from tftraining_operator.cluster.api import ApiError
+from tftraining_operator.cluster.children import Children, Refused
+from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.model.job import Job, parse_job
+from tftraining_operator.model.names import Key
+from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.model.status import Status
+from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.types import Plan
+
+logger = logging.getLogger(__name__)
+COUNTS_INTERVAL = 1.0
+
+
+class _Memory(msgspec.Struct):
+    """What is remembered of a job between passes; losing it costs a request, never a wrong step."""
+
+    refusal: Refusal | None = None
+    refusals: int = 0
+    generation: int = 0
+    written: datetime = datetime.min.replace(tzinfo=UTC)
+
+
+class Reconciler:
+    """Carries out passes. `image` is the operator's own image; `clock` gives the present time, with a zone."""
+
+    def __init__(
+        self, jobs: Jobs, children: Children, events: Events, metrics: Metrics, queue: WorkQueue, image: str
+    ) -> None:
+        self._jobs = jobs
+        self._children = children
+        self._events = events
+        self._metrics = metrics
+        self._queue = queue
+        self._image = image
+        self._memories: dict[Key, _Memory] = {}
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    async def __call__(self, key: Key) -> None:
+        """Do one pass. Raises ApiError for trouble that the queue should retry."""
+        raw = self._jobs.get(key)
+        if raw is None:
+            self._memories.pop(key, None)
+            return
+        with self._metrics.reconcile.time():
+            await self._pass(key, raw)
+
+    async def _pass(self, key: Key, raw: Manifest) -> None:
+        job, now = parse_job(raw), self.clock()
+        memory = self._memory(job)
+        step = plan(job, self._observe(job, memory), now, self._image)
+        again_at = step.again_at
+        if step.status != job.status:
+            if _only_counts(job.status, step.status) and (now - memory.written).total_seconds() < COUNTS_INTERVAL:
+                self._queue.add_after(key, COUNTS_INTERVAL)
+            elif not await self._write(key, raw, job, step):
+                return
+            else:
+                memory.written = now
+        for note in step.notes:
+            self._events.publish(job, note)
+        await self._apply(job, step, memory)
+        if again_at is not None:
+            self._queue.add_after(key, (again_at - self.clock()).total_seconds())
+
+    def _memory(self, job: Job) -> _Memory:
+        """The memory of the job; a new generation of its spec may be accepted where the old one was refused."""
+        memory = self._memories.setdefault(job.key, _Memory())
+        if memory.generation != job.generation:
+            memory.generation, memory.refusal, memory.refusals = job.generation, None, 0
+        return memory
+
+    def _observe(self, job: Job, memory: _Memory) -> Observed:
+        services = self._children.services.of(job.key)
+        return Observed(
+            pods=parse_pods(self._children.pods.of(job.key), job.uid),
+            service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
+            refusal=memory.refusal,
+        )
+
+    async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
+        """Write the status; False if the job was not as it was seen, or is gone. Then nothing else may be done."""
+        try:
+            await self._jobs.write_status(key, raw, step.status)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            await self._refresh(key)
+            return False
+        self._metrics.observe(job.status, step.status)
+        return True
+
+    async def _refresh(self, key: Key) -> None:
+        try:
+            await self._jobs.refresh(key)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self._jobs.forget(key)
+        self._queue.add(key)
+
+    async def _apply(self, job: Job, step: Plan, memory: _Memory) -> None:
+        created = bool(step.create_pods) or step.create_service is not None
+        try:
+            await self._children.apply(job, step)
+        except Refused as error:
+            memory.refusals += 1
+            memory.refusal = judge(error.child, error.status, error.message, memory.refusals, self.clock())
+            logger.warning("%s: %s was refused: %s", job.key, error.child, error.message)
+            self._queue.add(job.key)
+        else:
+            if created and memory.refusal is not None:
+                memory.refusal, memory.refusals = None, 0
+            if created or step.delete_service:
+                self._queue.add(job.key)
+
+
+def _only_counts(old: Status, new: Status) -> bool:
+    """Whether nothing but numbers changed: those may wait a second, so that 200 pods do not cost 200 writes."""
+    same = msgspec.structs.replace(new, replicas=old.replicas, ready=old.ready, message=old.message, reason=old.reason)
+    values = [(each.type, each.status) for each in old.conditions]
+    return values == [(each.type, each.status) for each in new.conditions] and (
+        msgspec.structs.replace(same, conditions=old.conditions) == old
+    )
