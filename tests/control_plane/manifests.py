@@ -27,74 +27,75 @@ def minimal(name: str = "minimal") -> Manifest:
     }
 
 
+FULL_SPEC: Final[Manifest] = {
+    "template": {
+        "metadata": {"labels": {"team": "vision"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"disk": "fast"},
+            "initContainers": [{"name": "prepare", "image": "busybox", "env": [{"name": "A", "value": "1"}]}],
+            "containers": [
+                {
+                    "name": "tensorflow",
+                    "image": "trainer",
+                    "command": ["python", "train.py"],
+                    "env": [{"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                },
+                {"name": "sidecar", "image": "proxy"},
+            ],
+        },
+    },
+    "replicaSpecs": {
+        "chief": {"replicas": 1, "port": 2223},
+        "worker": {"replicas": 3, "port": 2222, "template": template()},
+        "ps": {"replicas": 2, "port": 2224},
+        "evaluator": {"replicas": 1, "port": 2225},
+    },
+    "minReplicas": 2,
+    "storage": {
+        "volume": {"persistentVolumeClaim": {"claimName": "data", "readOnly": False}},
+        "mountPath": "/mnt/shared",
+        "directory": "team/run-7",
+        "saveDirs": [".", "backup", "models/v1"],
+    },
+    "restartPolicy": {
+        "mode": "Recreate",
+        "scope": "Job",
+        "maxRestarts": 3,
+        "budgetReset": "Never",
+        "rules": [
+            {"onExitCodes": [1, 2], "onSignals": [9], "onReasons": ["OOMKilled"], "action": "FailJob"},
+            {"role": "ps", "action": "Ignore"},
+        ],
+    },
+    "launcher": {
+        "warmStart": False,
+        "terminationGraceSeconds": 10,
+        "memberTimeoutSeconds": 4,
+        "image": "launcher:1",
+    },
+    "runPolicy": {
+        "suspend": False,
+        "activeDeadlineSeconds": 3600,
+        "startDeadlineSeconds": 60,
+        "stallTimeoutSeconds": 120,
+        "ttlSecondsAfterFinished": 0,
+        "evaluatorGraceSeconds": 30,
+        "nodeLostSeconds": 90,
+        "cleanPodPolicy": "All",
+        "scheduling": {
+            "podGroup": {"apiVersion": "scheduling.volcano.sh/v1beta1", "minAvailable": 4, "queue": "research"},
+            "priorityClassName": "high",
+        },
+        "managedBy": "tftraining.dev/operator",
+    },
+    "successPolicy": "AllWorkers",
+}
+
+
 def full(name: str = "full") -> Manifest:
     """Return a good manifest that sets every field of the spec, most to something else than the default."""
-    return minimal(name) | {
-        "spec": {
-            "template": {
-                "metadata": {"labels": {"team": "vision"}},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "nodeSelector": {"disk": "fast"},
-                    "initContainers": [{"name": "prepare", "image": "busybox", "env": [{"name": "A", "value": "1"}]}],
-                    "containers": [
-                        {
-                            "name": "tensorflow",
-                            "image": "trainer",
-                            "command": ["python", "train.py"],
-                            "env": [{"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                        },
-                        {"name": "sidecar", "image": "proxy"},
-                    ],
-                },
-            },
-            "replicaSpecs": {
-                "chief": {"replicas": 1, "port": 2223},
-                "worker": {"replicas": 3, "port": 2222, "template": template()},
-                "ps": {"replicas": 2, "port": 2224},
-                "evaluator": {"replicas": 1, "port": 2225},
-            },
-            "minReplicas": 2,
-            "storage": {
-                "volume": {"persistentVolumeClaim": {"claimName": "data", "readOnly": False}},
-                "mountPath": "/mnt/shared",
-                "directory": "team/run-7",
-                "saveDirs": [".", "backup", "models/v1"],
-            },
-            "restartPolicy": {
-                "mode": "Recreate",
-                "scope": "Job",
-                "maxRestarts": 3,
-                "budgetReset": "Never",
-                "rules": [
-                    {"onExitCodes": [1, 2], "onSignals": [9], "onReasons": ["OOMKilled"], "action": "FailJob"},
-                    {"role": "ps", "action": "Ignore"},
-                ],
-            },
-            "launcher": {
-                "warmStart": False,
-                "terminationGraceSeconds": 10,
-                "memberTimeoutSeconds": 4,
-                "image": "launcher:1",
-            },
-            "runPolicy": {
-                "suspend": False,
-                "activeDeadlineSeconds": 3600,
-                "startDeadlineSeconds": 60,
-                "stallTimeoutSeconds": 120,
-                "ttlSecondsAfterFinished": 0,
-                "evaluatorGraceSeconds": 30,
-                "nodeLostSeconds": 90,
-                "cleanPodPolicy": "All",
-                "scheduling": {
-                    "podGroup": {"apiVersion": "scheduling.volcano.sh/v1beta1", "minAvailable": 4, "queue": "research"},
-                    "priorityClassName": "high",
-                },
-                "managedBy": "tftraining.dev/operator",
-            },
-            "successPolicy": "AllWorkers",
-        }
-    }
+    return minimal(name) | {"spec": copy.deepcopy(FULL_SPEC)}
 
 
 def changed(manifest: Manifest, changes: Mapping[str, Any]) -> Manifest:
