@@ -5,14 +5,42 @@ Results go to standard output, progress and errors to standard error. It must ne
 
 import argparse
 
-from . import binaries
+from . import binaries, cluster
 from .shell import LabError, say
+
+
+def _up(options: argparse.Namespace) -> None:
+    started = cluster.up(options.monitor_grace_seconds)
+    say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
+    print(f"export KUBECONFIG={started.kube.kubeconfig}")
+
+
+def _images(_: argparse.Namespace) -> None:
+    found = cluster.find()
+    if found is None:
+        raise LabError("the cluster does not run: start it with `make cluster-up`")
+    cluster.load_images(found)
+    print("\n".join(found.images))
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each carries the function that runs it as `run`."""
     top = argparse.ArgumentParser(prog="python -m tests.cluster.lab", description="A Kubernetes cluster for tests.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    start = commands.add_parser("up", help="start the cluster, or bring its images up to date, and leave it up")
+    start.add_argument(
+        "--monitor-grace-seconds",
+        type=int,
+        default=cluster.MONITOR_GRACE_SECONDS,
+        help="a silent node is NotReady after this time (default: %(default)s; Kubernetes' own: 50)",
+    )
+    start.set_defaults(run=_up)
+    stop = commands.add_parser("down", help="remove the cluster and all that it made, caches excepted")
+    stop.set_defaults(run=lambda _: cluster.down())
+    state = commands.add_parser("status", help="say what runs")
+    state.set_defaults(run=lambda _: print(cluster.status()))
+    images = commands.add_parser("images", help="build the operator and trainer images, load them, print their names")
+    images.set_defaults(run=_images)
     programs = commands.add_parser("binaries", help="build programs of the cluster and print their directory")
     programs.add_argument("name", nargs="+", choices=sorted(binaries.PACKAGES), metavar="NAME")
     programs.set_defaults(run=lambda options: print(binaries.ensure(*options.name)))

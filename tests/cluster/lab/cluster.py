@@ -1,0 +1,169 @@
+"""The cluster: bringing it up, taking it down, and what tests do with it.
+
+One control plane and two workers, a name of its own for each checkout, and one directory that all nodes share.
+It must never leave anything behind when it goes down, caches excepted.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import binaries, engine, loading, node_image, pod_images, pod_network
+from .docker import Engine
+from .kube import Kube
+from .node_image import NodeImage
+from .nodes import Nodes
+from .shell import LabError, cache_dir, lock, run, say, step
+
+WORKERS = 2
+SHARED = "/shared"  # in every node
+MONITOR_GRACE_SECONDS = 20  # Kubernetes' default is 50
+READY_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster. A given one (`--kubeconfig`) has no `nodes` and no `shared` directory."""
+
+    kube: Kube
+    images: Sequence[str]  # of the operator and the trainer
+    nodes: Nodes | None = None
+    shared: Path | None = None  # on this machine; /shared in every node
+
+    def kill(self, namespace: str, pod: str, signal: str = "KILL", container: str = "tensorflow") -> None:
+        """Send a signal to the first process of a pod's container, as a crash would."""
+        found = self.kube.get("pod", pod, "--namespace", namespace)
+        running = {one["name"]: one.get("containerID", "") for one in found["status"].get("containerStatuses", [])}
+        if not running.get(container):
+            raise LabError(f"pod {namespace}/{pod} runs no container {container}")
+        if self.nodes is None:
+            raise LabError("a container can only be killed in the lab's own cluster, not in one given by --kubeconfig")
+        self.nodes.kill_container(found["spec"]["nodeName"], running[container].rpartition("/")[2], signal)
+
+
+def name() -> str:
+    """Return the name of this checkout's cluster."""
+    return f"tft-{hashlib.sha256(bytes(pod_images.REPOSITORY)).hexdigest()[:6]}"
+
+
+def _folder() -> Path:
+    return cache_dir() / "clusters" / name()
+
+
+def find() -> Cluster | None:
+    """Return this checkout's cluster if all its nodes run."""
+    found = engine.running()
+    if found is None or len(Nodes(found, name()).all()) != WORKERS + 1 or not _ready_file().exists():
+        return None
+    return _handle(found)
+
+
+def _handle(found: Engine) -> Cluster:
+    tag = pod_images.content_tag()
+    images = [f"tftraining/{target}:{tag}" for target in pod_images.TARGETS]
+    return Cluster(Kube(_folder() / "kubeconfig"), images, Nodes(found, name()), _folder() / "shared")
+
+
+def _ready_file() -> Path:
+    """Return the file that tells a cluster that came up from one whose start was cut off."""
+    return _folder() / "ready"
+
+
+def up(grace_seconds: int = MONITOR_GRACE_SECONDS) -> Cluster:
+    """Return this checkout's cluster with the current images, started first if it does not run."""
+    with lock(f"cluster-{name()}"):
+        started = engine.start()
+        images = pod_images.ensure(started)
+        cluster = find()
+        if cluster is None:
+            node = node_image.ensure(started, images)
+            with step("starting the cluster"):
+                cluster = _create(started, node, grace_seconds)
+        load_images(cluster)
+    return cluster
+
+
+def load_images(cluster: Cluster) -> None:
+    """Build the current images and load them into the workers of this checkout's cluster."""
+    if cluster.nodes is None:
+        raise LabError("images are loaded only into the lab's own cluster: push them where the given one can pull them")
+    pod_images.ensure(cluster.nodes.engine)
+    workers = [node for node in cluster.nodes.all() if "worker" in node]
+    loading.load(cluster.nodes.engine, workers, cluster.images)
+
+
+def _create(started: Engine, node: NodeImage, grace_seconds: int) -> Cluster:
+    _delete(started)
+    shared = _folder() / "shared"
+    shared.mkdir(parents=True)
+    shared.chmod(0o1777)
+    config = _folder() / "kind.json"
+    config.write_text(json.dumps(_kind_config(node, shared, grace_seconds)))
+    started.docker("network", "create", name())
+    _kind(started, "create", "cluster", "--config", str(config), "--quiet", "--wait", "0s")
+    cluster = _handle(started)
+    if node.built_here:
+        pod_network.mend_dns(cluster.kube)
+        pod_network.install(started, cluster.kube)
+    limit = f"--timeout={READY_SECONDS}s"
+    cluster.kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
+    cluster.kube.kubectl("rollout", "status", "deployment/coredns", "--namespace", "kube-system", limit)
+    _ready_file().touch()
+    return cluster
+
+
+def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str, object]:
+    mounts: list[dict[str, object]] = [{"hostPath": str(shared), "containerPath": SHARED}]
+    if node.store:
+        mounts.append({"hostPath": str(node.store), "containerPath": "/kind/store", "readOnly": True})
+    manager = {"extraArgs": {"node-monitor-grace-period": f"{grace_seconds}s"}}
+    patches = [
+        {"kind": "ClusterConfiguration", "controllerManager": manager},
+        {"kind": "KubeletConfiguration", "failCgroupV1": False},
+    ]
+    roles = ["control-plane", *["worker"] * WORKERS]
+    return {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "networking": {"disableDefaultCNI": node.built_here},
+        "kubeadmConfigPatches": [json.dumps(patch) for patch in patches],
+        "nodes": [{"role": role, "image": node.name, "extraMounts": mounts} for role in roles],
+    }
+
+
+def _kind(started: Engine, *words: str) -> None:
+    program = binaries.ensure("kind") / "kind"
+    env = {**started.env, "KIND_EXPERIMENTAL_DOCKER_NETWORK": name()}
+    run([program, *words, "--name", name(), "--kubeconfig", _folder() / "kubeconfig"], env=env)
+
+
+def down() -> None:
+    """Remove this checkout's cluster, and the private engine with it if no other cluster uses it."""
+    with lock(f"cluster-{name()}"):
+        if found := engine.running():
+            with step("removing the cluster"):
+                _delete(found)
+        shutil.rmtree(_folder(), ignore_errors=True)
+        engine.stop_if_unused()
+
+
+def _delete(found: Engine) -> None:
+    """Remove the cluster's containers, volumes, network and files, as far as they are there."""
+    if Nodes(found, name()).all(state=""):
+        _kind(found, "delete", "cluster", "--quiet")
+    if found.docker("network", "ls", "--quiet", "--filter", f"name=^{name()}$").strip():
+        found.docker("network", "rm", name())
+    if _folder().exists():
+        shutil.rmtree(_folder())
+
+
+def status() -> str:
+    """Return in a few lines what runs."""
+    cluster = find()
+    if cluster is None:
+        return f"cluster {name()}: not running"
+    say(f"engine: {'private' if cluster.nodes and cluster.nodes.engine.private else 'of this machine'}")
+    return f"cluster {name()}: running\n{cluster.kube.kubectl('get', 'nodes')}"

@@ -1,0 +1,43 @@
+"""Which Docker engine runs the nodes: the lab's own if it runs, else the machine's, else a private one started now.
+
+It must never stop an engine that others still use.
+"""
+
+import os
+
+from . import packages, private_engine
+from .docker import Engine, answers
+from .shell import LabError, lock, say, step
+
+
+def running() -> Engine | None:
+    """Return the engine that the lab would use, if one runs already."""
+    return next((Engine(host) for host in (private_engine.host(), None) if answers(host)), None)
+
+
+def start() -> Engine:
+    """Return a running engine: the lab's if it runs, else the machine's, else a private one that is started now.
+
+    Raises LabError where there is none and none can be started.
+    """
+    with lock("engine"):
+        engine = running()
+        if engine is None:
+            if os.geteuid() != 0:
+                raise LabError("no Docker engine answers, and only root can start one: start Docker, or run as root")
+            say("no Docker engine answers: starting a private one")
+            packages.need("dockerd", "docker", "iptables")
+            engine = private_engine.start()
+    return engine
+
+
+def stop_if_unused() -> None:
+    """Stop the private engine if it runs and holds no container; what it made outside the cache goes with it."""
+    with lock("engine"):
+        if not private_engine.runtime_dir().exists():
+            return
+        if answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip():
+            say("the private Docker engine goes on: other clusters use it")
+            return
+        with step("stopping the Docker engine"):
+            private_engine.stop()

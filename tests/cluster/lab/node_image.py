@@ -1,0 +1,153 @@
+"""The image of a cluster's machines: the official one where it can be pulled, else one that is built here.
+
+The built one holds no image bytes: `node/seed` unpacks all images once into a store in the cache directory, which is
+mounted read-only into every node. Built again only when its inputs change; their hash is its tag.
+It must never hold anything of this machine.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import binaries, pod_images, rootfs
+from .docker import Engine
+from .pod_images import PodImage
+from .shell import LabError, cache_dir, lock, run, say, step
+
+NODE_FILES = Path(__file__).parent / "node"
+OFFICIAL = f"kindest/node:v{binaries.KUBERNETES_VERSION}"
+CHOICE_VARIABLE = "TFTRAINING_NODE_IMAGE"  # "build", or the name of an image to pull
+PULL_SECONDS = 20
+FULL_PULL_SECONDS = 900
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
+PROGRAMS = (*COMPONENTS, "coredns", "pause", "kubelet", "kubeadm", "kubectl")
+
+
+@dataclass(frozen=True)
+class NodeImage:
+    """An image for nodes; `store` is the folder to mount at /kind/store, None for an image that needs none."""
+
+    name: str
+    store: Path | None
+
+    @property
+    def built_here(self) -> bool:
+        """Say whether this is the lab's own image, which brings no network plugin of its own."""
+        return self.store is not None
+
+
+def ensure(engine: Engine, pods: Sequence[PodImage]) -> NodeImage:
+    """Return the image for nodes, pulled or built first if it is missing; the built one has `pods` in its store."""
+    choice = os.environ.get(CHOICE_VARIABLE, "")
+    if choice not in {"", "build"}:
+        _pull(engine, choice, FULL_PULL_SECONDS)
+        return NodeImage(choice, None)
+    with lock("node-image"):
+        if not choice and _can_pull(engine):
+            return NodeImage(OFFICIAL, None)
+        return _seeded(engine, _built(engine), pods)
+
+
+def _can_pull(engine: Engine) -> bool:
+    """Say whether the official image is here or can be pulled; asked once: afterwards there is an image built here."""
+    if engine.has_image(OFFICIAL):
+        return True
+    if engine.has_image(_built_name("node")):
+        return False
+    with step(f"looking whether {OFFICIAL} can be pulled"):
+        try:
+            engine.docker("manifest", "inspect", OFFICIAL, timeout=PULL_SECONDS)
+            _pull(engine, OFFICIAL, FULL_PULL_SECONDS)
+        except LabError:
+            say(f"{OFFICIAL} cannot be pulled here: building a node image ({CHOICE_VARIABLE} chooses another)")
+            return False
+    return True
+
+
+def _pull(engine: Engine, name: str, seconds: int) -> None:
+    if not engine.has_image(name):
+        with step(f"pulling {name}"):
+            engine.docker("pull", "-q", name, timeout=seconds)
+
+
+def _built_name(target: str) -> str:
+    """Return the name of an image of `node/Dockerfile`; its tag is a hash of all its inputs."""
+    digest = hashlib.sha256(repr((rootfs.COMMAND, binaries.KUBERNETES_VERSION)).encode())
+    for module in sorted({binaries.PACKAGES[program][0] for program in PROGRAMS}):
+        digest.update(binaries.key(module).encode())
+    for path in sorted(path for path in NODE_FILES.iterdir() if path.is_file()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"tftraining/{target}:{digest.hexdigest()[:12]}"
+
+
+def _built(engine: Engine) -> dict[str, str]:
+    """Return target → image of `node/Dockerfile`, built first where missing."""
+    names = {target: _built_name(target) for target in ("component", "coredns", "pause", "node")}
+    if not all(engine.has_image(name) for name in names.values()):
+        base = rootfs.ensure(engine)
+        programs = binaries.ensure(*PROGRAMS, pinned=True)
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="context-") as folder:
+            context = Path(folder)
+            shutil.copytree(NODE_FILES, context / "node", ignore=shutil.ignore_patterns("__pycache__"))
+            (context / "bin").mkdir()
+            for program in PROGRAMS:
+                os.link((programs / program).resolve(), context / "bin" / program)
+            for target, name in names.items():
+                _build(engine, context, target, name, base)
+    return names
+
+
+def _build(engine: Engine, context: Path, target: str, name: str, base: str) -> None:
+    arguments = {"BASE": base, "VERSION": binaries.KUBERNETES_VERSION}
+    with step(f"building the {target} image"):
+        engine.docker(
+            *("build", "-q", "--network", "host", "--target", target, "--tag", name),
+            *(word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")),
+            *("--file", context / "node" / "Dockerfile", context),
+        )
+
+
+def _component_references() -> dict[str, str]:
+    """Return the name that kubeadm gives to each component's image → the target of `node/Dockerfile` that it is."""
+    kubeadm = binaries.ensure("kubeadm", pinned=True) / "kubeadm"
+    listing = run([kubeadm, "config", "images", "list", "--kubernetes-version", f"v{binaries.KUBERNETES_VERSION}"])
+    names = {line.rpartition("/")[2].partition(":")[0]: line for line in listing.split()}
+    return {line: name if name in {"coredns", "pause"} else "component" for name, line in names.items()}
+
+
+def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[PodImage]) -> NodeImage:
+    """Return the built image with a store that holds the components and the heavy layers of `pods`."""
+    tag = hashlib.sha256(f"{built['node']} {pod_images.heavy_tag()}".encode()).hexdigest()[:12]
+    name, store = f"tftraining/node-with-images:{tag}", cache_dir() / "stores" / tag
+    if not (engine.has_image(name) and store.exists()):
+        references = _component_references()
+        for reference, target in references.items():
+            engine.docker("tag", built[target], reference)
+        with step("unpacking all images into the nodes' store"):
+            _seed(engine, built["node"], name, store, [*references, *(pod.name for pod in pods)])
+        engine.docker("image", "rm", *references)
+    return NodeImage(name, store)
+
+
+def _seed(engine: Engine, image: str, name: str, store: Path, contents: Sequence[str]) -> None:
+    """Run `node/seed` on `image` with these images as input; make the result `name`, and fill `store`."""
+    container = f"tftraining-seed-{os.getpid()}"
+    partial = store.with_name(f".{store.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    seed = ["run", "-i", "--privileged", "--network", "none", "--name", container, "-v", f"{partial}:/kind/store"]
+    try:
+        with subprocess.Popen(["docker", "save", *contents], env=engine.env, stdout=subprocess.PIPE) as archive:
+            engine.docker(*seed, "--entrypoint", "/usr/local/bin/seed", image, stdin=archive.stdout)
+        if archive.returncode != 0:
+            raise LabError(f"docker save failed with exit code {archive.returncode}")
+        shutil.rmtree(store, ignore_errors=True)
+        partial.rename(store)
+        engine.docker("commit", "--change", 'ENTRYPOINT ["/usr/local/bin/entrypoint"]', container, name)
+    finally:
+        engine.docker("rm", "--force", "--volumes", container)

@@ -1,0 +1,78 @@
+"""The images of the operator and the trainer, built from the repository's Dockerfile.
+
+Their tag is a hash of everything that goes into them, so an image that exists is never built again.
+It must never leave settings of this machine in a layer.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import rootfs
+from .docker import Engine
+from .shell import LabError, lock, step
+
+REPOSITORY = Path(__file__).parents[3]
+HEAVY = ("Dockerfile", ".dockerignore", "requirements")  # decide the large layers
+CODE = ("operator", "trainer")  # the small layers above them
+IGNORED = ("__pycache__", ".egg-info")
+REQUIREMENTS = "requirements/trainer-cpu.txt"
+TARGETS = ("operator", "trainer")
+
+
+@dataclass(frozen=True)
+class PodImage:
+    """One image for pods, by the name that manifests use."""
+
+    name: str
+
+
+def _files(name: str) -> Iterator[Path]:
+    path = REPOSITORY / name
+    if not path.exists():
+        raise LabError(f"{name} is missing in the repository: the images cannot be built")
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and not any(mark in str(file.relative_to(REPOSITORY)) for mark in IGNORED):
+            yield file
+
+
+def _hash(*names: str) -> str:
+    digest = hashlib.sha256(repr((rootfs.COMMAND, REQUIREMENTS)).encode())
+    for path in (path for name in names for path in _files(name)):
+        digest.update(str(path.relative_to(REPOSITORY)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def content_tag() -> str:
+    """Return a hash of all that goes into the images."""
+    return _hash(*HEAVY, *CODE)
+
+
+def heavy_tag() -> str:
+    """Return a hash of what decides the large layers: it stays the same while only our code changes."""
+    return _hash(*HEAVY)
+
+
+def ensure(engine: Engine) -> list[PodImage]:
+    """Return the images for operator and trainer, in this order, built first where they are missing."""
+    tag = content_tag()
+    images = [PodImage(f"tftraining/{target}:{tag}") for target in TARGETS]
+    with lock("pod-images"):
+        for target, image in zip(TARGETS, images, strict=True):
+            if not engine.has_image(image.name):
+                with step(f"building the {target} image"):
+                    _build(engine, target, image)
+    return images
+
+
+def _build(engine: Engine, target: str, image: PodImage) -> None:
+    """Build one target; on the private engine on our own base, elsewhere on the public one of the Dockerfile."""
+    arguments = {"BASE_IMAGE": rootfs.ensure(engine)} if engine.private else {}
+    if target == "trainer":
+        arguments["REQUIREMENTS"] = REQUIREMENTS
+    engine.docker(
+        *("build", "-q", "--network", "host", "--target", target, "--tag", image.name),
+        *(word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")),
+        REPOSITORY,
+    )

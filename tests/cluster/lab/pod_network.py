@@ -1,0 +1,76 @@
+"""The pod network of nodes built here: a bridge in each node, routes between the nodes, and a cluster DNS without loop.
+
+It stands in for the plugin that the official node image brings; it does not enforce network policies.
+It must never be used on official nodes.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from .docker import Engine
+from .kube import Kube
+
+CONFLIST = "/etc/cni/net.d/10-bridge.conflist"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node with its address and its pods' range of addresses."""
+
+    name: str
+    address: str
+    pods: str
+
+    def conflist(self) -> str:
+        """Return the CNI configuration of this node, as JSON."""
+        bridge = {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "hairpinMode": True,
+            "ipMasq": False,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": self.pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
+        }
+        portmap = {"type": "portmap", "capabilities": {"portMappings": True}}
+        return json.dumps({"cniVersion": "1.0.0", "name": "lab", "plugins": [bridge, portmap]})
+
+
+def install(engine: Engine, kube: Kube) -> None:
+    """Give every node its part of the pod network; to be repeated after a node was started again."""
+    members = [_member(node) for node in kube.get("nodes")["items"]]
+
+    def configure(member: Member) -> None:
+        routes = [f"ip route replace {other.pods} via {other.address}" for other in members if other != member]
+        script = f"set -eu; mkdir -p /etc/cni/net.d; cat > {CONFLIST}; {'; '.join(routes)}"
+        engine.execute(member.name, "bash", "-c", script, stdin=member.conflist())
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(configure, members))
+
+
+def _member(node: dict[str, object]) -> Member:
+    metadata, spec, status = (dict[str, object](node[part]) for part in ("metadata", "spec", "status"))
+    addresses = {entry["type"]: entry["address"] for entry in status["addresses"]}  # type: ignore[attr-defined]
+    return Member(str(metadata["name"]), addresses["InternalIP"], str(spec["podCIDR"]))
+
+
+def mend_dns(kube: Kube) -> None:
+    """Take out of CoreDNS what cannot work here: pods cannot reach Docker's resolver, and it looks like a loop."""
+    config = kube.get("configmap", "coredns", "--namespace", "kube-system")
+    config["data"]["Corefile"] = _without(config["data"]["Corefile"], "loop", "forward")
+    kube.kubectl("replace", "-f", "-", stdin=json.dumps(config))
+
+
+def _without(corefile: str, *plugins: str) -> str:
+    """Return the Corefile without these plugins and their blocks."""
+    kept, depth = [], 0
+    for line in corefile.splitlines():
+        words = line.split()
+        if depth == 0 and words and words[0] in plugins:
+            depth = line.count("{")
+        elif depth:
+            depth += line.count("{") - line.count("}")
+        else:
+            kept.append(line)
+    return "\n".join(kept) + "\n"

@@ -1,0 +1,114 @@
+"""The private Docker engine: Debian's `dockerd`, with its own data, sockets, runtime and control group.
+
+Its images are in the cache directory, everything else below one directory of /run. It changes no firewall rule, no
+forwarding setting and no default bridge, so that stopping it leaves the machine as it was.
+It must never touch an engine that it did not start.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import build_settings
+from .docker import Engine, answers
+from .shell import LabError, cache_dir, run, step
+
+NODE_FILES = Path(__file__).parent / "node"
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+ADDRESSES = "198.18.0.0/16"  # for test networks (RFC 2544): no real network has these
+
+
+def runtime_dir() -> Path:
+    """Return the private engine's directory for sockets and state: short, and one for each cache directory."""
+    return Path("/run") / f"tftraining-lab-{hashlib.sha256(bytes(cache_dir())).hexdigest()[:6]}"
+
+
+def host() -> str:
+    """Return the address of this cache directory's private engine."""
+    return f"unix://{runtime_dir() / 'docker.sock'}"
+
+
+def start() -> Engine:
+    """Start the engine and wait until it answers; LabError with its last words when it does not."""
+    base, data = runtime_dir(), cache_dir() / "engine"
+    base.mkdir(mode=0o711, exist_ok=True)
+    runtime = _write_runtime(base)
+    command: list[str | Path] = [
+        "dockerd",
+        *("--host", host(), "--pidfile", base / "docker.pid", "--exec-root", base / "exec"),
+        *("--data-root", data, "--storage-driver", "overlay2", "--cgroup-parent", f"/{base.name}"),
+        *("--add-runtime", f"lab={runtime}", "--default-runtime", "lab", "--oom-score-adjust", "0"),
+        *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"),
+        *("--default-address-pool", f"base={ADDRESSES},size=24", "--shutdown-timeout", "5", "--log-level", "warn"),
+    ]
+    with (base / "dockerd.log").open("wb") as log, step("starting the Docker engine"):
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + START_SECONDS
+        while not answers(host()):
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                tail = (base / "dockerd.log").read_text(errors="replace").strip()[-1500:]
+                stop()
+                raise LabError(f"the private Docker engine did not start: {tail}")
+            time.sleep(0.1)
+    return Engine(host())
+
+
+def _write_runtime(base: Path) -> Path:
+    """Write the container runtime, and beside it the settings of this machine that build steps need."""
+    runtime = base / "runc_lab.py"
+    _, _, body = (NODE_FILES / runtime.name).read_text().partition("\n")
+    runtime.write_text(f"#!{sys.executable}\n{body}".replace('"/usr/sbin/runc"', json.dumps(shutil.which("runc"))))
+    runtime.chmod(0o755)
+    (base / "build.json").write_text(json.dumps(build_settings.collect(base / "build")))
+    return runtime
+
+
+def stop() -> None:
+    """End the engine and remove what it made outside the cache directory."""
+    base = runtime_dir()
+    _end_daemon(base / "docker.pid")
+    for mount in _mounts_below(base, cache_dir() / "engine"):
+        run(["umount", "--lazy", mount])
+    for group in Path("/sys/fs/cgroup").glob(f"*/{base.name}"):
+        _remove_cgroup(group)
+    _remove_cgroup(Path("/sys/fs/cgroup") / base.name)
+    shutil.rmtree(base)
+
+
+def _end_daemon(pidfile: Path) -> None:
+    """End the daemon of this pid file, and wait for it."""
+    try:
+        pid = int(pidfile.read_text())
+        if b"dockerd" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return
+    except (FileNotFoundError, ValueError):
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            raise LabError(f"the private Docker engine (process {pid}) does not end within {STOP_SECONDS:.0f} s")
+        with contextlib.suppress(ChildProcessError):  # only where this very process started it
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.05)
+
+
+def _mounts_below(*roots: Path) -> list[str]:
+    """Return the mount points below these directories, the deepest first."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return sorted((point for point in points if any(Path(point).is_relative_to(r) for r in roots)), reverse=True)
+
+
+def _remove_cgroup(root: Path) -> None:
+    """Remove an empty control group and its children."""
+    for folder in sorted(root.glob("**/"), reverse=True):
+        if folder.exists():
+            folder.rmdir()
