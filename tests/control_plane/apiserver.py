@@ -19,6 +19,7 @@ from typing import Self
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import LabError, run
 from tests.control_plane.processes import Server, free_port

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import run
 

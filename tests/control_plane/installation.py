@@ -4,22 +4,37 @@ The operator then runs as a process of the test with exactly the permissions tha
 the administrator's.
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+
+from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chart import REPOSITORY, of_kind, render
 
+SERVED_SECONDS = 30.0
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 OPERATOR_NAMESPACE = "tftraining-system"
 RBAC_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
 def install_crd(plane: ControlPlane) -> None:
-    """Apply the CustomResourceDefinition and wait until it is served."""
+    """Apply the CustomResourceDefinition and wait until it is served.
+
+    Its condition Established is not enough: for a moment after it the API server still answers 404 or 429.
+    """
     plane.kubectl("apply", "--filename", CRD)
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/tftrainingjobs.tftraining.dev")
+    deadline = time.monotonic() + SERVED_SECONDS
+    while True:
+        try:
+            plane.kubectl("get", "--raw", "/apis/tftraining.dev/v1/tftrainingjobs")
+            return
+        except LabError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def operator_kubeconfig(plane: ControlPlane, watch: Sequence[str] = (), release: str = "operator") -> Path:

@@ -7,7 +7,7 @@ It must never end a process that it did not start.
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.lab.shell import LabError
@@ -23,7 +23,9 @@ def free_port() -> int:
 class Server:
     """One program in the background with a log file, started at once."""
 
-    def __init__(self, program: Path, flags: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, program: Path, flags: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = program.name
         self._log = log
         with log.open("ab") as output:
@@ -32,7 +34,13 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=environment,
             )
+
+    @property
+    def pid(self) -> int:
+        """The process id: setpriv becomes the program."""
+        return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return when `ready` is true; raise LabError with the log's end if the server ends or takes too long."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import yaml
+
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import LabError, run
 from tests.control_plane.apiserver import ControlPlane

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chart import REPOSITORY

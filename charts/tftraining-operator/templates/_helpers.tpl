@@ -43,8 +43,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [create, delete, get, list, watch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, delete, get]
+  verbs: [create, delete, get, list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}

@@ -45,7 +45,7 @@ def _event(job: Job, note: Note, instance: str) -> Manifest:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{job.key.name}.", "namespace": job.key.namespace},
+        "metadata": {"generateName": f"{job.key.name}-", "namespace": job.key.namespace},
         "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "regarding": {
             "apiVersion": API_VERSION,

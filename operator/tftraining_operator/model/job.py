@@ -64,6 +64,8 @@ def dump_status(status: Status) -> dict[str, Any]:
     """The status as the API server takes it. A Condition's message is required there, even if it is empty."""
     raw: dict[str, Any] = msgspec.to_builtins(status)
     raw["phase"] = status.phase
+    # Shown as a column: no restarts is a number too.
+    raw.setdefault("restarts", {}).setdefault("counted", 0)
     for condition in raw.get("conditions", ()):
         condition.setdefault("message", "")
     return raw

@@ -60,5 +60,5 @@ def address(key: Key, replica: Replica, port: int) -> str:
 
 
 def selector(job: str) -> str:
-    """The label selector of all pods of the job's gang, as the scale subresource shows it."""
-    return f"{LABEL_JOB}={job},{LABEL_ROLE} in (chief,worker,ps,evaluator)"
+    """The label selector of the workers: what the scale subresource, and so an autoscaler, counts."""
+    return f"{LABEL_JOB}={job},{LABEL_ROLE}=worker"

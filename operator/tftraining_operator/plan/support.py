@@ -1,9 +1,7 @@
 """Which fields this version cannot honour: a job that asks for one fails and says so, it is never silently ignored."""
 
-import msgspec
-
 from tftraining_operator.model.job import Problem
-from tftraining_operator.model.spec import JobSpec, Launcher, Manifest, RunPolicy
+from tftraining_operator.model.spec import JobSpec, Launcher, RunPolicy
 
 _RUN = RunPolicy()
 _LAUNCHER = Launcher()
@@ -31,21 +29,17 @@ def _asked(spec: JobSpec) -> dict[str, bool]:
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
         "spec.successPolicy: AllWorkers": spec.success_policy == "AllWorkers",
     }
-    return asked | {f"spec.runPolicy.{field}": True for field in _changed(run) if field in _LATER}
+    return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
 
 
-_LATER = (
-    "suspend",
-    "activeDeadlineSeconds",
-    "startDeadlineSeconds",
-    "stallTimeoutSeconds",
-    "ttlSecondsAfterFinished",
-    "evaluatorGraceSeconds",
-    "nodeLostSeconds",
-)
-
-
-def _changed(run: RunPolicy) -> Manifest:
-    """The fields that differ from their defaults (those are left out when a Struct is dumped)."""
-    changed: Manifest = msgspec.to_builtins(run)
-    return changed
+def _later(run: RunPolicy) -> dict[str, bool]:
+    """Which fields of the run policy that a later version brings differ from their defaults."""
+    return {
+        "suspend": run.suspend,
+        "activeDeadlineSeconds": run.active_deadline_seconds is not None,
+        "startDeadlineSeconds": run.start_deadline_seconds != _RUN.start_deadline_seconds,
+        "stallTimeoutSeconds": run.stall_timeout_seconds is not None,
+        "ttlSecondsAfterFinished": run.ttl_seconds_after_finished is not None,
+        "evaluatorGraceSeconds": run.evaluator_grace_seconds != _RUN.evaluator_grace_seconds,
+        "nodeLostSeconds": run.node_lost_seconds != _RUN.node_lost_seconds,
+    }

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
 
@@ -13,10 +14,9 @@ OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs": ["get", "list", "watch"],
     "tftraining.dev/tftrainingjobs/status": ["update"],
     "/pods": ["create", "delete", "get", "list", "watch"],
-    "/services": ["create", "delete", "get"],
-    "events.k8s.io/events": ["create", "patch"],
+    "/services": ["create", "delete", "get", "list", "watch"],
+    "events.k8s.io/events": ["create"],
 }
-LEASE_RULES = {"coordination.k8s.io/leases": ["create", "get", "update"]}
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +72,9 @@ def test_the_definition_can_be_left_out(default: list[Manifest]) -> None:
 def test_cluster_wide_permissions(default: list[Manifest]) -> None:
     roles = named(default, "ClusterRole")
     assert table(roles["/operator-tftraining-operator"]) == OPERATOR_RULES
-    assert {key: table(role) for key, role in named(default, "Role").items()} == {
-        "tftraining-system/operator-tftraining-operator-lease": LEASE_RULES
-    }
+    assert not named(default, "Role")
     bound = [*of_kind(default, "ClusterRoleBinding"), *of_kind(default, "RoleBinding")]
-    assert [item["roleRef"]["name"] for item in bound] == [
-        "operator-tftraining-operator",
-        "operator-tftraining-operator-lease",
-    ]
+    assert [item["roleRef"]["name"] for item in bound] == ["operator-tftraining-operator"]
     assert all(item["subjects"] == [account(default)] for item in bound)
 
 
@@ -95,7 +90,6 @@ def test_namespaced_permissions() -> None:
     assert {key: table(role) for key, role in named(manifests, "Role").items()} == {
         "red/operator-tftraining-operator": OPERATOR_RULES,
         "blue/operator-tftraining-operator": OPERATOR_RULES,
-        "tftraining-system/operator-tftraining-operator-lease": LEASE_RULES,
     }
     bindings = named(manifests, "RoleBinding")
     assert set(bindings) == set(named(manifests, "Role"))
@@ -137,8 +131,9 @@ def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]
     (container,) = operator_pod(default)["containers"]
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
     assert [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")] == [
-        {"path": "/healthz", "port": "http"}
-    ] * 2
+        {"path": "/healthz", "port": "http"},
+        {"path": "/readyz", "port": "http"},
+    ]
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]
     assert [item["name"] for item in container["env"] if "valueFrom" in item] == ["POD_NAMESPACE", "POD_NAME"]
     assert environment(default) == {

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
+
 from tests.control_plane.chart import REPOSITORY
 
 Schema = dict[str, Any]

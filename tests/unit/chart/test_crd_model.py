@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.control_plane.chart import REPOSITORY
 
+from tests.control_plane.chart import REPOSITORY
 from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Status
 

@@ -1,0 +1,84 @@
+"""The operator as a process of the test, with exactly the permissions that the chart gives it.
+
+It must never see the administrator's credentials.
+"""
+
+import os
+import re
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.control_plane.processes import Server, free_port
+
+START_SECONDS = 30.0
+
+
+class OperatorProcess:
+    """`with OperatorProcess(kubeconfig, directory) as operator:`; `kill` and `start` let it crash and come back."""
+
+    def __init__(self, kubeconfig: Path, directory: Path, **environment: str) -> None:
+        self.log = directory / "operator.log"
+        self.port = free_port()
+        # Nothing of the caller's environment but what Python itself needs.
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if name in os.environ}
+        self._environment = {
+            **kept,
+            "KUBECONFIG": str(kubeconfig),
+            "TFTRAINING_PORT": str(self.port),
+            "TFTRAINING_IMAGE": "operator-image",
+            **environment,
+        }
+        self._server: Server | None = None
+
+    def __enter__(self) -> Self:
+        """Start, and wait until its caches are filled."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.kill()
+
+    def start(self, wait: bool = True) -> None:
+        """Start the process; with `wait`, return when it works."""
+        self._server = Server(Path(sys.executable), ["-m", "tftraining_operator"], self.log, self._environment)
+        if wait:
+            self._server.wait_until(lambda: self.get("readyz")[0] == 200, START_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is finished, nothing is said."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._server is not None
+        return self._server.pid
+
+    def get(self, page: str) -> tuple[int, str]:
+        """GET a page of its HTTP server: the status (0 if nobody answers) and the text."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{page}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def metric(self, line: str) -> float:
+        """The value of one line of /metrics, named as it stands there, labels included; 0 if it is not there."""
+        found = re.search(rf"^{re.escape(line)} (\S+)$", self.get("metrics")[1], re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def log_text(self) -> str:
+        """All that it has logged."""
+        return self.log.read_text(errors="replace")
