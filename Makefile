@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo test test-faults check lint types unit control-plane cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo test test-faults check lint types unit control-plane processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,3 +23,45 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 lock:  ## Pin the Python dependencies again, with hashes.
 	@for extra in operator trainer trainer-cpu dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
+
+check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: under a minute.
+
+lint: $(VENV)/installed
+	@$(RUN)ruff check .
+	@$(RUN)ruff format --check -q . || { echo 'run: $(RUN)ruff format .'; exit 1; }
+	@$(RUN)lint-imports --no-logo
+
+types: $(VENV)/installed
+	@$(RUN)mypy operator/tftraining_operator trainer/tftraining tests benchmarks
+
+unit: $(VENV)/installed
+	@$(RUN)pytest tests/unit
+
+control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
+	@$(RUN)pytest tests/control_plane
+
+processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine.
+	@$(RUN)pytest tests/processes
+
+cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
+	@$(RUN)pytest tests/cluster -m 'not slow_fault'
+
+test: check control-plane processes cluster  ## Every tier, with one fault of each kind.
+
+test-faults: check control-plane processes  ## Every tier, with all faults.
+	@$(RUN)pytest tests/cluster
+
+cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
+	@$(RUN)python -m tests.cluster.lab up
+
+cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
+	@$(RUN)python -m tests.cluster.lab down
+
+demo: $(VENV)/installed  ## A training on a real cluster, a worker killed in the middle, and what becomes of it.
+	@$(RUN)python -m tests.cluster.demo
+
+bench: $(VENV)/installed  ## The figures of docs/results.md.
+	@$(RUN)python -m benchmarks.control_plane
+
+clean:  ## Remove what was built inside the checkout (the caches lie in ~/.cache/tftraining).
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
