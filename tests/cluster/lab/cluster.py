@@ -22,6 +22,7 @@ WORKERS = 2
 SHARED = "/shared"  # in every node
 MONITOR_GRACE_SECONDS = 20  # Kubernetes' default is 50
 READY_SECONDS = 120
+KIND_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> Cluster:
     config = _folder() / "kind.json"
     config.write_text(json.dumps(_kind_config(node, shared, grace_seconds)))
     started.docker("network", "create", name())
-    _kind(started, "create", "cluster", "--config", str(config), "--quiet", "--wait", "0s")
+    _kind(started, "create", "cluster", "--config", str(config), "--wait", "0s")
     cluster = _handle(started)
     if node.built_here:
         pod_network.mend_dns(cluster.kube)
@@ -137,7 +138,7 @@ def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str,
 def _kind(started: Engine, *words: str) -> None:
     program = binaries.ensure("kind") / "kind"
     env = {**started.env, "KIND_EXPERIMENTAL_DOCKER_NETWORK": name()}
-    run([program, *words, "--name", name(), "--kubeconfig", _folder() / "kubeconfig"], env=env)
+    run([program, *words, "--name", name(), "--kubeconfig", _folder() / "kubeconfig"], env=env, timeout=KIND_SECONDS)
 
 
 def down() -> None:
@@ -153,7 +154,7 @@ def down() -> None:
 def _delete(found: Engine) -> None:
     """Remove the cluster's containers, volumes, network and files, as far as they are there."""
     if Nodes(found, name()).all(state=""):
-        _kind(found, "delete", "cluster", "--quiet")
+        _kind(found, "delete", "cluster")
     if found.docker("network", "ls", "--quiet", "--filter", f"name=^{name()}$").strip():
         found.docker("network", "rm", name())
     if _folder().exists():

@@ -7,6 +7,7 @@ It must never be used on official nodes.
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from .docker import Engine
 from .kube import Kube
@@ -49,10 +50,9 @@ def install(engine: Engine, kube: Kube) -> None:
         list(pool.map(configure, members))
 
 
-def _member(node: dict[str, object]) -> Member:
-    metadata, spec, status = (dict[str, object](node[part]) for part in ("metadata", "spec", "status"))
-    addresses = {entry["type"]: entry["address"] for entry in status["addresses"]}  # type: ignore[attr-defined]
-    return Member(str(metadata["name"]), addresses["InternalIP"], str(spec["podCIDR"]))
+def _member(node: dict[str, Any]) -> Member:
+    addresses = {entry["type"]: entry["address"] for entry in node["status"]["addresses"]}
+    return Member(node["metadata"]["name"], addresses["InternalIP"], node["spec"]["podCIDR"])
 
 
 def mend_dns(kube: Kube) -> None:
