@@ -5,6 +5,7 @@ They must never change what is trained, nor print anything but whole lines. Kera
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -12,8 +13,9 @@ import tf_keras as keras
 
 
 def say(text: str) -> None:
-    """Print a line at once: a process that is killed has said what it did."""
-    print(text, flush=True)
+    """Print a line at once and in one piece, so that TensorFlow's own log lines do not end up inside it."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
@@ -56,7 +58,7 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has 
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
-    """Call `save` after every `epochs`-th epoch, in every process of the job at the same point."""
+    """Call `save` after every `epochs`-th epoch but the last of all, in every process of the job at the same point."""
 
     def __init__(self, epochs: int, save: Callable[[], None]) -> None:
         super().__init__()
@@ -65,5 +67,5 @@ class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Save if it is time; `epoch` counts from 0."""
-        if (epoch + 1) % self.epochs == 0:
+        if (epoch + 1) % self.epochs == 0 and epoch + 1 < self.params["epochs"]:
             self.save()

@@ -23,7 +23,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -114,6 +113,16 @@ def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
         raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
 
 
+def make_directory(directory: str) -> None:
+    """Make the job's directory if it is not there; UsageError if it cannot be written to."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write to the directory {directory}")
+
+
 def make_strategy(communication: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     """The strategy for all workers of TF_CONFIG; it waits until every one of them is there."""
     options = tf.distribute.experimental.CommunicationOptions(implementation=COMMUNICATION[communication])
@@ -147,7 +156,9 @@ def make_model(shape: tuple[int, ...], learning_rate: float) -> keras.Model:
     model.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         optimizer=keras.optimizers.SGD(learning_rate),
-        metrics=["accuracy"],
+        # Not just "accuracy": which one that is, Keras finds out at the first step, and a job that was stopped after
+        # the last one saves the model without a step.
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
     return model
 
@@ -179,7 +190,7 @@ def train(options: argparse.Namespace, task: Task, examples: Examples) -> int:
     return progress.resumed_from
 
 
-def finish(options: argparse.Namespace, task: Task, outcome: dict[str, Any]) -> None:
+def finish(options: argparse.Namespace, task: Task, outcome: dict[str, float]) -> None:
     """The chief's end: prove the saved model, write the result, give up the backup. ProofError if it is no good."""
     places = Places(options.directory)
     proof = prove(places.model, options.data, options.data_dir)
@@ -191,8 +202,7 @@ def finish(options: argparse.Namespace, task: Task, outcome: dict[str, Any]) -> 
     result |= outcome
     write_atomically(places.result, json.dumps(result) + "\n")
     shutil.rmtree(Path(places.backup) / "chief", ignore_errors=True)
-    words = (f"{key}={value:.4f}" if isinstance(value, float) else f"{key}={value}" for key, value in result.items())
-    say("result: " + " ".join(words))
+    say("result: " + " ".join(f"{key}={round(value, 4)}" for key, value in result.items()))
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -211,7 +221,7 @@ def run(options: argparse.Namespace) -> None:
     for gpu in gpus if options.memory_growth else ():
         tf.config.experimental.set_memory_growth(gpu, True)
     examples = data.load(options.data, options.data_dir).train
-    Path(options.directory).mkdir(parents=True, exist_ok=True)
+    make_directory(options.directory)
     say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
     resumed_from = train(options, task, examples)
     if task.is_chief:

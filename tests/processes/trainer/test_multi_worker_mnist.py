@@ -1,0 +1,121 @@
+"""Two real workers train, one is killed, both are started again: nothing that was backed up is trained twice.
+
+Each test runs TensorFlow for 15 to 40 s on two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes.trainer.gang import Gang
+
+EPOCHS = 5
+GOOD = 0.9  # test accuracy; undisturbed runs of five epochs reach 0.95 to 0.98
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return tmp_path / "job"
+
+
+def epochs(lines: list[str]) -> list[int]:
+    """The epochs that a worker has finished."""
+    return [int(found[1]) for line in lines if (found := re.match(r"epoch (\d+)/", line))]
+
+
+def resumed_from(lines: list[str]) -> int:
+    return next(int(found[1]) for line in lines if (found := re.match(r"resumed from epoch (\d+) ", line)))
+
+
+def check_result(gang: Gang, resumed: int) -> None:
+    """The chief has proved the model and said so, on its last line and in the file."""
+    last = gang.lines(0)[-1]
+    result = json.loads((gang.directory / "result.json").read_text())
+    assert last.startswith(f"result: epochs={EPOCHS} accuracy={round(result['accuracy'], 4)} ")
+    assert (result["epochs"], result["workers"], result["resumed_from"]) == (EPOCHS, 2, resumed)
+    assert result["accuracy"] > GOOD
+    assert any(line.startswith("loaded the saved model in a single process") for line in gang.lines(0))
+    assert not (gang.directory / "backup" / "chief").exists()
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow_fault)])
+def test_a_worker_killed_in_the_middle_of_an_epoch_costs_that_epoch(job: Path, victim: int) -> None:
+    with Gang(job, ["--epochs", str(EPOCHS)]) as gang:
+        gang.start()
+        gang.wait_for_line(victim, "epoch 2/")
+        time.sleep(0.3)  # an epoch takes five times as long
+        gang.kill(victim)
+        done = max(epochs(gang.lines(victim)))
+        gang.kill_all()
+        assert done < EPOCHS, "the kill came too late to be in the middle"
+
+        gang.start()
+        assert gang.wait() == [0, 0]
+        for index in (0, 1):
+            assert resumed_from(gang.lines(index)) == done
+            assert epochs(gang.lines(index)) == list(range(done + 1, EPOCHS + 1))
+        check_result(gang, resumed=done)
+        # What the operator cleans up on a cluster, for the whole of the job's runs.
+        assert (job / "workertemp_1" / "model").is_dir()
+
+
+def test_the_survivor_of_a_killed_worker_ends_by_itself(job: Path) -> None:
+    with Gang(job, ["--epochs", "50"]) as gang:
+        gang.start()
+        gang.wait_for_line(0, "epoch 1/")
+        gang.kill(1)
+        assert gang.wait()[0] not in (0, None)
+        assert "UnavailableError" in gang.errors(0)
+
+
+def test_a_chief_killed_after_the_last_save_does_not_train_again(job: Path) -> None:
+    with Gang(job, ["--epochs", str(EPOCHS), "--steps-per-epoch", "40", "--save-every", "2"]) as gang:
+        gang.start()
+        gang.wait_for_line(0, "saved the model after step 80")
+        gang.wait_for_line(0, "saved the model after step 200")
+        gang.kill(0)
+        gang.kill_all()
+        assert not (job / "result.json").exists(), "the kill came too late"
+
+        gang.start()
+        assert gang.wait() == [0, 0]
+        for index in (0, 1):
+            assert resumed_from(gang.lines(index)) == EPOCHS
+            assert epochs(gang.lines(index)) == []
+        check_result(gang, resumed=EPOCHS)
+
+
+@pytest.mark.slow_fault
+def test_a_backup_by_step_resumes_within_the_epoch(job: Path) -> None:
+    with Gang(job, ["--epochs", str(EPOCHS), "--save-freq", "7"]) as gang:
+        gang.start()
+        gang.wait_for_line(1, "epoch 2/")
+        time.sleep(0.8)
+        gang.kill(1)
+        done = max(epochs(gang.lines(1)))
+        gang.kill_all()
+
+        gang.start()
+        assert gang.wait() == [0, 0]
+        (resumed,) = [line for line in gang.lines(0) if line.startswith("resumed")]
+        step = int(resumed.split("step ")[1].split()[0])
+        assert step % 7 == 0
+        assert step > done * 70
+        check_result(gang, resumed=done)
+
+
+def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
+    """And a worker that is stopped for a while at its end keeps nobody waiting."""
+    with Gang(job, ["--epochs", "1", "--steps-per-epoch", "5"], operated=False) as gang:
+        gang.start()
+        gang.wait_for_line(1, "saved the model")
+        with gang.stopped(1):
+            gang.wait_for_line(0, "result: ")
+            assert gang.workers[0].wait(timeout=30) == 0
+        assert gang.wait() == [0, 0]
+    assert sorted(path.name for path in job.iterdir()) == ["backup", "model", "result.json"]

@@ -1,0 +1,156 @@
+"""The parts of the multi-worker example in one process: options, data for several workers, lines, saves, the result.
+
+These import TensorFlow, so they stay few. What several workers do together is in tests/processes/trainer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tftraining.cluster import Task
+from tftraining.data import Examples
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TensorFlow's own, at import
+    import tf_keras as keras
+
+    from tftraining.callbacks import Progress, SaveEvery
+    from tftraining.examples import multi_worker_mnist as program
+
+WORKER = Task("worker", 1, 2, is_chief=False)
+ALONE = Task()
+EXAMPLES = Examples(np.linspace(0, 1, 40 * 64, dtype=np.float32).reshape(40, 8, 8, 1), np.arange(40) % 10)
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    return program.make_model((8, 8, 1), 0.1)
+
+
+def test_the_defaults_are_those_of_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFTRAINING_DIR", raising=False)
+    options = program.parse([])
+    assert (options.data, options.epochs, options.batch_size, options.directory) == (
+        "digits",
+        10,
+        64,
+        "training-output",
+    )
+    monkeypatch.setenv("TFTRAINING_DIR", "/training/job")
+    assert program.parse([]).directory == "/training/job"
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--epochs", "0"], ["--save-freq", "often"], ["--data", "cats"], ["--auto-shard", "no"]]
+)
+def test_wrong_options_end_the_program(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        program.parse(wrong)
+    assert end.value.code == 2
+
+
+def test_the_backup_may_be_by_epoch_or_by_step() -> None:
+    assert program.parse([]).save_freq == "epoch"
+    assert program.parse(["--save-freq", "5"]).save_freq == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "task", "gpus", "message"),
+    [
+        ([], Task("ps", 0, 2, False), 0, "not for a task ps-0"),
+        ([], Task("evaluator", 0, 2, False), 0, "not for a task evaluator-0"),
+        (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
+        (["--auto-shard", "file"], WORKER, 0, "in memory"),
+    ],
+)
+def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: int, message: str) -> None:
+    with pytest.raises(program.UsageError, match=message):
+        program.check(program.parse(arguments), task, gpus)
+
+
+def test_what_can_work_here_passes() -> None:
+    program.check(program.parse(["--communication", "nccl"]), WORKER, gpus=1)
+    program.check(program.parse(["--auto-shard", "file"]), ALONE, gpus=0)
+
+
+def test_the_batch_grows_with_the_workers() -> None:
+    options = program.parse(["--batch-size", "8"])
+    for task, expected in ((ALONE, 8), (WORKER, 16)):
+        images, labels = next(iter(program.make_dataset(EXAMPLES, options, task)))
+        assert images.shape == (expected, 8, 8, 1)
+        assert labels.shape == (expected,)
+
+
+@pytest.mark.parametrize("policy", ["off", "data", "auto", "file"])
+def test_the_auto_shard_policy_reaches_the_data(policy: str) -> None:
+    dataset = program.make_dataset(EXAMPLES, program.parse(["--auto-shard", policy]), ALONE)
+    assert dataset.options().experimental_distribute.auto_shard_policy.name.lower() == policy
+
+
+def test_without_sharding_the_workers_draw_in_different_orders() -> None:
+    options = program.parse(["--auto-shard", "off", "--batch-size", "20"])
+    other = Task("worker", 0, 2, is_chief=True)
+    first, second = (next(iter(program.make_dataset(EXAMPLES, options, task)))[1] for task in (other, WORKER))
+    assert list(first.numpy()) != list(second.numpy())
+
+
+def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(epochs=4)
+    model.optimizer.iterations.assign(12)
+    saves: list[int] = []
+    every = SaveEvery(2, lambda: saves.append(1))
+    arrays = (EXAMPLES.images, EXAMPLES.labels)
+    model.fit(*arrays, initial_epoch=1, epochs=4, verbose=0, callbacks=[progress, every])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "resumed from epoch 1 (step 12 of the training)"
+    assert [line.split(" loss ")[0] for line in lines[1:]] == ["epoch 2/4", "epoch 3/4", "epoch 4/4"]
+    assert progress.resumed_from == 1
+    assert len(saves) == 1  # after epoch 2; the end of the training has its own
+
+
+def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(epochs=3)
+    model.optimizer.iterations.assign(9)
+    model.fit(EXAMPLES.images, EXAMPLES.labels, initial_epoch=3, epochs=3, verbose=0, callbacks=[progress])
+    assert capsys.readouterr().out == "resumed from epoch 3 (step 9 of the training), nothing left to train\n"
+    assert progress.resumed_from == 3
+
+
+def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(epochs=1)
+    model.optimizer.iterations.assign(0)
+    model.fit(EXAMPLES.images, EXAMPLES.labels, epochs=1, verbose=0, callbacks=[progress])
+    assert capsys.readouterr().out.startswith("epoch 1/1 loss ")
+    assert progress.resumed_from == 0
+
+
+def test_the_result_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        program.write_atomically(tmp_path / "result.json", text)
+        assert [path.read_text() for path in tmp_path.iterdir()] == [text]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        (["--data", "mnist", "--data-dir", "/no/such"], "", "no file train-images-idx3-ubyte.gz in /no/such"),
+        ([], "{", "TF_CONFIG is not JSON"),
+        (["--directory", "/dev/null/x"], "", "cannot make the directory /dev/null/x"),
+    ],
+)
+def test_what_stops_the_program_is_one_line(
+    arguments: list[str],
+    environment: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", environment)
+    assert program.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
