@@ -1,0 +1,85 @@
+"""What is created in a measurement: jobs, and the very children that the operator makes of them.
+
+The children come from the operator's own planner, so that the floor creates objects of the same size. Never write one
+of them by hand: the comparison would drift.
+"""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from benchmarks.client import Manifest
+from tests.control_plane.manifests import changed, minimal
+from tftraining_operator.model.job import parse_job
+from tftraining_operator.model.names import CONTAINER, GROUP, PLURAL, VERSION
+from tftraining_operator.model.observed import Observed
+from tftraining_operator.plan.planner import plan
+
+Request = tuple[str, str, bytes]
+UID = "00000000-0000-0000-0000-000000000000"
+STARTED = "2026-01-01T00:00:00Z"
+
+
+def jobs_path(namespace: str) -> str:
+    """Where the jobs of a namespace are."""
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
+
+
+def core_path(namespace: str, kind: str) -> str:
+    """Where the pods or Services of a namespace are."""
+    return f"/api/v1/namespaces/{namespace}/{kind}"
+
+
+def job_names(jobs: int) -> list[str]:
+    """The names of the jobs of one measurement."""
+    return [f"job-{number}" for number in range(jobs)]
+
+
+def job_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
+    """The creation of the jobs."""
+    return [("POST", jobs_path(namespace), msgspec.json.encode(_job(name, workers))) for name in job_names(jobs)]
+
+
+def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
+    """The creation of the same jobs' Services and pods, without the jobs."""
+    requests: list[Request] = []
+    for name in job_names(jobs):
+        service, pods = _children(namespace, name, workers)
+        requests.append(("POST", core_path(namespace, "services"), msgspec.json.encode(service)))
+        requests += [("POST", core_path(namespace, "pods"), msgspec.json.encode(pod)) for pod in pods]
+    return requests
+
+
+def running_request(namespace: str, pod: str) -> Request:
+    """What a kubelet reports when the training container runs."""
+    return _status_request(namespace, pod, "Running", {"running": {"startedAt": STARTED}})
+
+
+def failed_request(namespace: str, pod: str) -> Request:
+    """What a kubelet reports when the training container was killed."""
+    ended = {"exitCode": 137, "reason": "Error", "startedAt": STARTED, "finishedAt": STARTED}
+    return _status_request(namespace, pod, "Failed", {"terminated": ended})
+
+
+def _status_request(namespace: str, pod: str, phase: str, state: Manifest) -> Request:
+    container = {
+        "name": CONTAINER,
+        "image": "trainer",
+        "imageID": "trainer",
+        "ready": phase == "Running",
+        "restartCount": 0,
+        "state": state,
+    }
+    body = {"status": {"phase": phase, "containerStatuses": [container]}}
+    return ("PATCH", f"{core_path(namespace, 'pods')}/{pod}/status", msgspec.json.encode(body))
+
+
+def _job(name: str, workers: int) -> Manifest:
+    return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers})
+
+
+def _children(namespace: str, name: str, workers: int) -> tuple[Manifest, tuple[Manifest, ...]]:
+    raw = changed(_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
+    step = plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image")
+    assert step.create_service is not None
+    return step.create_service, step.create_pods
