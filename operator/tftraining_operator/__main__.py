@@ -2,7 +2,9 @@
 
 import logging
 import sys
+import warnings
 
+import aiohttp
 import kopf
 
 from tftraining_operator.handlers import registry
@@ -10,7 +12,7 @@ from tftraining_operator.runtime import read_settings
 
 
 def main() -> int:
-    """Run until SIGTERM; 1 if it could not start."""
+    """Run until SIGTERM; 1 if it could not start, or could not go on. Kubernetes then starts it again."""
     try:
         settings = read_settings()
     except ValueError as error:
@@ -18,8 +20,29 @@ def main() -> int:
         return 1
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.root.level))
-    kopf.run(registry=registry, standalone=True, clusterwide=not settings.namespaces, namespaces=settings.namespaces)
+    # kopf tells of a failed start with a traceback and with what it has not awaited; the line below is for people.
+    logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+    try:
+        kopf.run(
+            registry=registry, standalone=True, clusterwide=not settings.namespaces, namespaces=settings.namespaces
+        )
+    except Exception as error:
+        if (why := _outside(error)) is None:
+            raise
+        print(f"tftraining-operator: {why}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _outside(error: Exception) -> str | None:
+    """What happened, if it is the world's fault and not this program's: then a traceback would help nobody."""
+    if isinstance(error.__cause__, kopf.PermanentError):
+        return str(error.__cause__)
+    # kopf's own errors about the API are not part of its public names.
+    if isinstance(error, (aiohttp.ClientError, TimeoutError)) or type(error).__module__.startswith("kopf."):
+        return f"the watch of the jobs was lost: {error or type(error).__name__}"
+    return None
 
 
 if __name__ == "__main__":

@@ -22,11 +22,15 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    # kopf's own pauses grow to 21 s, a long time not to hear of jobs after the API server is back. When they are used
+    # up the process ends, and its pod starts it again.
+    settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 12)
     settings.execution.max_workers = 1
     try:
         memo.operator = await Operator.start(read_settings())
     except (RuntimeError, ValueError, OSError) as error:
-        raise kopf.PermanentError(str(error)) from error
+        raise kopf.PermanentError(str(error)) from None
 
 
 @kopf.on.cleanup(registry=registry)

@@ -32,9 +32,10 @@ COUNTS_INTERVAL = 1.0
 class _Memory(msgspec.Struct):
     """What is remembered of a job between passes; losing it costs a request, never a wrong step."""
 
+    uid: str
+    generation: int
     refusal: Refusal | None = None
     refusals: int = 0
-    generation: int = 0
     written: datetime = datetime.min.replace(tzinfo=UTC)
 
 
@@ -66,25 +67,25 @@ class Reconciler:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job)
         step = plan(job, self._observe(job, memory), now, self._image)
-        again_at = step.again_at
-        if step.status != job.status:
-            if _only_counts(job.status, step.status) and (now - memory.written).total_seconds() < COUNTS_INTERVAL:
+        soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
+        if step.status == job.status or (soon and _only_counts(job.status, step.status)):
+            if step.status != job.status:
                 self._queue.add_after(key, COUNTS_INTERVAL)
-            elif not await self._write(key, raw, job, step):
-                return
-            else:
-                memory.written = now
-        for note in step.notes:
-            self._events.publish(job, note)
+            confirmed = not _creates(step) or await self._still_there(key, raw)
+        else:
+            memory.written = now
+            confirmed = await self._write(key, raw, job, step)
+        if not confirmed:
+            return
         await self._apply(job, step, memory)
-        if again_at is not None:
-            self._queue.add_after(key, (again_at - self.clock()).total_seconds())
+        if step.again_at is not None:
+            self._queue.add_after(key, (step.again_at - self.clock()).total_seconds())
 
     def _memory(self, job: Job) -> _Memory:
-        """The memory of the job; a new generation of its spec may be accepted where the old one was refused."""
-        memory = self._memories.setdefault(job.key, _Memory())
-        if memory.generation != job.generation:
-            memory.generation, memory.refusal, memory.refusals = job.generation, None, 0
+        """The memory of the job; another one of that name, or a new spec, may be accepted where this was refused."""
+        memory = self._memories.get(job.key)
+        if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
+            memory = self._memories[job.key] = _Memory(job.uid, job.generation)
         return memory
 
     def _observe(self, job: Job, memory: _Memory) -> Observed:
@@ -96,28 +97,29 @@ class Reconciler:
         )
 
     async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
-        """Write the status; False if the job was not as it was seen, or is gone. Then nothing else may be done."""
+        """Write the status, then tell of it; False if the job is not as it was seen: then nothing else may be done."""
         try:
             await self._jobs.write_status(key, raw, step.status)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-            await self._refresh(key)
+            await self._jobs.refresh(key)
+            self._queue.add(key)
             return False
         self._metrics.observe(job.status, step.status)
+        for note in step.notes:
+            self._events.publish(job, note)
         return True
 
-    async def _refresh(self, key: Key) -> None:
-        try:
-            await self._jobs.refresh(key)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            self._jobs.forget(key)
+    async def _still_there(self, key: Key, raw: Manifest) -> bool:
+        """Whether the job is as it was seen. Nothing is made for one that was deleted while the watch was broken."""
+        await self._jobs.refresh(key)
+        if self._jobs.get(key) is raw:
+            return True
         self._queue.add(key)
+        return False
 
     async def _apply(self, job: Job, step: Plan, memory: _Memory) -> None:
-        created = bool(step.create_pods) or step.create_service is not None
         try:
             await self._children.apply(job, step)
         except Refused as error:
@@ -126,10 +128,13 @@ class Reconciler:
             logger.warning("%s: %s was refused: %s", job.key, error.child, error.message)
             self._queue.add(job.key)
         else:
-            if created and memory.refusal is not None:
+            if _creates(step):
                 memory.refusal, memory.refusals = None, 0
-            if created or step.delete_service:
                 self._queue.add(job.key)
+
+
+def _creates(step: Plan) -> bool:
+    return bool(step.create_pods) or step.create_service is not None
 
 
 def _only_counts(old: Status, new: Status) -> bool:

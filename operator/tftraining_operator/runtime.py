@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from aiohttp import web
 
@@ -22,6 +23,8 @@ from tftraining_operator.reconcile import Reconciler
 
 logger = logging.getLogger(__name__)
 WORKERS = 16
+# How long a job that was deleted in a gap of kopf's watch may be counted among the living.
+AUDIT_SECONDS = 300.0
 
 
 class Settings(Frozen, frozen=True):
@@ -37,7 +40,7 @@ class Settings(Frozen, frozen=True):
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings. ValueError with one clear line if one of them is nonsense."""
     port = env.get("TFTRAINING_PORT", str(Settings().port))
-    if not port.isdigit() or not 0 < int(port) < 65536:
+    if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ValueError(f"TFTRAINING_PORT must be a port number from 1 to 65535, not {port!r}")
     level = env.get("TFTRAINING_LOG_LEVEL", Settings().log_level).upper()
     if level not in logging.getLevelNamesMapping():
@@ -70,19 +73,43 @@ class Operator:
             for namespace in settings.namespaces or ("",)
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
     @classmethod
     async def start(cls, settings: Settings) -> "Operator":
-        """Connect and start. RuntimeError with one clear line if the custom resource is not installed."""
+        """Connect and start. RuntimeError or OSError with one clear line if that cannot be."""
         api = await connect()
-        await _check_installed(api)
         operator = cls(api, settings)
-        operator._server = await serve(settings.port, operator._reflectors, operator._metrics.registry)
-        background = [each.run() for each in operator._reflectors] + [operator._events.run()]
-        operator._tasks = [asyncio.create_task(each) for each in (*background, operator._work())]
+        try:
+            await _check_installed(api)
+            operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
+        except BaseException:
+            await api.close()
+            raise
+        parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
+        parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
+        operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
+        for name, task in operator._tasks.items():
+            task.add_done_callback(partial(_tell_end, name))
         return operator
+
+    def dead(self) -> list[str]:
+        """What only a restart of the operator can cure: each part runs until it is stopped."""
+        ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
+        return ended + [f"the watch of {each.what} is dead" for each in self._reflectors if not each.alive]
+
+    def unready(self) -> list[str]:
+        """What is not known yet."""
+        return [f"{each.what} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
+
+    async def _audit(self) -> None:
+        while True:
+            await asyncio.sleep(AUDIT_SECONDS)
+            try:
+                await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
+            except ApiError as error:
+                logger.warning("the jobs could not be compared with the API server: %s", error)
 
     async def _work(self) -> None:
         """Start working once the caches are filled: an empty cache looks like a cluster that lost every pod."""
@@ -93,22 +120,29 @@ class Operator:
     async def stop(self) -> None:
         """Stop everything that was started. Trainings go on."""
         self.queue.close()
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._server is not None:
             await self._server.cleanup()
         await self._api.close()
+
+
+def _tell_end(name: str, task: asyncio.Task[None]) -> None:
+    """A part that ends by itself is a fault: say so at once; /healthz does so from now on."""
+    if not task.cancelled():
+        logger.error("%s has ended", name, exc_info=task.exception())
 
 
 async def _check_installed(api: Api) -> None:
     try:
         served = await api.request("GET", f"/apis/{GROUP}/{VERSION}")
     except ApiError as error:
-        await api.close()
         if error.status == 404:
             raise RuntimeError(
                 f"the custom resource {PLURAL}.{GROUP} is not installed: kubectl apply -f crds/tftrainingjobs.yaml"
             ) from error
+        if error.status == 0:
+            raise RuntimeError(f"the API server cannot be reached: {error.message}") from error
         raise RuntimeError(f"the API server does not answer as it should: {error}") from error
     logger.debug("served: %s", [each["name"] for each in served["resources"]])

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
@@ -19,6 +20,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
+PAGE = 1000
 Query = list[tuple[str, str]]
 
 
@@ -52,8 +54,18 @@ class Api:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         if not 200 <= response.status < 300:
             raise _error(response.status, text)
-        answer: Manifest = msgspec.json.decode(text)
-        return answer
+        return _object(response.status, text)
+
+    async def list(self, path: str, query: Query) -> tuple[list[Manifest], int]:
+        """All objects of a collection, read page by page, and the resourceVersion at which they were so."""
+        raws: list[Manifest] = []
+        more = ""
+        while True:
+            pages = [("limit", str(PAGE)), *([("continue", more)] if more else [])]
+            page = await self.request("GET", path, query=[*query, *pages])
+            raws += page.get("items") or []
+            if not (more := page["metadata"].get("continue", "")):
+                return raws, int(page["metadata"]["resourceVersion"])
 
     async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
         """The events of one watch request, until the server ends it. Raises ApiError, 410 included."""
@@ -62,7 +74,7 @@ class Api:
             if response.status != 200:
                 raise _error(response.status, await response.read())
             async for line in _lines(response):
-                event: Manifest = msgspec.json.decode(line)
+                event = _object(response.status, line)
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield event
@@ -92,12 +104,19 @@ class Api:
 
 
 async def connect() -> Api:
-    """Connect as the pod's service account, or by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config) outside."""
+    """Connect as the pod's service account, or by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config) outside.
+
+    RuntimeError with one clear line if neither is there; the API server itself is not asked yet.
+    """
     configuration = Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
-        await config.load_kube_config(client_configuration=configuration)
+        try:
+            await config.load_kube_config(client_configuration=configuration)
+        except (config.ConfigException, yaml.YAMLError, OSError) as error:
+            why = " ".join(str(error).split())
+            raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
     return Api(ApiClient(configuration))
 
 
@@ -109,6 +128,14 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         for line in lines:
             if line:
                 yield line
+
+
+def _object(status: int, text: bytes) -> Manifest:
+    """The object in an answer. What is not one (a proxy's page, say) is trouble of the connection, to be retried."""
+    try:
+        return msgspec.json.decode(text, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise ApiError(status, "NotAnObject", f"{_words(error)}: {text[:200].decode(errors='replace')}") from error
 
 
 def _error(status: int, text: bytes) -> ApiError:

@@ -3,14 +3,17 @@
 import asyncio
 
 from tftraining_operator.cluster.api import Api, ApiError
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.observed import owned_by
+from tftraining_operator.model.names import KIND, Key
+from tftraining_operator.model.observed import owned_by, parse_pod
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.types import Deletion, Plan
 
 CONCURRENCY = 32
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
+EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
+UNLABELLED = "belongs to this job but has lost its labels: delete it"
 
 
 class Refused(Exception):
@@ -77,28 +80,42 @@ class Children:
             raw = await self._api.request("GET", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}")
         except ApiError as error:
             raise Refused(child, error.status if error.status != 404 else 409, error.message) from error
-        if not owned_by(raw, job.uid):
-            raise Refused(child, 409, FOREIGN)
+        if why := _in_the_way(job, raw):
+            raise Refused(child, 409, why)
         store.upsert(raw)
 
     async def _delete_pod(self, job: Job, deletion: Deletion, limit: asyncio.Semaphore) -> None:
-        path = f"/api/v1/namespaces/{job.key.namespace}/pods/{deletion.name}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "gracePeriodSeconds": deletion.grace,
-            "preconditions": {"uid": deletion.uid},
-        }
         async with limit:
-            await self._delete(path, body)
+            await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
     async def _delete_service(self, job: Job) -> None:
-        await self._delete(f"/api/v1/namespaces/{job.key.namespace}/services/{job.key.name}", None)
+        for each in self.services.of(job.key):
+            if owned_by(each, job.uid):
+                await self._delete(job.key, f"services/{each['metadata']['name']}", each["metadata"]["uid"])
 
-    async def _delete(self, path: str, body: Manifest | None) -> None:
+    async def _delete(self, key: Key, what: str, uid: str, grace: int = 0) -> None:
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "gracePeriodSeconds": grace,
+            "preconditions": {"uid": uid},
+        }
         try:
-            await self._api.request("DELETE", path, body)
+            await self._api.request("DELETE", f"/api/v1/namespaces/{key.namespace}/{what}", options)
         except ApiError as error:
             # Gone (404) or another one of that name (409 on the UID): either way there is nothing left to delete.
             if error.status not in (404, 409):
                 raise
+
+
+def _in_the_way(job: Job, raw: Manifest) -> str:
+    """Why the object cannot be taken for the child that was to be made; empty if it can.
+
+    What the planner would not recognise must be refused here, or it would be created again and again, without a pause.
+    """
+    if owned_by(raw, job.uid):
+        recognised = job_of(raw) == job.key and (raw["kind"] != "Pod" or parse_pod(raw) is not None)
+        return "" if recognised else UNLABELLED
+    owners = raw["metadata"].get("ownerReferences") or ()
+    earlier = any(each.get("kind") == KIND and each.get("name") == job.key.name for each in owners)
+    return EARLIER if earlier else FOREIGN

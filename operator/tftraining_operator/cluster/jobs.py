@@ -1,9 +1,9 @@
 """The jobs as the watch of the custom resource and our own status writes last showed them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tftraining_operator.cluster.api import Api
+from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.store import version
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION, Key
@@ -29,12 +29,13 @@ class Jobs:
     def take(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
         """Take in what the watch tells; a version older than our own last write is no news."""
         raw = dict(raw)
-        key = Key(raw["metadata"]["namespace"], raw["metadata"]["name"])
+        key = _key(raw)
         old = self._jobs.get(key)
         if deleted:
             if old is not None and old["metadata"]["uid"] == raw["metadata"]["uid"]:
                 self.forget(key)
-        elif old is None or old["metadata"]["uid"] != raw["metadata"]["uid"] or version(old) < version(raw):
+        # Events of an earlier job of the same name may come late: kopf keeps the order only within one object.
+        elif old is None or version(old) < version(raw):
             raw["metadata"] = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
             self._jobs[key] = raw
         changed(key)
@@ -46,11 +47,41 @@ class Jobs:
     async def write_status(self, key: Key, raw: Manifest, status: Status) -> None:
         """Replace the status of the job as it was seen; ApiError 409 if it has changed since, 404 if it is gone."""
         body = {**raw, "status": dump_status(status)}
-        self._jobs[key] = _lean(await self._api.request("PUT", f"{_path(key)}/status", body))
+        self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
 
     async def refresh(self, key: Key) -> None:
-        """Read the job anew, when the watch is known to be behind. ApiError 404 if it is gone."""
-        self._jobs[key] = _lean(await self._api.request("GET", _path(key)))
+        """Read the job anew, when the watch may be behind; it is forgotten if it is gone."""
+        try:
+            self._keep(key, await self._api.request("GET", _path(key)))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self.forget(key)
+
+    def _keep(self, key: Key, raw: Manifest) -> None:
+        """Take in an answer, unless the watch was faster: it may have told of a newer version, or of the end."""
+        known = self._jobs.get(key)
+        if known is not None and version(known) < version(raw):
+            self._jobs[key] = _lean(raw)
+
+    async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
+        """Compare with a list from the API server: kopf tells nothing of jobs that were deleted while its watch was
+        broken. An empty namespace stands for all."""
+        for namespace in namespaces:
+            path = f"/apis/{GROUP}/{VERSION}" + (f"/namespaces/{namespace}" if namespace else "")
+            raws, listed_at = await self._api.list(f"{path}/{PLURAL}", [])
+            present = {raw["metadata"]["uid"] for raw in raws}
+            for raw in raws:
+                if self.get(_key(raw)) is None:
+                    self.take(raw, deleted=False, changed=changed)
+            for raw in self.all():
+                gone = namespace in ("", _key(raw).namespace) and raw["metadata"]["uid"] not in present
+                if gone and version(raw) <= listed_at:
+                    self.take(raw, deleted=True, changed=changed)
+
+
+def _key(raw: Manifest) -> Key:
+    return Key(raw["metadata"]["namespace"], raw["metadata"]["name"])
 
 
 def _path(key: Key) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from tftraining_operator.cluster.api import ApiError
 from tftraining_operator.model.names import Key
 
 logger = logging.getLogger(__name__)
@@ -54,18 +55,20 @@ class WorkQueue:
             try:
                 await work(key)
                 self._failures.pop(key, None)
-            except Exception:
-                self._retry(key)
+            except Exception as error:
+                self._retry(key, error)
             finally:
                 self._working.discard(key)
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
 
-    def _retry(self, key: Key) -> None:
+    def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
-        logger.exception("%s: the pass failed; trying again in %.1f s", key, pause)
+        # Trouble of the API server needs no traceback: it is not a fault of this program.
+        trace = None if isinstance(error, ApiError) else error
+        logger.error("%s: the pass failed: %s; trying again in %.1f s", key, error, pause, exc_info=trace)
         self.add_after(key, pause)
 
     def close(self) -> None:

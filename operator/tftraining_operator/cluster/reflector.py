@@ -16,9 +16,10 @@ from tftraining_operator.model.names import LABEL_JOB, Key
 from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
-PAGE = 1000
 WATCH_SECONDS = 300
-LONGEST_PAUSE = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+# A watch that lasted this long has worked: the next one need not wait.
+STEADY_SECONDS = 10.0
 
 
 class Reflector:
@@ -32,29 +33,35 @@ class Reflector:
         self._store = store
         self._changed = changed
         self._version = ""
-        self._heard = time.monotonic()
+        self.clock: Callable[[], float] = time.monotonic
+        self._heard = self.clock()
         self.synced = asyncio.Event()
 
     @property
     def alive(self) -> bool:
         """Whether the API server has been heard of lately; a bookmark a minute is enough."""
-        return time.monotonic() - self._heard < WATCH_SILENCE + LONGEST_PAUSE
+        return self.clock() - self._heard < WATCH_SILENCE + LONGEST_PAUSE
 
     async def run(self) -> None:
-        """Reflect until cancelled. Errors are logged once each and retried, ever more slowly."""
-        pause = 0.5
+        """Reflect until cancelled. A watch that ends early, for whatever reason, is begun again ever more slowly."""
+        pause = FIRST_PAUSE
         while True:
+            began = self.clock()
             try:
                 await self._once()
-                pause = 0.5
             except ApiError as error:
-                if error.status == 410:
-                    logger.info("the watch of %s has expired: listing again", self.what)
-                    self._version = ""
-                    continue
-                logger.warning("watching %s: %s; trying again in %.0f s", self.what, error, pause)
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-                pause = min(LONGEST_PAUSE, pause * 2)
+                self._note(error)
+            if self.clock() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _note(self, error: ApiError) -> None:
+        if error.status == 410:
+            logger.info("the watch of %s has expired: listing again", self.what)
+            self._version = ""
+        else:
+            logger.warning("watching %s: %s; trying again", self.what, error)
 
     async def _once(self) -> None:
         """One watch, after a list where one is needed."""
@@ -68,22 +75,15 @@ class Reflector:
             ("resourceVersion", self._version),
         ]
         async for event in self._api.watch(self._path, query):
-            self._heard = time.monotonic()
+            self._heard = self.clock()
             self._take(event["type"], event["object"])
 
     async def _list(self) -> None:
-        query, more = [("labelSelector", LABEL_JOB), ("limit", str(PAGE))], ""
-        raws: list[Manifest] = []
-        while True:
-            page = await self._api.request("GET", self._path, query=query + ([("continue", more)] if more else []))
-            raws += page.get("items") or []
-            meta = page["metadata"]
-            if not (more := meta.get("continue", "")):
-                break
-        self._heard = time.monotonic()
-        for key in self._store.replace(self._namespace, raws, int(meta["resourceVersion"])):
+        raws, listed_at = await self._api.list(self._path, [("labelSelector", LABEL_JOB)])
+        self._heard = self.clock()
+        for key in self._store.replace(self._namespace, raws, listed_at):
             self._changed(key)
-        self._version = meta["resourceVersion"]
+        self._version = str(listed_at)
 
     def _take(self, kind: str, raw: Manifest) -> None:
         self._version = raw["metadata"]["resourceVersion"]

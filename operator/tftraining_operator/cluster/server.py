@@ -1,21 +1,24 @@
-"""The operator's own HTTP server: /healthz (is the pod watch alive?), /readyz (is the cache filled?) and /metrics."""
+"""The operator's HTTP server: /healthz (does every part still work?), /readyz (are the caches filled?), /metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tftraining_operator.cluster.reflector import Reflector
+Problems = Callable[[], list[str]]
 
 
-async def serve(port: int, reflectors: Sequence[Reflector], registry: CollectorRegistry) -> web.AppRunner:
-    """Start serving on all addresses; the runner's `cleanup()` ends it. OSError if the port is taken."""
+async def serve(port: int, dead: Problems, unready: Problems, registry: CollectorRegistry) -> web.AppRunner:
+    """Start serving on all addresses; the runner's `cleanup()` ends it. OSError if the port is taken.
+
+    `dead` and `unready` say what speaks against being healthy and ready; each is asked at each request.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
-        return _verdict([f"the watch of {each.what} is dead" for each in reflectors if not each.alive])
+        return _verdict(dead())
 
     async def readyz(_: web.Request) -> web.Response:
-        return _verdict([f"{each.what} are not listed yet" for each in reflectors if not each.synced.is_set()])
+        return _verdict(unready())
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
@@ -24,7 +27,11 @@ async def serve(port: int, reflectors: Sequence[Reflector], registry: CollectorR
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, port=port).start()
+    try:
+        await web.TCPSite(runner, port=port).start()
+    except OSError:
+        await runner.cleanup()
+        raise
     return runner
 
 

@@ -17,7 +17,7 @@ class Store:
 
     def __init__(self) -> None:
         self._jobs: defaultdict[Key, dict[str, Manifest]] = defaultdict(dict)
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, int] = OrderedDict()
 
     def of(self, key: Key) -> list[Manifest]:
         """The objects that carry the job's name as a label."""
@@ -26,7 +26,7 @@ class Store:
     def upsert(self, raw: Manifest) -> Key | None:
         """Take in a new or changed object; the key of its job if that was news."""
         key, meta = job_of(raw), raw["metadata"]
-        if meta["uid"] in self._deleted:
+        if self._deleted.get(meta["uid"], -1) >= version(raw):
             return None
         old = self._jobs[key].get(meta["name"])
         if old is not None and version(old) >= version(raw):
@@ -36,12 +36,13 @@ class Store:
         return key
 
     def discard(self, raw: Manifest) -> Key | None:
-        """Forget an object that was deleted; the key of its job if it was known."""
+        """Forget an object that was deleted, or has lost its label; the key of its job if it was known."""
         key, meta = job_of(raw), raw["metadata"]
-        self._deleted[meta["uid"]] = None
+        # By version: what only lost its label may get it back.
+        self._deleted[meta["uid"]] = version(raw)
         if len(self._deleted) > REMEMBERED:
             self._deleted.popitem(last=False)
-        known = self._jobs[key].get(meta["name"])
+        known = self._jobs[key].get(meta["name"]) if key in self._jobs else None
         if known is None or known["metadata"]["uid"] != meta["uid"]:
             return None
         del self._jobs[key][meta["name"]]
