@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -275,3 +276,8 @@ def test_needs_only_the_standard_library(root: Path) -> None:
         "cleanup: removed workertemp_1",
         "cleanup: temporary save directories removed: 1, failures: 0",
     ]
+
+
+def test_is_written_for_python_3_9() -> None:
+    """Whatever image a job has, the same file can run in it."""
+    ast.parse(Path(cleanup.__file__).read_text(), feature_version=(3, 9))
