@@ -26,6 +26,8 @@ DISRUPTIONS = frozenset(
         "UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage",
     }
 )  # fmt: skip
+# What the kubelet and containerd report of a container that they find dead after its node has rebooted.
+LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
 
 
 class Exit(Frozen, frozen=True):
@@ -43,7 +45,8 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for."""
+    """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
+    whether any container runs, such as a side-car beside a program that has ended."""
 
     name: str
     uid: str
@@ -57,16 +60,23 @@ class Pod(Frozen, frozen=True):
     node: str = ""
     deleted_at: datetime | None = None
     disruption: str = ""
+    disrupted_at: datetime | None = None
     running: bool = False
     ready: bool = False
     exit: Exit | None = None
     waiting: str = ""
     preparing: bool = False
+    busy: bool = False
 
     @property
     def deleting(self) -> bool:
         """Whether somebody has asked for the pod's end."""
         return self.deleted_at is not None
+
+    @property
+    def told_at(self) -> datetime | None:
+        """When somebody first announced or asked for the pod's end."""
+        return min((each for each in (self.deleted_at, self.disrupted_at) if each is not None), default=None)
 
     @property
     def succeeded(self) -> bool:
@@ -129,12 +139,13 @@ def parse_pods(raws: Iterable[Manifest], uid: str) -> tuple[Pod, ...]:
 
 
 def parse_pod(raw: Manifest) -> Pod | None:
-    """A pod from the API server; None if its labels are not those that the operator writes."""
+    """A pod from the API server; None if its labels are not those that the operator writes, or belie its name."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels = meta.get("labels") or {}
     role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
     replica = _replica(role, labels.get(LABEL_INDEX, ""))
-    if not attempt.isdigit() or (replica is None and role != CLEANUP):
+    known = meta["name"].endswith(f"-{replica}") if replica else role == CLEANUP
+    if not known or not re.fullmatch(r"\d{1,9}", attempt):
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
     state = container.get("state") or {}
@@ -150,12 +161,14 @@ def parse_pod(raw: Manifest) -> Pod | None:
         message=status.get("message", ""),
         node=spec.get("nodeName", ""),
         deleted_at=_deleted_at(meta),
-        disruption=_disruption(status),
+        disruption=_disruption(status, state),
+        disrupted_at=_disrupted_at(status),
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
         waiting=_waiting(status, state),
         preparing=_preparing(status),
+        busy=any("running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()),
     )
 
 
@@ -192,13 +205,26 @@ def _exit(terminated: Manifest | None) -> Exit | None:
     )
 
 
-def _disruption(status: Manifest) -> str:
+def _disruption_target(status: Manifest) -> Manifest | None:
+    conditions: list[Manifest] = status.get("conditions") or []
+    true = (each for each in conditions if each.get("status") == "True")
+    return next((each for each in true if each.get("type") == "DisruptionTarget"), None)
+
+
+def _disruption(status: Manifest, state: Manifest) -> str:
     """Why the cluster, not the program, ended the pod; empty if it did not."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return str(condition.get("reason") or "DisruptionTarget")
-    reason = status.get("reason", "")
-    return reason if reason in DISRUPTIONS else ""
+    if (condition := _disruption_target(status)) is not None:
+        return str(condition.get("reason") or "DisruptionTarget")
+    if (reason := status.get("reason", "")) in DISRUPTIONS:
+        return str(reason)
+    lost = (state.get("terminated") or {}).get("reason", "")
+    return lost if lost in LOST_WITH_NODE else ""
+
+
+def _disrupted_at(status: Manifest) -> datetime | None:
+    """When the pod's end was announced; None also if the cluster gives only the reason."""
+    condition = _disruption_target(status)
+    return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
 def _waiting(status: Manifest, state: Manifest) -> str:

@@ -80,7 +80,8 @@ def _not_yet(status: Status, why: tuple[str, str]) -> Status:
     reason, message = why
     if status.attempt == 1:
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
-    if reason in ("CreatingPods", "Stopping", "PodsStarting"):
+    last = status.last_restart
+    if last and status.reason == last.reason and reason in ("CreatingPods", "Stopping", "PodsStarting"):
         # Why it restarts is worth more to a person than that its pods are on their way.
         return msgspec.structs.replace(status, phase="Restarting")
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)

@@ -29,8 +29,10 @@ def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
 def _unwanted(policy: str, seen: Observed, status: Status) -> tuple[Pod, ...]:
     if policy == "None":
         return ()
-    # Pods of an older attempt are leftovers of a restart under every other policy.
-    return tuple(p for p in seen.replicas if policy == "All" or not p.ended or p.attempt < status.attempt)
+    # Pods of an older attempt are leftovers of a restart under every other policy. A side-car may run on for ever.
+    return tuple(
+        pod for pod in seen.replicas if policy == "All" or not pod.ended or pod.busy or pod.attempt < status.attempt
+    )
 
 
 def _count_down(status: Status, seen: Observed) -> Status:

@@ -46,10 +46,10 @@ def finished(pod: Pod) -> bool:
 
 def cut_off(pod: Pod) -> bool:
     """Whether the cluster or a person ended the pod before the program had ended by itself."""
-    if pod.deleted_at is None:
-        return bool(pod.disruption)
+    if pod.disruption and pod.disrupted_at is None:
+        return True
     ended = pod.exit.finished_at if pod.exit else None
-    return ended is None or ended >= pod.deleted_at.replace(microsecond=0)
+    return pod.told_at is not None and (ended is None or ended >= pod.told_at.replace(microsecond=0))
 
 
 def attempt_of(status: Status, seen: Observed) -> int:

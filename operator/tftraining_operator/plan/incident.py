@@ -75,7 +75,7 @@ def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:
 
 
 def _disruption(pod: Pod) -> tuple[datetime, Incident]:
-    when = pod.deleted_at or _ended(pod)
+    when = pod.told_at or _ended(pod)
     reason = pod.disruption or "PodDeleted"
     what = f"was disrupted: {pod.disruption}" if pod.disruption else "was deleted"
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""

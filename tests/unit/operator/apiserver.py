@@ -1,0 +1,123 @@
+"""A simulated API server for one job and its children, on raw manifests.
+
+It holds clients to what the real one does: the job's resourceVersion, names that are taken, UID preconditions, deletion
+with grace, times of whole seconds. Never decides anything about jobs.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from tftraining_operator.model.job import dump_status
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.model.status import Status
+
+START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+DONE = ("Succeeded", "Failed")
+
+
+def stamp(time: datetime) -> str:
+    """A time as Kubernetes writes it: whole seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Rejected(Exception):
+    """The API server's answer to a request that it does not carry out."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass
+class Snapshot:
+    """What a client has seen: a deep copy, as old as it is."""
+
+    job: Manifest
+    pods: list[Manifest]
+    services: list[Manifest]
+
+
+@dataclass
+class ApiServer:
+    """One job with its children. `refusals` maps a child, such as `pod/mnist-worker-1`, to a status and message."""
+
+    job: Manifest
+    now: datetime = START
+    pods: dict[str, Manifest] = field(default_factory=dict)
+    services: dict[str, Manifest] = field(default_factory=dict)
+    refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+    _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+
+    def __post_init__(self) -> None:
+        self.job["metadata"]["resourceVersion"] = str(self._numbers())
+
+    def snapshot(self) -> Snapshot:
+        """What a client sees now."""
+        seen = (self.job, list(self.pods.values()), list(self.services.values()))
+        return Snapshot(*copy.deepcopy(seen))
+
+    def put_status(self, version: str, status: Status) -> None:
+        """Replace the job's status, if nobody else has changed the job since `version`."""
+        if version != self.job["metadata"]["resourceVersion"]:
+            raise Rejected(409, "the object has been modified")
+        self.job["status"] = dump_status(status)
+        self._touch("status")
+
+    def edit(self, path: str, value: Any) -> None:
+        """A person changes a field of the job's spec."""
+        *parents, last = path.split(".")
+        place = self.job["spec"]
+        for each in parents:
+            place = place.setdefault(each, {})
+        place[last] = value
+        self.job["metadata"]["generation"] += 1
+        self._touch("edit")
+
+    def create_pod(self, manifest: Manifest) -> None:
+        """Create a pod. Raises Rejected, with 409 if its name is taken."""
+        self._create("pod", self.pods, manifest, {"phase": "Pending"})
+
+    def create_service(self, manifest: Manifest) -> None:
+        """Create a Service. Raises Rejected, with 409 if its name is taken."""
+        self._create("service", self.services, manifest, {})
+
+    def delete_service(self, name: str) -> None:
+        """Delete a Service: it is gone at once."""
+        if self.services.pop(name, None) is not None:
+            self.writes.append(f"delete service/{name}")
+
+    def delete_pod(self, name: str, grace: int, uid: str | None = None) -> None:
+        """Ask for the end of a pod; one that is done or was never placed is gone at once. Raises Rejected."""
+        pod = self.pods.get(name)
+        if pod is None:
+            raise Rejected(404, f"{name} not found")
+        if uid not in (None, pod["metadata"]["uid"]):
+            raise Rejected(409, f"{name} has another UID")
+        self.writes.append(f"delete pod/{name}")
+        if grace == 0 or pod["status"]["phase"] in DONE or "nodeName" not in pod["spec"]:
+            del self.pods[name]
+        elif "deletionTimestamp" not in pod["metadata"]:
+            enforced = stamp(self.now + timedelta(seconds=grace))
+            pod["metadata"] |= {"deletionTimestamp": enforced, "deletionGracePeriodSeconds": grace}
+
+    def _create(self, kind: str, held: dict[str, Manifest], manifest: Manifest, status: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        child = f"{kind}/{name}"
+        if child in self.refusals:
+            raise Rejected(*self.refusals[child])
+        if name in held:
+            raise Rejected(409, f"{child} already exists")
+        made = copy.deepcopy(manifest) | {"status": copy.deepcopy(status)}
+        made["metadata"] |= {"uid": f"uid-{self._numbers()}", "creationTimestamp": stamp(self.now)}
+        held[name] = made
+        self.writes.append(f"create {child}")
+
+    def _touch(self, what: str) -> None:
+        self.job["metadata"]["resourceVersion"] = str(self._numbers())
+        self.writes.append(what)

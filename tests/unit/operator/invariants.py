@@ -1,0 +1,54 @@
+"""What holds for every plan, whatever was observed. Checked at each pass of each simulated job."""
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_operator.model.observed import Observed
+from tftraining_operator.plan.types import Plan
+
+
+def hold_invariants(job: Job, seen: Observed, step: Plan) -> None:
+    """Fail if the plan breaks an invariant of the planner."""
+    _one_pod_a_name(seen, step)
+    _one_attempt_at_a_time(seen, step)
+    _end_is_the_end(job, step)
+    _within_budget(job, step)
+    _only_own_pods_go(seen, step)
+    assert not step.notes or step.status != job.status, "an event without a change would be repeated for ever"
+
+
+def _one_pod_a_name(seen: Observed, step: Plan) -> None:
+    wanted = [pod["metadata"]["name"] for pod in step.create_pods]
+    assert len(wanted) == len(set(wanted))
+    assert not set(wanted) & {pod.name for pod in seen.pods}
+
+
+def _one_attempt_at_a_time(seen: Observed, step: Plan) -> None:
+    for pod in step.create_pods:
+        labels = pod["metadata"]["labels"]
+        if labels[LABEL_ROLE] != "cleanup":
+            assert labels[LABEL_ATTEMPT] == str(step.status.attempt)
+            assert all(other.attempt == step.status.attempt for other in seen.replicas)
+        else:
+            assert all(other.ended for other in seen.replicas)
+
+
+def _end_is_the_end(job: Job, step: Plan) -> None:
+    assert step.status.attempt >= job.status.attempt
+    if job.status.terminal:
+        assert step.status.phase == job.status.phase
+        assert step.status.completion_time == job.status.completion_time
+        assert all(pod["metadata"]["labels"][LABEL_ROLE] == "cleanup" for pod in step.create_pods)
+    assert not (step.status.is_true("Succeeded") and step.status.is_true("Failed"))
+    for phase in ("Succeeded", "Failed"):
+        assert step.status.is_true(phase) == (step.status.phase == phase)
+
+
+def _within_budget(job: Job, step: Plan) -> None:
+    if job.spec is not None and step.status.restarts.budget_used > job.status.restarts.budget_used:
+        assert step.status.restarts.budget_used <= job.spec.restart_policy.max_restarts
+    charged = step.status.restarts.counted - job.status.restarts.counted
+    assert 0 <= charged <= step.status.attempt - job.status.attempt
+
+
+def _only_own_pods_go(seen: Observed, step: Plan) -> None:
+    assert {each.uid for each in step.delete_pods} <= {pod.uid for pod in seen.pods}

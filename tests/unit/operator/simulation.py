@@ -1,0 +1,186 @@
+"""The planner in a simulated cluster with a clock that only tests move.
+
+The operator here does what the real one does: parse, plan, status first (refused if the job was seen outdated), then
+the children. Every plan is held to the invariants of the planner, whatever the test is about. Never sleeps.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Self
+
+from tests.unit.operator.apiserver import ApiServer, Rejected, Snapshot
+from tests.unit.operator.builders import JobBuilder
+from tests.unit.operator.invariants import hold_invariants
+from tests.unit.operator.kubelet import Kubelet
+from tftraining_operator.model.job import Job, parse_job
+from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.status import Status
+from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.types import Note, Plan
+
+IMAGE = "operator:1"
+MOST_PASSES = 60
+FOREIGN = "exists already and does not belong to this job"
+
+Write = tuple[str, Callable[[], None]]
+
+
+class World:
+    """A job, its cluster and its operator. `trajectory` holds each status written, as `Phase ready reason`."""
+
+    def __init__(self, job: JobBuilder) -> None:
+        self.api = ApiServer(job.raw())
+        self.kubelet = Kubelet(self.api)
+        self.notes: list[Note] = []
+        self.trajectory: list[str] = []
+        self.timer: datetime | None = None
+        self.refusal: Refusal | None = None
+        self.refused = 0
+
+    @property
+    def now(self) -> datetime:
+        return self.api.now
+
+    @property
+    def status(self) -> Status:
+        return parse_job(self.api.job).status
+
+    @property
+    def pods(self) -> list[str]:
+        """The names of the pods that exist, without the job's."""
+        prefix = f"{self.api.job['metadata']['name']}-"
+        return sorted(name.removeprefix(prefix) for name in self.api.pods)
+
+    def name(self, short: str) -> str:
+        return f"{self.api.job['metadata']['name']}-{short}"
+
+    def attempts(self) -> set[str]:
+        """The attempt labels of the pods that exist."""
+        return {pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in self.api.pods.values()}
+
+    # --- the operator
+
+    def observe(self, seen: Snapshot) -> tuple[Job, Observed]:
+        """What the operator makes of what it has seen."""
+        job = parse_job(seen.job)
+        service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
+        return job, Observed(pods=parse_pods(seen.pods, job.uid), service=service, refusal=self.refusal)
+
+    def plan(self, seen: Snapshot | None = None) -> Plan:
+        """What the operator would do, on what it sees now or has `seen` before."""
+        job, observed = self.observe(seen or self.api.snapshot())
+        step = plan(job, observed, self.now, IMAGE)
+        hold_invariants(job, observed, step)
+        return step
+
+    def step(self, seen: Snapshot | None = None, writes: int | None = None) -> bool:
+        """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything."""
+        seen = seen or self.api.snapshot()
+        step = self.plan(seen)
+        self.timer = step.again_at
+        done = 0
+        before = len(self.api.writes)
+        for write in self._writes(seen, step):
+            if done == writes:
+                break
+            done += 1
+            if not self._carry_out(write):
+                break
+        if writes is not None:
+            self.forget()
+        return len(self.api.writes) != before or done > 0
+
+    def forget(self) -> None:
+        """The operator is started anew: it knows only what is in the cluster."""
+        self.refusal, self.refused, self.timer = None, 0, None
+
+    def settle(self) -> Self:
+        """Passes until one has nothing to do."""
+        for _ in range(MOST_PASSES):
+            if not self.step():
+                return self
+        raise AssertionError(f"no fixpoint after {MOST_PASSES} passes: {self.api.writes[-10:]}")
+
+    def run(self) -> Self:
+        """The operator and healthy kubelets, until neither has anything to do at this time."""
+        for _ in range(MOST_PASSES):
+            self.settle()
+            removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all()
+            if not removed and not started:
+                return self
+        raise AssertionError(f"no fixpoint: {self.api.writes[-10:]}")
+
+    def wait(self, seconds: float) -> Self:
+        """Let time pass; nobody acts in it."""
+        self.api.now += timedelta(seconds=seconds)
+        return self
+
+    def run_timers(self, most: int = 50) -> Self:
+        """Run, and each time that nothing is left to do go on to the operator's next timer."""
+        for _ in range(most):
+            self.run()
+            if self.timer is None or self.timer <= self.now:
+                return self
+            self.api.now = self.timer
+        raise AssertionError(f"still waiting after {most} timers")
+
+    # --- events of the world
+
+    def exit(self, *pods: str, code: int = 1, reason: str = "", message: str = "") -> Self:
+        for each in pods:
+            self.kubelet.exit(self.name(each), code, reason, message)
+        return self
+
+    def delete(self, *pods: str, grace: int = 30) -> Self:
+        """A person or a drain deletes the pods."""
+        for each in pods:
+            self.api.delete_pod(self.name(each), grace)
+        return self
+
+    # --- internals
+
+    def _writes(self, seen: Snapshot, step: Plan) -> Iterator[Write]:
+        api, job = self.api, parse_job(seen.job)
+        if step.status != job.status:
+            yield "status", partial(api.put_status, seen.job["metadata"]["resourceVersion"], step.status)
+            self._publish(step)
+        for each in step.delete_pods:
+            yield "delete", partial(api.delete_pod, each.name, each.grace, each.uid)
+        if step.delete_service:
+            yield "delete", partial(api.delete_service, job.key.name)
+        if (service := step.create_service) is not None:
+            yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
+        for pod in step.create_pods:
+            yield f"pod/{pod['metadata']['name']}", partial(api.create_pod, pod)
+
+    def _publish(self, step: Plan) -> None:
+        self.notes += step.notes
+        self.trajectory.append(f"{step.status.phase} {step.status.ready} {step.status.reason}")
+
+    def _carry_out(self, write: Write) -> bool:
+        """Do one write; False if the rest of the plan must not be done."""
+        what, do = write
+        try:
+            do()
+        except Rejected as error:
+            return self._judge(what, error)
+        if "/" in what:
+            self.refusal, self.refused = None, 0
+        return True
+
+    def _judge(self, what: str, error: Rejected) -> bool:
+        if what == "status":
+            return False
+        if what == "delete" or (error.code == 409 and self._ours(what)):
+            return True
+        message = FOREIGN if error.code == 409 else error.message
+        self.refused += 1
+        self.refusal = judge(what, error.code, message, self.refused, self.now)
+        return False
+
+    def _ours(self, child: str) -> bool:
+        kind, _, name = child.partition("/")
+        held = self.api.pods if kind == "pod" else self.api.services
+        return owned_by(held[name], self.api.job["metadata"]["uid"])
