@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from .shell import LabError, cache_dir, lock, run, step
+from .shell import Impossible, LabError, cache_dir, lock, run, step
 
 KUBERNETES_VERSION = "1.34.4"
 SOURCES = Path(__file__).parent / "go"
@@ -99,7 +99,7 @@ def _build(folder: Path, package: str, target: Path) -> None:
     """Compile one package to `target`, which appears only when it is complete."""
     go = shutil.which("go")
     if not go:
-        raise LabError(f"Go is not on the PATH, and {target.name} must be built: install Go 1.26 or later")
+        raise Impossible(f"Go is not on the PATH, and {target.name} must be built: install Go 1.26 or later")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with step(f"building {target.name} with Go (minutes the first time, then cached)"):

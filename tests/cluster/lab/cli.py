@@ -16,11 +16,9 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _images(_: argparse.Namespace) -> None:
-    found = cluster.find()
-    if found is None:
+    if not cluster.is_up():
         raise LabError("the cluster does not run: start it with `make cluster-up`")
-    cluster.load_images(found)
-    print("\n".join(found.images))
+    print("\n".join(cluster.up().images))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ from .docker import Engine
 from .kube import Kube
 from .node_image import NodeImage
 from .nodes import Nodes
-from .shell import LabError, cache_dir, lock, run, say, step
+from .shell import LabError, cache_dir, lock, run, step
 
 WORKERS = 2
 SHARED = "/shared"  # in every node
@@ -30,7 +30,7 @@ class Cluster:
     """A running cluster. A given one (`--kubeconfig`) has no `nodes` and no `shared` directory."""
 
     kube: Kube
-    images: Sequence[str]  # of the operator and the trainer
+    images: Sequence[str]  # of the operator and the trainer, by the names that manifests use
     nodes: Nodes | None = None
     shared: Path | None = None  # on this machine; /shared in every node
 
@@ -54,18 +54,18 @@ def _folder() -> Path:
     return cache_dir() / "clusters" / name()
 
 
-def find() -> Cluster | None:
-    """Return this checkout's cluster if all its nodes run."""
+def is_up() -> bool:
+    """Say whether this checkout's cluster runs with all its nodes."""
     found = engine.running()
-    if found is None or len(Nodes(found, name()).all()) != WORKERS + 1 or not _ready_file().exists():
-        return None
-    return _handle(found)
+    return found is not None and _complete(Nodes(found, name()))
 
 
-def _handle(found: Engine) -> Cluster:
-    tag = pod_images.content_tag()
-    images = [f"tftraining/{target}:{tag}" for target in pod_images.TARGETS]
-    return Cluster(Kube(_folder() / "kubeconfig"), images, Nodes(found, name()), _folder() / "shared")
+def _complete(nodes: Nodes) -> bool:
+    return len(nodes.all()) == WORKERS + 1 and _ready_file().exists()
+
+
+def _kubeconfig() -> Path:
+    return _folder() / "kubeconfig"
 
 
 def _ready_file() -> Path:
@@ -74,29 +74,20 @@ def _ready_file() -> Path:
 
 
 def up(grace_seconds: int = MONITOR_GRACE_SECONDS) -> Cluster:
-    """Return this checkout's cluster with the current images, started first if it does not run."""
+    """Return this checkout's cluster with the current images in it, started first if it does not run."""
     with lock(f"cluster-{name()}"):
         started = engine.start()
         images = pod_images.ensure(started)
-        cluster = find()
-        if cluster is None:
+        nodes = Nodes(started, name())
+        if not _complete(nodes):
             node = node_image.ensure(started, images)
             with step("starting the cluster"):
-                cluster = _create(started, node, grace_seconds)
-        load_images(cluster)
-    return cluster
+                _create(started, node, grace_seconds)
+        loading.load(started, nodes.workers(), images)
+    return Cluster(Kube(_kubeconfig()), images, nodes, _folder() / "shared")
 
 
-def load_images(cluster: Cluster) -> None:
-    """Build the current images and load them into the workers of this checkout's cluster."""
-    if cluster.nodes is None:
-        raise LabError("images are loaded only into the lab's own cluster: push them where the given one can pull them")
-    pod_images.ensure(cluster.nodes.engine)
-    workers = [node for node in cluster.nodes.all() if "worker" in node]
-    loading.load(cluster.nodes.engine, workers, cluster.images)
-
-
-def _create(started: Engine, node: NodeImage, grace_seconds: int) -> Cluster:
+def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     _delete(started)
     shared = _folder() / "shared"
     shared.mkdir(parents=True)
@@ -105,15 +96,14 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> Cluster:
     config.write_text(json.dumps(_kind_config(node, shared, grace_seconds)))
     started.docker("network", "create", name())
     _kind(started, "create", "cluster", "--config", str(config), "--wait", "0s")
-    cluster = _handle(started)
+    kube = Kube(_kubeconfig())
     if node.built_here:
-        pod_network.mend_dns(cluster.kube)
-        pod_network.install(started, cluster.kube)
+        pod_network.mend_dns(kube)
+        pod_network.install(started, kube)
     limit = f"--timeout={READY_SECONDS}s"
-    cluster.kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
-    cluster.kube.kubectl("rollout", "status", "deployment/coredns", "--namespace", "kube-system", limit)
+    kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
+    kube.kubectl("rollout", "status", "deployment/coredns", "--namespace", "kube-system", limit)
     _ready_file().touch()
-    return cluster
 
 
 def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str, object]:
@@ -138,7 +128,7 @@ def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str,
 def _kind(started: Engine, *words: str) -> None:
     program = binaries.ensure("kind") / "kind"
     env = {**started.env, "KIND_EXPERIMENTAL_DOCKER_NETWORK": name()}
-    run([program, *words, "--name", name(), "--kubeconfig", _folder() / "kubeconfig"], env=env, timeout=KIND_SECONDS)
+    run([program, *words, "--name", name(), "--kubeconfig", _kubeconfig()], env=env, timeout=KIND_SECONDS)
 
 
 def down() -> None:
@@ -163,8 +153,6 @@ def _delete(found: Engine) -> None:
 
 def status() -> str:
     """Return in a few lines what runs."""
-    cluster = find()
-    if cluster is None:
+    if not is_up():
         return f"cluster {name()}: not running"
-    say(f"engine: {'private' if cluster.nodes and cluster.nodes.engine.private else 'of this machine'}")
-    return f"cluster {name()}: running\n{cluster.kube.kubectl('get', 'nodes')}"
+    return f"cluster {name()}: running\n{Kube(_kubeconfig()).kubectl('get', 'nodes')}"

@@ -7,7 +7,7 @@ import os
 
 from . import packages, private_engine
 from .docker import Engine, answers
-from .shell import LabError, lock, say, step
+from .shell import Impossible, lock, say, step
 
 
 def running() -> Engine | None:
@@ -18,13 +18,13 @@ def running() -> Engine | None:
 def start() -> Engine:
     """Return a running engine: the lab's if it runs, else the machine's, else a private one that is started now.
 
-    Raises LabError where there is none and none can be started.
+    Raises Impossible where there is none and none can be started.
     """
     with lock("engine"):
         engine = running()
         if engine is None:
             if os.geteuid() != 0:
-                raise LabError("no Docker engine answers, and only root can start one: start Docker, or run as root")
+                raise Impossible("no Docker engine answers, and only root can start one: start Docker, or run as root")
             say("no Docker engine answers: starting a private one")
             packages.need("dockerd", "docker", "iptables")
             engine = private_engine.start()

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from . import binaries, pod_images, rootfs
 from .docker import Engine
-from .pod_images import PodImage
 from .shell import LabError, cache_dir, lock, run, say, step
 
 NODE_FILES = Path(__file__).parent / "node"
@@ -41,7 +40,7 @@ class NodeImage:
         return self.store is not None
 
 
-def ensure(engine: Engine, pods: Sequence[PodImage]) -> NodeImage:
+def ensure(engine: Engine, pods: Sequence[str]) -> NodeImage:
     """Return the image for nodes, pulled or built first if it is missing; the built one has `pods` in its store."""
     choice = os.environ.get(CHOICE_VARIABLE, "")
     if choice not in {"", "build"}:
@@ -120,7 +119,7 @@ def _component_references() -> dict[str, str]:
     return {line: name if name in {"coredns", "pause"} else "component" for name, line in names.items()}
 
 
-def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[PodImage]) -> NodeImage:
+def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[str]) -> NodeImage:
     """Return the built image with a store that holds the components and the heavy layers of `pods`."""
     tag = hashlib.sha256(f"{built['node']} {pod_images.heavy_tag()}".encode()).hexdigest()[:12]
     name, store = f"tftraining/node-with-images:{tag}", cache_dir() / "stores" / tag
@@ -129,7 +128,7 @@ def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[PodImage]) -> 
         for reference, target in references.items():
             engine.docker("tag", built[target], reference)
         with step("unpacking all images into the nodes' store"):
-            _seed(engine, built["node"], name, store, [*references, *(pod.name for pod in pods)])
+            _seed(engine, built["node"], name, store, [*references, *pods])
         engine.docker("image", "rm", *references)
     return NodeImage(name, store)
 

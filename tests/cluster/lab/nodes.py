@@ -25,6 +25,10 @@ class Nodes:
         words = [word for value in filters for word in ("--filter", value)]
         return sorted(self.engine.docker("ps", "--all", *words, "--format", "{{.Names}}").split())
 
+    def workers(self) -> list[str]:
+        """Return the names of the running nodes that take pods."""
+        return [node for node in self.all() if "worker" in node.removeprefix(self.cluster)]
+
     def pause(self, node: str) -> None:
         """Freeze all processes of a node, its pods included: the node falls silent without closing a connection."""
         self._docker("pause", node)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .shell import LabError, lock, run, say, step
+from .shell import Impossible, lock, run, say, step
 
 # program: package that brings it
 PACKAGES = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables", "mmdebstrap": "mmdebstrap"}
@@ -17,7 +17,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def need(*programs: str) -> None:
-    """See to it that these programs are installed; LabError where that cannot be done."""
+    """See to it that these programs are installed; Impossible where that cannot be done."""
     with lock("packages"):
         missing = sorted({PACKAGES[program] for program in programs if not shutil.which(program)})
         if missing:
@@ -27,7 +27,7 @@ def need(*programs: str) -> None:
 def _install(packages: list[str]) -> None:
     names = " ".join(packages)
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise LabError(f"missing on this machine: {names}: install them, or run as root on Debian")
+        raise Impossible(f"missing on this machine: {names}: install them, or run as root on Debian")
     say(f"installing Debian packages that are missing: {names}")
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with step(f"installing {names}"), _no_service_starts():

@@ -6,7 +6,6 @@ It must never leave settings of this machine in a layer.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import rootfs
@@ -19,13 +18,6 @@ CODE = ("operator", "trainer")  # the small layers above them
 IGNORED = ("__pycache__", ".egg-info")
 REQUIREMENTS = "requirements/trainer-cpu.txt"
 TARGETS = ("operator", "trainer")
-
-
-@dataclass(frozen=True)
-class PodImage:
-    """One image for pods, by the name that manifests use."""
-
-    name: str
 
 
 def _files(name: str) -> Iterator[Path]:
@@ -54,25 +46,25 @@ def heavy_tag() -> str:
     return _hash(*HEAVY)
 
 
-def ensure(engine: Engine) -> list[PodImage]:
-    """Return the images for operator and trainer, in this order, built first where they are missing."""
+def ensure(engine: Engine) -> list[str]:
+    """Return the names of the images of operator and trainer, in this order, built first where they are missing."""
     tag = content_tag()
-    images = [PodImage(f"tftraining/{target}:{tag}") for target in TARGETS]
+    images = [f"tftraining/{target}:{tag}" for target in TARGETS]
     with lock("pod-images"):
         for target, image in zip(TARGETS, images, strict=True):
-            if not engine.has_image(image.name):
+            if not engine.has_image(image):
                 with step(f"building the {target} image"):
                     _build(engine, target, image)
     return images
 
 
-def _build(engine: Engine, target: str, image: PodImage) -> None:
+def _build(engine: Engine, target: str, image: str) -> None:
     """Build one target; on the private engine on our own base, elsewhere on the public one of the Dockerfile."""
     arguments = {"BASE_IMAGE": rootfs.ensure(engine)} if engine.private else {}
     if target == "trainer":
         arguments["REQUIREMENTS"] = REQUIREMENTS
     engine.docker(
-        *("build", "-q", "--network", "host", "--target", target, "--tag", image.name),
+        *("build", "-q", "--network", "host", "--target", target, "--tag", image),
         *(word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")),
         REPOSITORY,
     )

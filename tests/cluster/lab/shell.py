@@ -23,6 +23,10 @@ class LabError(RuntimeError):
     """One line that names what is wrong and how to put it right."""
 
 
+class Impossible(LabError):
+    """The lab cannot work on this machine at all: something that it needs is neither here nor can it be brought."""
+
+
 def say(line: str) -> None:
     """Print one line for the person who waits."""
     print(f"[lab] {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,35 @@
+"""The operator in a cluster, installed as a person would: by Helm, from the chart of this repository."""
+
+from pathlib import Path
+
+from . import binaries
+from .kube import Kube
+from .pod_images import REPOSITORY
+from .shell import run, step
+
+CHART = REPOSITORY / "charts" / "tftraining-operator"
+NAMESPACE = "tftraining-system"
+NAME = "tftraining"
+
+
+def _helm(kube: Kube, *words: str | Path) -> str:
+    program = binaries.ensure("helm") / "helm"
+    return run([program, "--kubeconfig", kube.kubeconfig, "--namespace", NAMESPACE, *words])
+
+
+def install(kube: Kube, image: str, *settings: str) -> str:
+    """Install or upgrade the operator with this image and wait until it is ready; return its namespace.
+
+    `settings` are values of the chart as Helm's --set takes them. LabError carries Helm's message when it fails.
+    """
+    repository, _, tag = image.rpartition(":")
+    values = [f"image.repository={repository}", f"image.tag={tag}", *settings]
+    flags = [word for value in values for word in ("--set", value)]
+    with step("installing the operator"):
+        _helm(kube, "upgrade", "--install", NAME, CHART, "--create-namespace", "--wait", "--timeout", "120s", *flags)
+    return NAMESPACE
+
+
+def uninstall(kube: Kube) -> None:
+    """Remove the operator; the custom resource and its jobs stay, as the chart promises."""
+    _helm(kube, "uninstall", NAME, "--wait")
