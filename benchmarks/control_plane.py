@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from benchmarks.client import Client, Watch
+from benchmarks.client import Client, Manifest, Watch
 from benchmarks.objects import (
     Request,
     child_requests,
@@ -210,6 +210,10 @@ class Bench:
         names = msgspec.json.decode(await self._client.request("GET", core_path(NAMESPACE, "services")))["items"]
         paths = [f"{core_path(NAMESPACE, 'services')}/{each['metadata']['name']}" for each in names]
         await self._client.send_all([("DELETE", path, b"") for path in paths], self._concurrency)
+
+
+def _attempt(pod: Manifest) -> int:
+    return int(pod["metadata"]["labels"][LABEL_ATTEMPT])
 
 
 def _events_path() -> str:
