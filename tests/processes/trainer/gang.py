@@ -59,6 +59,9 @@ class Gang:
         config = {"cluster": {"worker": self.addresses}, "task": {"type": "worker", "index": index}}
         environment = {key: value for key, value in os.environ.items() if key != "TFTRAINING_DIR"}
         environment["TF_CONFIG"] = json.dumps(config)
+        environment["TMPDIR"] = str(
+            self.directory.parent
+        )  # TensorFlow's files that a SIGKILL leaves go with the test's
         if self.operated:
             environment["TFTRAINING_DIR"] = str(self.directory)
         places = [] if self.operated else ["--directory", str(self.directory)]
