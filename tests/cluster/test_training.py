@@ -1,0 +1,132 @@
+"""The main road on a real cluster: TensorFlow trains on two nodes, is hit in the middle, resumes, ends, is tidied up.
+
+The undisturbed run is the yardstick: a training that was hit must reach the same epoch and, within noise, its accuracy.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.lab.cluster import Cluster
+from tests.cluster.training import Training, example
+
+EPOCHS = 8
+STEPS = 60
+START_SECONDS = 180
+TRAIN_SECONDS = 300
+NOISE = 0.05
+
+
+@pytest.fixture
+def training(cluster: Cluster, operator: object, namespace: str, directory: Path) -> Training:
+    """A training of two workers that has just been applied."""
+    arguments = (f"--epochs={EPOCHS}", f"--steps-per-epoch={STEPS}")
+    manifest = example(cluster.images[1], *arguments)
+    manifest["metadata"]["namespace"] = namespace
+    _leave_traps(directory)
+    cluster.kube.apply(manifest)
+    return Training(cluster.kube, namespace, "digits")
+
+
+def _leave_traps(directory: Path) -> None:
+    """Put there what the cleanup must not touch: other jobs' directories, other indices, what a link leads to."""
+    for name in ("other/workertemp_1", "digits/workertemp_0", "digits/workertemp_7", "digits/deeper/workertemp_1"):
+        (directory / name).mkdir(parents=True)
+    (directory / "digits" / "backup").mkdir()
+    (directory / "precious").mkdir()
+    (directory / "digits" / "backup" / "workertemp_9").symlink_to("/training/precious")
+    for each in (directory / "digits", *(directory / "digits").iterdir()):
+        if not each.is_symlink():
+            each.chmod(0o777)
+
+
+def _assert_tidy(training: Training, directory: Path) -> None:
+    """The temporary directory of worker 1 is gone, and nothing else is."""
+    status = training.wait_for("cleaned up", lambda now: training.condition("Cleaned") == "True", 120)
+    assert status["cleanup"]["removed"] >= 1, status
+    left = {str(each.relative_to(directory)) for each in directory.rglob("workertemp_*")}
+    assert left == {
+        "other/workertemp_1",
+        "digits/workertemp_0",
+        "digits/workertemp_7",
+        "digits/deeper/workertemp_1",
+        "digits/backup/workertemp_9",
+    }
+    labels = "tftraining.dev/role=cleanup"
+    training.wait_for("rid of the cleanup pod", lambda _: not _names(training, "pods", labels), 30)
+    assert not _names(training, "services", f"tftraining.dev/job-name={training.name}")
+
+
+def _names(training: Training, kind: str, selector: str) -> list[str]:
+    found = training.kube.get(kind, "--namespace", training.namespace, "--selector", selector)["items"]
+    return [each["metadata"]["name"] for each in found]
+
+
+def _assert_trained(training: Training, directory: Path, accuracy: float) -> None:
+    """The job has reached its last epoch and a model that any single process can load, as good as it should be."""
+    result = json.loads((directory / "digits" / "result.json").read_text())
+    assert result["epochs"] == EPOCHS
+    assert f"epoch {EPOCHS}/{EPOCHS} " in training.log("worker-0")
+    assert abs(result["accuracy"] - accuracy) < NOISE, result
+    command = [sys.executable, "-m", "tftraining.proof", "--model", str(directory / "digits" / "model")]
+    proof = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    measured = json.loads(proof.stdout.splitlines()[-1])
+    assert measured["accuracy"] == pytest.approx(result["accuracy"], abs=1e-3)
+
+
+def _hit_in_the_middle(training: Training) -> None:
+    """Return when the third epoch has begun."""
+    training.wait_for_line("worker-0", f"^epoch 2/{EPOCHS} ", START_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def accuracies() -> dict[str, float]:
+    """What the undisturbed run reached."""
+    return {}
+
+
+def test_undisturbed(training: Training, directory: Path, accuracies: dict[str, float]) -> None:
+    status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    assert status["restarts"] == {"counted": 0}, status
+    assert status["attempt"] == 1
+    result = json.loads((directory / "digits" / "result.json").read_text())
+    assert result["accuracy"] > 0.85
+    accuracies["undisturbed"] = result["accuracy"]
+    _assert_trained(training, directory, result["accuracy"])
+    _assert_tidy(training, directory)
+
+
+@pytest.mark.parametrize("victim", ["worker-1", "worker-0"])
+def test_a_killed_process_resumes(
+    cluster: Cluster, training: Training, directory: Path, accuracies: dict[str, float], victim: str
+) -> None:
+    _hit_in_the_middle(training)
+    cluster.kill(training.namespace, training.pod(victim))
+    restarted = training.wait_for("restarted", lambda now: now.get("attempt") == 2, 30)
+    assert restarted["failure"]["pod"] == training.pod(victim)
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    status = training.status()
+    assert (status["restarts"]["counted"], status["restarts"]["recreated"]) == (1, 1), status
+    assert (status["lastRestart"]["exitCode"], status["lastRestart"]["signal"]) == (137, 9), status
+    for worker in ("worker-0", "worker-1"):
+        resumed = training.wait_for_line(worker, r"^resumed from epoch \d+", 5)
+        assert 0 < int(resumed.split()[-1]) < EPOCHS
+    _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
+    _assert_tidy(training, directory)
+
+
+def test_a_deleted_pod_resumes_and_is_not_counted(
+    training: Training, directory: Path, accuracies: dict[str, float]
+) -> None:
+    _hit_in_the_middle(training)
+    training.kube.kubectl("delete", "pod", training.pod("worker-1"), "--namespace", training.namespace, "--wait=false")
+    training.wait_for("restarted", lambda now: now.get("attempt") == 2, 30)
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    status = training.status()
+    assert (status["restarts"]["counted"], status["restarts"]["disruptions"]) == (0, 1), status
+    assert 0 < int(training.wait_for_line("worker-0", r"^resumed from epoch \d+", 5).split()[-1]) < EPOCHS
+    _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
+    _assert_tidy(training, directory)
