@@ -5,9 +5,12 @@ It must never see the administrator's credentials.
 
 import os
 import re
+import signal
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -56,6 +59,27 @@ class OperatorProcess:
         if self._server is not None:
             self._server.kill()
             self._server = None
+
+    def terminate(self, seconds: float) -> int:
+        """SIGTERM, as the kubelet sends it; the exit code. LabError if it takes longer than that."""
+        assert self._server is not None
+        code = self._server.terminate(seconds)
+        self._server = None
+        return code
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and not killed."""
+        return self._server is not None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it miss whatever happens in the `with` block (SIGSTOP, then SIGCONT)."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:

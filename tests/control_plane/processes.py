@@ -52,6 +52,15 @@ class Server:
                 raise LabError(f"{self.name} was not ready within {seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(0.05)
 
+    def terminate(self, seconds: float) -> int:
+        """Ask the server to end, and return its exit code; LabError if it does not end in time (it is killed then)."""
+        self._process.terminate()
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise LabError(f"{self.name} did not end within {seconds:.0f} s of SIGTERM:\n{self.log_tail()}") from error
+
     def log_tail(self) -> str:
         """Return the last 2000 characters of the log."""
         return self._log.read_text(errors="replace")[-2000:]

@@ -1,0 +1,150 @@
+"""The API server goes away, forgets its history, or tells the operator nothing for a while: no ghosts, no loss.
+
+A ghost is an object that is gone but that the operator still believes in.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.installation import operator_kubeconfig
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.operator_process import OperatorProcess
+from tests.control_plane.processes import free_port
+
+
+def test_pods_that_vanish_in_a_gap_of_the_watch_are_missed(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess
+) -> None:
+    """The watch is broken, its history forgotten (410), and two of three jobs have lost pods or themselves meanwhile."""
+    kept, robbed, deleted = new_job("kept"), new_job("robbed"), new_job("deleted")
+    for job in (kept, robbed, deleted):
+        job.run()
+    with operator.frozen():
+        robbed.remove_pod("robbed-worker-1")
+        deleted.delete()
+        for name in deleted.pods():
+            deleted.remove_pod(name)
+        control_plane.request("DELETE", f"/api/v1/namespaces/{deleted.namespace}/services/deleted")
+        control_plane.compact_etcd()
+
+    robbed.run(attempt=2)
+    assert robbed.status()["restarts"]["disruptions"] == 1 and robbed.status()["restarts"]["counted"] == 0
+    assert kept.status()["phase"] == "Running" and kept.status()["attempt"] == 1
+    wait_until(lambda: "has expired: listing again" in operator.log_text(), "the operator noticed the gap")
+    assert deleted.is_gone() and deleted.pods() == {} and "deleted" not in deleted.objects("services")
+    assert operator.get("healthz")[0] == 200
+
+
+def test_a_job_goes_on_after_the_api_server_was_away(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess
+) -> None:
+    job = new_job()
+    job.run()
+    control_plane.restart_apiserver(down_seconds=2)
+    job.fail_pod("job-worker-1")
+    job.run(attempt=2)
+    later = new_job("later")
+    later.run()
+
+
+def test_while_a_quota_holds_a_deleted_job_up_nothing_is_made_for_it(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess
+) -> None:
+    """The hardest ghost: its next step is to create something, and its end fell into a gap of kopf's watch."""
+    job = new_job("warm-up")
+    path = f"/api/v1/namespaces/{job.namespace}"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}, "status": {"hard": {"pods": "0"}}}
+    control_plane.request("POST", f"{path}/resourcequotas", quota)
+    control_plane.request(
+        "PATCH",
+        f"{path}/resourcequotas/none/status",
+        {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}},
+        "application/merge-patch+json",
+    )
+    ghost = new_job("ghost")
+    ghost.wait_for("Starting", reason="CreationRefused")
+    with operator.frozen():
+        ghost.delete()
+        control_plane.compact_etcd()
+        control_plane.request("DELETE", f"{path}/resourcequotas/none")
+    later = new_job("later")
+    later.run()
+    # Its retry was due at the latest two seconds after the thaw; `later` came after it.
+    wait_until(lambda: "ghost" in operator.log_text(), "the ghost was there")
+    assert ghost.pods() == {}
+
+
+def start(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Start an operator that is expected to end by itself, and return what it said."""
+    return subprocess.run(
+        [sys.executable, "-m", "tftraining_operator"],
+        env={"PATH": os.environ["PATH"], "TFTRAINING_PORT": str(free_port()), **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def only_line(ended: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a start that failed leaves."""
+    assert ended.returncode == 1, ended
+    lines = ended.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("tftraining-operator: "), ended.stderr
+    return lines[0]
+
+
+def test_without_an_api_server_the_start_says_so_in_one_line(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        '{"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}], "current-context": "a",'
+        ' "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],'
+        ' "users": [{"name": "a", "user": {"token": "a"}}]}'
+    )
+    assert "the API server cannot be reached" in only_line(start(KUBECONFIG=str(kubeconfig)))
+
+
+def test_without_the_custom_resource_the_start_says_what_to_apply(tmp_path: Path) -> None:
+    with ControlPlane() as empty:
+        line = only_line(start(KUBECONFIG=str(empty.kubeconfig)))
+    assert "is not installed: kubectl apply -f crds/tftrainingjobs.yaml" in line
+
+
+def test_a_port_that_is_taken_is_named(control_plane: ControlPlane, operator: OperatorProcess) -> None:
+    kubeconfig = operator_kubeconfig(control_plane)
+    line = only_line(start(KUBECONFIG=str(kubeconfig), TFTRAINING_PORT=str(operator.port)))
+    assert "address already in use" in line
+
+
+def test_a_wrong_setting_is_named() -> None:
+    assert "TFTRAINING_PORT must be a port number" in only_line(start(TFTRAINING_PORT="http"))
+
+
+def test_an_operator_of_one_namespace_leaves_the_others_alone(
+    control_plane: ControlPlane, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    operator.kill()
+    control_plane.create_namespace(f"{namespace}-own")
+    kubeconfig = operator_kubeconfig(control_plane, [f"{namespace}-own"], release="one")
+    own, other = TrainingJob(control_plane, f"{namespace}-own"), TrainingJob(control_plane, namespace)
+    with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=f"{namespace}-own") as one:
+        other.create()
+        own.create()
+        own.run()
+        assert other.status() == {} and other.pods() == {}
+        assert "forbidden" not in one.log_text()
+
+
+def test_sigterm_ends_it_at_once_and_quietly(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess
+) -> None:
+    job = new_job()
+    job.run()
+    assert operator.terminate(seconds=8) == 0
+    assert "Traceback" not in operator.log_text() and "never awaited" not in operator.log_text()
+    operator.start()
+    job.fail_pod("job-worker-0")
+    job.run(attempt=2)

@@ -1,0 +1,120 @@
+"""Recovery on a real API server: who failed, what it costs, and that two attempts never train at once."""
+
+import time
+
+from tests.control_plane.jobs import NewJob, wait_until
+
+
+def test_a_crash_restarts_the_gang_and_is_charged_once(new_job: NewJob) -> None:
+    job = new_job()
+    old = job.run()
+    job.fail_pod("job-worker-1", 137, "epoch 2\nloss 0.5\n", reason="OOMKilled")
+    job.fail_pod("job-worker-0", 1, "UnavailableError: worker-1 is gone")
+    new = job.wait_for_pods(attempt=2)
+
+    assert {pod["metadata"]["uid"] for pod in old.values()}.isdisjoint(pod["metadata"]["uid"] for pod in new.values())
+    status = job.wait_for("Restarting", attempt=2)
+    assert status["restarts"]["counted"] == 1 and status["restarts"]["recreated"] == 1
+    assert status["lastRestart"]["pod"] == "job-worker-1"
+    assert (status["lastRestart"]["exitCode"], status["lastRestart"]["signal"]) == (137, 9)
+    assert status["failure"] == {
+        "pod": "job-worker-1", "exitCode": 137, "signal": 9, "reason": "OOMKilled", "logTail": "epoch 2\nloss 0.5",
+    }  # fmt: skip
+    assert "worker-1 failed: exit code 137 (SIGKILL, OOMKilled)" in status["message"]
+
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert status["lastRestart"]["downSeconds"] >= 0
+    assert status["restarts"]["counted"] == 1
+    wait_until(lambda: len(job.events()) == 4, "four events")
+    kinds = [event[:2] for event in job.events()]
+    assert kinds[2:] == [("Warning", "OOMKilled"), ("Normal", "Training")]
+
+
+def test_restarts_without_progress_wait_longer_and_longer(new_job: NewJob) -> None:
+    job = new_job()
+    waits = []
+    for attempt in (1, 2, 3):
+        job.run(attempt)
+        job.fail_pod("job-worker-0")
+        job.wait_for("Restarting", attempt=attempt + 1)
+        began = time.monotonic()
+        job.wait_for_pods(attempt + 1)
+        waits.append(time.monotonic() - began)
+    assert waits[0] < 1 and 0.5 < waits[1] < 3 and 1.5 < waits[2] < 5, waits
+
+
+def test_a_pod_that_somebody_deletes_restarts_the_gang_without_a_charge(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.remove_pod("job-worker-1")
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert status["restarts"]["counted"] == 0 and status["restarts"]["disruptions"] == 1
+    assert status["lastRestart"]["reason"] == "PodDeleted" and "failure" not in status
+
+
+def test_nothing_new_is_made_while_an_old_pod_can_still_write(new_job: NewJob) -> None:
+    job = new_job()
+    job.wait_for_pods(attempt=1)
+    for name in ("job-worker-0", "job-worker-1"):
+        job.bind_pod(name)
+    job.run()
+    job.delete_pod("job-worker-1")
+    job.wait_for("Restarting", attempt=2)
+    wait_until(
+        lambda: all("deletionTimestamp" in pod["metadata"] for pod in job.pods().values()), "both pods are told to stop"
+    )
+    job.remove_pod("job-worker-1")
+    time.sleep(1)
+    assert set(job.pods()) == {"job-worker-0"}
+    job.remove_pod("job-worker-0")
+    job.run(attempt=2)
+    assert job.status()["restarts"]["counted"] == 0
+
+
+def test_an_eviction_is_not_charged(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    job.patch_pod("job-worker-0", {"status": {"conditions": [condition]}}, "/status")
+    job.fail_pod("job-worker-0", 143)
+    status = job.wait_for("Restarting", attempt=2)
+    assert status["restarts"]["counted"] == 0 and status["restarts"]["disruptions"] == 1
+    assert status["lastRestart"]["reason"] == "EvictionByEvictionAPI"
+
+
+def test_the_budget_ends_and_the_pods_go(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"maxRestarts": 1})
+    job.run()
+    job.fail_pod("job-worker-0", 2, "first")
+    job.run(attempt=2)
+    job.fail_pod("job-worker-0", 3, "ValueError: no")
+    status = job.wait_for("Failed", reason="MaxRestartsExceeded")
+    assert (
+        "worker-0 failed: exit code 3; all 1 restarts (spec.restartPolicy.maxRestarts) are used up" in status["message"]
+    )
+    assert status["failure"]["logTail"] == "ValueError: no"
+    # The failed pod is kept for its log; the one that still ran is not.
+    wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "only the failed pod is left")
+    wait_until(lambda: not job.objects("services"), "the Service gone")
+    wait_until(lambda: job.events()[-1][:2] == ("Warning", "Failed"), "the event")
+
+
+def test_the_success_of_another_worker_is_not_the_jobs(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.succeed_pod("job-worker-1")
+    job.wait_for("Running", ready="2/2")
+    job.succeed_pod("job-worker-0")
+    job.wait_for("Succeeded")
+
+
+def test_a_pod_without_its_labels_is_a_loss_and_no_hot_loop(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.patch_pod("job-worker-1", {"metadata": {"labels": {"tftraining.dev/job-name": None}}})
+    status = job.wait_for("Restarting", reason="CreationRefused")
+    assert "pod/job-worker-1: belongs to this job but has lost its labels: delete it" in status["message"]
+    job.remove_pod("job-worker-1")
+    job.run(attempt=2)

@@ -1,0 +1,216 @@
+"""The main road of a job on a real API server: start, training, success, cleanup, and what people see of it."""
+
+import json
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.manifests import template
+from tests.control_plane.operator_process import OperatorProcess
+
+CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
+
+
+def writes(operator: OperatorProcess) -> float:
+    """Requests so far that changed something, or tried to."""
+    methods = ("POST", "PUT", "PATCH", "DELETE")
+    return sum(operator.metric(f'tftraining_api_requests_total{{method="{each}"}}') for each in methods)
+
+
+def environment(pod: dict[str, Any]) -> dict[str, str]:
+    """The environment of the training container."""
+    return {each["name"]: each.get("value", "") for each in pod["spec"]["containers"][0]["env"]}
+
+
+def test_a_job_starts_service_first_and_runs(new_job: NewJob) -> None:
+    job = new_job()
+    pods = job.wait_for_pods(attempt=1)
+    service = job.objects("services")["job"]
+
+    assert sorted(pods) == ["job-worker-0", "job-worker-1"]
+    assert all(
+        int(service["metadata"]["resourceVersion"]) < int(pod["metadata"]["resourceVersion"]) for pod in pods.values()
+    )
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"] is True
+    for index in range(2):
+        pod = pods[f"job-worker-{index}"]
+        config = json.loads(environment(pod)["TF_CONFIG"])
+        assert config["task"] == {"type": "worker", "index": index}
+        assert config["cluster"]["worker"] == [f"job-worker-{i}.job.{job.namespace}.svc:2222" for i in range(2)]
+        assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (f"job-worker-{index}", "job")
+        owner = pod["metadata"]["ownerReferences"][0]
+        assert owner["uid"] == job.raw()["metadata"]["uid"] and owner["controller"] is True
+    status = job.wait_for("Starting", reason="PodsStarting")
+    assert status["message"] == "waiting for worker-0, worker-1 to start"
+
+    job.run_pod("job-worker-0")
+    job.wait_for("Starting", ready="1/2")
+    job.run_pod("job-worker-1")
+    status = job.wait_for("Running", ready="2/2")
+    assert job.condition("Ready")["status"] == "True"
+    assert status["replicas"]["worker"] == {"desired": 2, "active": 2, "ready": 2, "highest": 1}
+    wait_until(lambda: len(job.events()) == 2, "two events")
+    assert [event[:2] for event in job.events()] == [("Normal", "Started"), ("Normal", "Training")]
+
+
+def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:
+    job = new_job()
+    job.wait_for_pods(attempt=1)
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    entry = {"name": "tensorflow", "image": "x", "imageID": "", "restartCount": 0, "ready": False}
+    job.patch_pod(
+        "job-worker-1", {"status": {"containerStatuses": [{**entry, "state": {"waiting": waiting}}]}}, "/status"
+    )
+    job.wait_for("Starting", message="worker-1: image pull failed: no such image (and 1 more)")
+    reason = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/0 nodes are available",
+    }
+    job.patch_pod("job-worker-0", {"status": {"conditions": [reason]}}, "/status")
+    job.wait_for("Starting", message="worker-0: cannot be scheduled: 0/0 nodes are available (and 1 more)")
+
+
+def test_success_cleans_up_with_the_trainings_own_user(new_job: NewJob) -> None:
+    user = {"spec": {**template()["spec"], "securityContext": {"runAsUser": 1234, "runAsGroup": 4321}}}
+    job = new_job(spec__storage=CLAIM, spec__template=user)
+    job.run()
+    job.succeed_pod("job-worker-0")
+    status = job.wait_for("Succeeded", ready="2/2")
+    assert status["completionTime"] and status["reason"] == "ChiefSucceeded"
+
+    cleanup = wait_until(lambda: job.pods().get("job-cleanup"), "the cleanup pod")
+    assert cleanup is not None
+    assert set(job.pods()) == {"job-worker-0", "job-cleanup"}, "it waits for the pods that can still write"
+    container = cleanup["spec"]["containers"][0]
+    assert container["image"] == "operator-image"
+    assert container["command"][:5] == ["python3", "-m", "tftraining.cleanup", "--root", "/training/job"]
+    assert container["command"][-2:] == ["--save-dir=.", "--index=1"]
+    assert cleanup["spec"]["securityContext"]["runAsUser"] == 1234
+    assert cleanup["spec"]["securityContext"]["runAsGroup"] == 4321
+    assert cleanup["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "data"}
+
+    job.succeed_pod("job-cleanup", '{"removed": 1, "failed": []}')
+    status = job.wait_for("Succeeded", cleanup={"removed": 1, "message": "removed 1 temporary save directory"})
+    assert job.condition("Cleaned")["status"] == "True"
+    wait_until(
+        lambda: not job.objects("services") and set(job.pods()) == {"job-worker-0"}, "Service and cleanup pod gone"
+    )
+    wait_until(lambda: ("Normal", "Succeeded") in [event[:2] for event in job.events()], "the event")
+
+
+@pytest.mark.slow_fault
+def test_a_failed_cleanup_is_tried_three_times_and_then_told(new_job: NewJob) -> None:
+    job = new_job(spec__storage=CLAIM)
+    job.run()
+    job.succeed_pod("job-worker-0")
+    for attempt in (1, 2, 3):
+        wait_until(partial(cleanup_attempt_is, job, attempt), f"try {attempt} of the cleanup")
+        job.fail_pod("job-cleanup", 1, '{"removed": 0, "failed": [{"path": "workertemp_1", "error": "denied"}]}')
+    wait_until(lambda: job.condition("Cleaned").get("status") == "False", "the cleanup is given up")
+    assert "could not remove workertemp_1: denied" in job.condition("Cleaned")["message"]
+    status = job.status()
+    assert (status["phase"], status["cleanup"]["failedAttempts"]) == ("Succeeded", 3)
+    wait_until(lambda: "job-cleanup" not in job.pods(), "the last cleanup pod gone")
+
+
+def cleanup_attempt_is(job: TrainingJob, attempt: int) -> bool:
+    """Whether the cleanup pod of that try is there."""
+    pod = job.pods().get("job-cleanup")
+    return pod is not None and pod["metadata"]["labels"]["tftraining.dev/attempt"] == str(attempt)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [("Running", {"job-worker-0"}), ("All", set()), ("None", {"job-worker-0", "job-worker-1"})],
+)
+def test_clean_pod_policy(new_job: NewJob, policy: str, left: set[str]) -> None:
+    job = new_job(spec__runPolicy={"cleanPodPolicy": policy})
+    job.run()
+    job.succeed_pod("job-worker-0")
+    job.wait_for("Succeeded")
+    services = {"job"} if policy == "None" else set()
+    wait_until(lambda: (set(job.pods()), set(job.objects("services"))) == (left, services), f"pods left under {policy}")
+
+
+def test_scaling_restarts_once_without_a_charge(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.plane.kubectl("scale", "tftj/job", "--replicas=3", "--namespace", job.namespace)
+    pods = job.run(attempt=2, count=3)
+    sizes = {len(json.loads(environment(pod)["TF_CONFIG"])["cluster"]["worker"]) for pod in pods.values()}
+    assert sizes == {3}
+    status = job.wait_for("Running", ready="3/3")
+    assert status["attempt"] == 2
+    assert status["restarts"] == {"counted": 0, "recreated": 1}
+    assert status["lastRestart"]["reason"] == "Scaled"
+
+
+def test_an_idle_job_costs_no_request(new_job: NewJob, operator: OperatorProcess) -> None:
+    job = new_job()
+    job.run()
+    wait_until(lambda: job.status()["replicas"]["worker"].get("ready") == 2, "the counts are written")
+    waiting = new_job("waiting")
+    waiting.wait_for("Starting", reason="PodsStarting")
+    wait_until(lambda: waiting.status()["replicas"]["worker"].get("active") == 2, "the counts are written")
+    time.sleep(1.5)  # what is still on its way
+    before, read = writes(operator), operator.metric('tftraining_api_requests_total{method="GET"}')
+    time.sleep(4)
+    assert writes(operator) == before
+    # A watch may end and begin again just now, nothing else.
+    assert operator.metric('tftraining_api_requests_total{method="GET"}') <= read + 2
+
+
+def test_the_metrics_tell_of_phases_restarts_and_recoveries(new_job: NewJob, operator: OperatorProcess) -> None:
+    name = 'tftraining_restarts_total{charged="true",reason="OOMKilled"}'
+    before = operator.metric(name), operator.metric("tftraining_recovery_seconds_count")
+    job = new_job()
+    job.run()
+    assert operator.metric('tftraining_jobs{phase="Running"}') >= 1
+    job.fail_pod("job-worker-1", 137, reason="OOMKilled")
+    job.run(attempt=2)
+    assert operator.metric(name) == before[0] + 1
+    assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
+    assert operator.metric("tftraining_reconcile_seconds_count") > 0
+    assert operator.get("healthz") == (200, "ok")
+
+
+def test_a_job_that_another_operator_manages_is_left_alone(new_job: NewJob, operator: OperatorProcess) -> None:
+    other = new_job("other", spec__runPolicy={"managedBy": "example.com/other"})
+    ours = new_job("ours")
+    ours.wait_for_pods(attempt=1)
+    assert other.status() == {} and other.pods() == {}
+
+
+def test_a_deleted_job_takes_its_children_along_and_nothing_comes_back(
+    new_job: NewJob, operator: OperatorProcess, garbage_collection: None
+) -> None:
+    job = new_job()
+    job.run()
+    job.delete()
+    wait_until(lambda: not job.pods() and not job.objects("services"), "the children are collected", 60)
+    before = writes(operator)
+    time.sleep(1.5)
+    assert (job.pods(), writes(operator)) == ({}, before)
+
+
+def test_the_same_name_again_never_takes_over_old_pods(new_job: NewJob, garbage_collection: None) -> None:
+    old = new_job()
+    uids = {pod["metadata"]["uid"] for pod in old.run().values()}
+    old.delete()
+    job: TrainingJob = new_job()
+    # Until the old children are collected they are in the way, and the status says so.
+    wait_until(lambda: uids.isdisjoint(uids_of(job)) and len(job.pods()) == 2, "pods of its own", 30)
+    job.run()
+    assert job.status()["restarts"] == {"counted": 0}
+    owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in job.pods().values()}
+    assert owners == {job.raw()["metadata"]["uid"]}
+
+
+def uids_of(job: TrainingJob) -> set[str]:
+    """The UIDs of the job's pods."""
+    return {pod["metadata"]["uid"] for pod in job.pods().values()}
