@@ -16,7 +16,8 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)"
 	@test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(RUN)uv pip install -q --python $(RUN)python --require-hashes requirements/dev.txt
+	@# Bytecode now, or every start of TensorFlow compiles its modules anew where PYTHONDONTWRITEBYTECODE is set.
+	@$(RUN)uv pip install -q --compile-bytecode --python $(RUN)python --require-hashes -r requirements/dev.txt
 	@$(RUN)uv pip install -q --python $(RUN)python --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -40,15 +41,16 @@ unit: $(VENV)/installed
 control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane
 
-processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine.
-	@$(RUN)pytest tests/processes
+processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
+	@$(RUN)pytest tests/processes -m 'not slow_fault'
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(RUN)pytest tests/cluster -m 'not slow_fault'
 
 test: check control-plane processes cluster  ## Every tier, with one fault of each kind.
 
-test-faults: check control-plane processes  ## Every tier, with all faults.
+test-faults: check control-plane  ## Every tier, with all faults.
+	@$(RUN)pytest tests/processes
 	@$(RUN)pytest tests/cluster
 
 cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
