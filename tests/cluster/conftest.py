@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -41,20 +42,18 @@ def _given(config: pytest.Config) -> Cluster | None:
 
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """Give the cluster, which has the current images already; one that was up before is left up."""
+    """Give the cluster, which has the current images already; one that `make cluster-up` started is left up."""
     if given := _given(pytestconfig):
         yield given
         return
-    was_up = lab.is_up()
-    try:
-        ours = lab.up()
-    except Impossible as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no cluster: {error}")
-    yield ours
-    if not was_up:
-        lab.down()
+    with ExitStack() as stack:
+        try:
+            ours = stack.enter_context(lab.session())
+        except Impossible as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no cluster: {error}")
+        yield ours
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ It must never leave anything behind when it goes down, caches excepted.
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from .docker import Engine
 from .kube import Kube
 from .node_image import NodeImage
 from .nodes import Nodes
-from .shell import LabError, cache_dir, lock, run, step
+from .shell import LabError, cache_dir, lock, run, step, use, used
 
 WORKERS = 2
 SHARED = "/shared"  # in every node
@@ -73,17 +74,39 @@ def _ready_file() -> Path:
     return _folder() / "ready"
 
 
+def _kept_file() -> Path:
+    """Return the file that tells a cluster that is to stay up from one that ends with its last user."""
+    return _folder() / "kept"
+
+
 def up(grace_seconds: int = MONITOR_GRACE_SECONDS) -> Cluster:
-    """Return this checkout's cluster with the current images in it, started first if it does not run."""
-    with lock(f"cluster-{name()}"):
-        started = engine.start()
-        images = pod_images.ensure(started)
-        nodes = Nodes(started, name())
+    """Return this checkout's cluster with the current images in it, started first if it does not run; it stays up."""
+    cluster = _up(grace_seconds)
+    _kept_file().touch()
+    return cluster
+
+
+@contextmanager
+def session() -> Iterator[Cluster]:
+    """Give this checkout's cluster for as long as the block runs.
+
+    One that `up` started is left up; another one goes down with its last user.
+    """
+    with use(name()):
+        yield _up(MONITOR_GRACE_SECONDS)
+    if not _kept_file().exists() and not used(name()):
+        down()
+
+
+def _up(grace_seconds: int) -> Cluster:
+    with lock(f"cluster-{name()}"), engine.started() as found:
+        images = pod_images.ensure(found)
+        nodes = Nodes(found, name())
         if not _complete(nodes):
-            node = node_image.ensure(started, images)
+            node = node_image.ensure(found, images)
             with step("starting the cluster"):
-                _create(started, node, grace_seconds)
-        loading.load(started, nodes.workers(), images)
+                _create(found, node, grace_seconds)
+        loading.load(found, nodes.workers(), images)
     return Cluster(Kube(_kubeconfig()), images, nodes, _folder() / "shared")
 
 

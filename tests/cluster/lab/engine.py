@@ -4,10 +4,12 @@ It must never stop an engine that others still use.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from . import packages, private_engine
 from .docker import Engine, answers
-from .shell import Impossible, lock, say, step
+from .shell import Impossible, lock, say, step, use, used
 
 
 def running() -> Engine | None:
@@ -15,11 +17,18 @@ def running() -> Engine | None:
     return next((Engine(host) for host in (private_engine.host(), None) if answers(host)), None)
 
 
-def start() -> Engine:
-    """Return a running engine: the lab's if it runs, else the machine's, else a private one that is started now.
+@contextmanager
+def started() -> Iterator[Engine]:
+    """Give a running engine, which goes on for as long as the block runs and for as long as it has containers.
 
-    Raises Impossible where there is none and none can be started.
+    It is the lab's if that runs, else the machine's, else a private one that is started now. Raises Impossible where
+    there is none and none can be started.
     """
+    with use("engine"):
+        yield _start()
+
+
+def _start() -> Engine:
     with lock("engine"):
         engine = running()
         if engine is None:
@@ -36,7 +45,8 @@ def stop_if_unused() -> None:
     with lock("engine"):
         if not private_engine.runtime_dir().exists():
             return
-        if answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip():
+        containers = answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip()
+        if containers or used("engine"):
             say("the private Docker engine goes on: other clusters use it")
             return
         with step("stopping the Docker engine"):

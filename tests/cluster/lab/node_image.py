@@ -22,6 +22,8 @@ NODE_FILES = Path(__file__).parent / "node"
 OFFICIAL = f"kindest/node:v{binaries.KUBERNETES_VERSION}"
 CHOICE_VARIABLE = "TFTRAINING_NODE_IMAGE"  # "build", or the name of an image to pull
 PULL_SECONDS = 20
+SEEDED = "tftraining/node-with-images"
+KEPT_STORES = 2
 FULL_PULL_SECONDS = 900
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*COMPONENTS, "coredns", "pause", "kubelet", "kubeadm", "kubectl")
@@ -122,7 +124,7 @@ def _component_references() -> dict[str, str]:
 def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[str]) -> NodeImage:
     """Return the built image with a store that holds the components and the heavy layers of `pods`."""
     tag = hashlib.sha256(f"{built['node']} {pod_images.heavy_tag()}".encode()).hexdigest()[:12]
-    name, store = f"tftraining/node-with-images:{tag}", cache_dir() / "stores" / tag
+    name, store = f"{SEEDED}:{tag}", cache_dir() / "stores" / tag
     if not (engine.has_image(name) and store.exists()):
         references = _component_references()
         for reference, target in references.items():
@@ -130,7 +132,19 @@ def _seeded(engine: Engine, built: dict[str, str], pods: Sequence[str]) -> NodeI
         with step("unpacking all images into the nodes' store"):
             _seed(engine, built["node"], name, store, [*references, *pods])
         engine.docker("image", "rm", *references)
+        _forget_old(engine)
     return NodeImage(name, store)
+
+
+def _forget_old(engine: Engine) -> None:
+    """Remove all stores and their images but the latest few, as far as no node uses them."""
+    stores = sorted((cache_dir() / "stores").iterdir(), key=lambda store: store.stat().st_mtime, reverse=True)
+    for store in stores[KEPT_STORES:]:
+        image = f"{SEEDED}:{store.name}"
+        if not engine.docker("ps", "--all", "--quiet", "--filter", f"ancestor={image}").strip():
+            if engine.has_image(image):
+                engine.docker("image", "rm", image)
+            shutil.rmtree(store)
 
 
 def _seed(engine: Engine, image: str, name: str, store: Path, contents: Sequence[str]) -> None:

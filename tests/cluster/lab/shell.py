@@ -90,15 +90,37 @@ def cache_dir() -> Path:
     return path
 
 
+def _lock_file(name: str) -> IO[str]:
+    path = cache_dir() / "locks" / name
+    path.parent.mkdir(exist_ok=True)
+    return path.open("w")
+
+
 @contextmanager
 def lock(name: str) -> Iterator[None]:
     """Hold a lock of this name among all processes of this user's cache directory; it ends with the process."""
-    path = cache_dir() / "locks" / name
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w") as handle:
+    with _lock_file(name) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"waiting for another process that works on {name}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def use(name: str) -> Iterator[None]:
+    """Be one of the users of what has this name, until the block or the process ends."""
+    with _lock_file(f"users-of-{name}") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+
+
+def used(name: str) -> bool:
+    """Say whether anybody uses what has this name."""
+    with _lock_file(f"users-of-{name}") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
