@@ -24,7 +24,10 @@ class Condition(Frozen, frozen=True):
 
 
 class Counts(Frozen, frozen=True):
-    """Pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down."""
+    """Pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down.
+
+    `completed_indexes` (see model/indexes.py) keeps those that have finished from running again when their pods go.
+    """
 
     desired: int = 0
     active: int = 0
@@ -32,6 +35,7 @@ class Counts(Frozen, frozen=True):
     succeeded: int = 0
     failed: int = 0
     highest: int = 0
+    completed_indexes: str = ""
 
     @property
     def seen(self) -> int:

@@ -6,6 +6,7 @@ have vanished: missing although the whole gang had been seen.
 
 from collections.abc import Mapping
 
+from tftraining_operator.model.indexes import chosen, pack
 from tftraining_operator.model.names import GANG_ROLES, Replica
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import Frozen, JobSpec
@@ -64,7 +65,7 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     members = {each: current[each] for each in wanted if each in current}
     kept = {pod.uid for pod in members.values()}
     absent = tuple(each for each in wanted if each not in members)
-    completed = _completed(absent, members, status)
+    completed = _completed(absent, status)
     missing = tuple(each for each in absent if each not in completed)
     return Gang(
         wanted=wanted,
@@ -93,6 +94,7 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
                 succeeded=sum(1 for pod in pods if pod.succeeded) + gone,
                 failed=sum(1 for pod in pods if pod.failed),
                 highest=highest,
+                completed_indexes=pack(each.index for each in wanted if _is_done(gang, each)),
             )
     return counts
 
@@ -102,11 +104,15 @@ def _was_complete(wanted: tuple[Replica, ...], status: Status) -> bool:
     return sum(counts.seen for counts in status.replicas.values()) >= len(wanted)
 
 
-def _completed(absent: tuple[Replica, ...], members: Mapping[Replica, Pod], status: Status) -> tuple[Replica, ...]:
+def _is_done(gang: Gang, member: Replica) -> bool:
+    return member in gang.completed or (member in gang.members and finished(gang.members[member]))
+
+
+def _completed(absent: tuple[Replica, ...], status: Status) -> tuple[Replica, ...]:
     """The absent members that had finished before somebody deleted their pods: they never run again."""
-    completed: list[Replica] = []
-    for role, counts in status.replicas.items():
-        present = sum(1 for each, pod in members.items() if each.role == role and pod.succeeded)
-        gone = [each for each in absent if each.role == role]
-        completed += gone[: max(0, counts.succeeded - present)]
-    return tuple(completed)
+    done = {
+        (role, index)
+        for role, counts in status.replicas.items()
+        for index in chosen(counts.completed_indexes, [each.index for each in absent if each.role == role])
+    }
+    return tuple(each for each in absent if (each.role, each.index) in done)

@@ -1,4 +1,6 @@
-"""Observations that come late, twice or out of order do no harm: the status write is refused, and nothing else is done."""
+"""Observations that come late, twice or out of order do no harm: the status write is refused, and that is all."""
+
+from collections.abc import Callable
 
 import pytest
 
@@ -75,16 +77,17 @@ def test_the_same_observation_again_and_again_is_one_step(times: int) -> None:
 def test_every_old_snapshot_of_a_life_is_harmless_at_its_end() -> None:
     world = World(a_job().storage())
     seen = [world.api.snapshot()]
-    for event in (
-        lambda: world.run(),
+    events: list[Callable[[], World]] = [
+        world.run,
         lambda: world.exit("worker-1"),
-        lambda: world.settle(),
-        lambda: world.run(),
+        world.settle,
+        world.run,
         lambda: world.delete("worker-0"),
-        lambda: world.run_timers(),
+        world.run_timers,
         lambda: world.exit("worker-0", code=0),
-        lambda: world.run(),
-    ):
+        world.run,
+    ]
+    for event in events:
         event()
         seen.append(world.api.snapshot())
     world.exit("cleanup", code=0, message='{"removed": 1}').run()

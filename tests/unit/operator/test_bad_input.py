@@ -1,0 +1,135 @@
+"""What cannot be run fails and says why; it is never silently ignored and never retried for ever."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.operator.builders import a_job
+from tests.unit.operator.simulation import World
+
+LATER: list[tuple[str, Any, str]] = [
+    ("replicaSpecs.ps", {}, "spec.replicaSpecs.ps"),
+    ("replicaSpecs.evaluator", {}, "spec.replicaSpecs.evaluator"),
+    ("minReplicas", 1, "spec.minReplicas"),
+    ("restartPolicy.scope", "Pod", "spec.restartPolicy.scope: Pod"),
+    ("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}], "spec.restartPolicy.rules"),
+    ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
+    ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
+    ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
+    ("successPolicy", "AllWorkers", "spec.successPolicy: AllWorkers"),
+    ("runPolicy.suspend", True, "spec.runPolicy.suspend"),
+    ("runPolicy.activeDeadlineSeconds", 3600, "spec.runPolicy.activeDeadlineSeconds"),
+    ("runPolicy.startDeadlineSeconds", 601, "spec.runPolicy.startDeadlineSeconds"),
+    ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
+    ("runPolicy.ttlSecondsAfterFinished", 0, "spec.runPolicy.ttlSecondsAfterFinished"),
+    ("runPolicy.evaluatorGraceSeconds", 61, "spec.runPolicy.evaluatorGraceSeconds"),
+    ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "named"), LATER, ids=[named for *_, named in LATER])
+def test_a_field_that_this_version_cannot_honour(path: str, value: object, named: str) -> None:
+    world = World(a_job().set(path, value)).run()
+    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
+    assert world.status.message == f"{named} is not implemented in this version of the operator: remove it from the job"
+    assert (world.pods, world.api.services) == ([], {})
+    assert (world.notes[0].type, world.notes[0].reason) == ("Warning", "Failed")
+
+
+def test_defaults_that_are_written_out_ask_for_nothing() -> None:
+    # The API server writes the defaults of the schema into every job.
+    job = a_job().set("restartPolicy", {"mode": "InPlace", "scope": "Job", "maxRestarts": 10, "rules": []})
+    job.set("launcher", {"warmStart": True, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3})
+    job.set("successPolicy", "Chief")
+    run = {"suspend": False, "startDeadlineSeconds": 600, "evaluatorGraceSeconds": 60, "nodeLostSeconds": 60}
+    job.set("runPolicy", {**run, "cleanPodPolicy": "Running"})
+    assert World(job).run().status.phase == "Running"
+
+
+def test_the_fields_that_work_are_not_refused() -> None:
+    job = a_job().set("restartPolicy.mode", "Recreate").set("launcher.terminationGraceSeconds", 2)
+    job.set("runPolicy.scheduling", {"priorityClassName": "high"})
+    assert World(job).run().status.phase == "Running"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("restartPolicy.maxRestarts", "many", "$.restartPolicy.maxRestarts"),
+        ("restartPolicy.mode", "Sometimes", "Sometimes"),
+        ("replicaSpecs", [], "$.replicaSpecs"),
+        ("replicaSpecs", {}, "needs a chief or a worker"),
+        ("replicaSpecs.worker.replicas", 0, "needs a chief or a worker"),
+        ("storage", {}, "volume"),
+        ("template", "none", "$.template"),
+    ],
+)
+def test_a_spec_that_cannot_be_read(path: str, value: object, said: str) -> None:
+    world = World(a_job().set(path, value)).run()
+    assert (world.status.phase, world.status.reason, world.pods) == ("Failed", "InvalidSpec", [])
+    assert world.status.message is not None and said in world.status.message
+
+
+@pytest.mark.parametrize("spec", [None, [], "none"])
+def test_a_spec_that_is_no_object_at_all(spec: object) -> None:
+    world = World(a_job())
+    world.api.job["spec"] = spec
+    assert world.run().status.reason == "InvalidSpec"
+
+
+def test_a_missing_spec() -> None:
+    world = World(a_job())
+    del world.api.job["spec"]
+    assert world.run().status.reason == "InvalidSpec"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (400, 'strict decoding error: unknown field "spec.containers[0].imag"'),
+        (422, "spec.containers[0].image: Required value"),
+        (403, 'pods "mnist-worker-1" is forbidden: violates PodSecurity "restricted:latest": hostNetwork'),
+    ],
+)
+def test_a_template_that_the_api_server_will_never_accept(code: int, message: str) -> None:
+    world = World(a_job())
+    world.api.refusals["pod/mnist-worker-1"] = (code, message)
+    world.run()
+    assert (world.status.phase, world.status.reason) == ("Failed", "InvalidPodTemplate")
+    assert world.status.message == f"pod/mnist-worker-1: {message}"
+    assert (world.pods, world.api.services) == ([], {})
+
+
+@pytest.mark.parametrize(("code", "message"), [(403, "exceeded quota: pods=10"), (500, "etcd"), (429, "too many")])
+def test_a_refusal_that_may_pass_is_shown_and_tried_again(code: int, message: str) -> None:
+    world = World(a_job())
+    world.api.refusals["pod/mnist-worker-1"] = (code, message)
+    world.settle()
+    assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
+    assert world.status.message == f"pod/mnist-worker-1: {message}"
+    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "CreationRefused")
+    assert not world.step(), "no hot loop"
+    del world.api.refusals["pod/mnist-worker-1"]
+    assert world.run_timers().status.phase == "Running"
+    assert world.status.restarts.recreated == 0
+
+
+def test_refusals_are_tried_again_less_and_less_often() -> None:
+    world = World(a_job())
+    world.api.refusals["service/mnist"] = (500, "etcd")
+    waits = []
+    for _ in range(9):
+        world.settle()
+        assert world.timer is not None
+        waits.append((world.timer - world.now).total_seconds())
+        world.api.now = world.timer
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_an_operator_that_has_forgotten_a_refusal_finds_it_again() -> None:
+    world = World(a_job())
+    world.api.refusals["pod/mnist-worker-1"] = (403, "exceeded quota")
+    world.settle()
+    world.forget()
+    world.settle()
+    assert world.status.reason == "CreationRefused"

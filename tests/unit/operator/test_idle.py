@@ -1,0 +1,73 @@
+"""A job in which nothing happens costs nothing: no write, no event, no timer, however often it is looked at."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.operator.builders import a_job
+from tests.unit.operator.simulation import World
+from tftraining_operator.model.job import dump_status, parse_job
+
+
+def running() -> World:
+    return World(a_job().storage()).run()
+
+
+def running_after_restarts() -> World:
+    return World(a_job()).run().exit("worker-1", code=137).run().delete("worker-0").run_timers()
+
+
+def succeeded() -> World:
+    world = World(a_job().storage()).run().exit("worker-0", code=0).run()
+    return world.exit("cleanup", code=0, message='{"removed": 1}').run()
+
+
+def failed() -> World:
+    return World(a_job().max_restarts(0)).run().exit("worker-1", message="boom").run()
+
+
+def not_implemented() -> World:
+    return World(a_job().set("minReplicas", 1)).run()
+
+
+IDLE = [running, running_after_restarts, succeeded, failed, not_implemented]
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_an_idle_job_writes_nothing(state: Callable[[], World]) -> None:
+    world = state()
+    writes = len(world.api.writes)
+    for seconds in (0, 0.3, 1, 60, 86400):
+        step = world.wait(seconds).plan()
+        assert step.status == world.status
+        assert not (step.create_pods or step.delete_pods or step.create_service or step.delete_service or step.notes)
+        assert step.again_at is None
+        assert not world.step()
+    assert len(world.api.writes) == writes
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_a_status_survives_the_wire(state: Callable[[], World]) -> None:
+    world = state()
+    raw = dump_status(world.status)
+    assert parse_job(world.api.job | {"status": raw}).status == world.status
+    assert all("message" in condition for condition in raw["conditions"])
+    assert raw["phase"] == world.status.phase
+
+
+def test_a_gang_that_waits_for_its_pods_writes_nothing() -> None:
+    world = World(a_job()).settle()
+    assert not world.wait(3600).step()
+
+
+def test_a_restart_that_waits_writes_nothing() -> None:
+    world = World(a_job()).run().exit("worker-1").run().exit("worker-1").settle()
+    world.kubelet.remove_deleted()
+    world.settle()
+    assert not world.wait(0.5).step()
+    assert world.timer is not None
+
+
+def test_the_writes_of_a_whole_life() -> None:
+    world = World(a_job()).run().exit("worker-0", code=0).run()
+    assert world.api.writes.count("status") <= 6
