@@ -65,7 +65,7 @@ def _container(job: Job, task: CleanupTask) -> Manifest:
         "name": CLEANUP,
         "image": task.image,
         "command": command,
-        "securityContext": container_security({"readOnlyRootFilesystem": True}),
+        "securityContext": container_security({"readOnlyRootFilesystem": True}, {}),
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [storage_mount(task.storage)],

@@ -48,21 +48,23 @@ def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
         defaults["priorityClassName"] = scheduling.priority_class_name
     result = {**defaults, **own, "restartPolicy": "Never", "subdomain": job.key.name}
     result["securityContext"] = pod_security(own.get("securityContext") or {})
-    result["containers"] = [_container(job, spec, replica, each) for each in own.get("containers") or ()]
+    containers = [_restricted(each, own) for each in own.get("containers") or ()]
+    result["containers"] = [_container(job, spec, replica, each) for each in containers]
     if own.get("initContainers"):
-        result["initContainers"] = [_restricted(each) for each in own["initContainers"]]
+        result["initContainers"] = [_restricted(each, own) for each in own["initContainers"]]
     result["volumes"] = _volumes(spec, own.get("volumes") or [])
     return result
 
 
-def _restricted(container: Manifest) -> Manifest:
-    return {**container, "securityContext": container_security(container.get("securityContext") or {})}
+def _restricted(container: Manifest, pod_spec: Manifest) -> Manifest:
+    of_pod = pod_spec.get("securityContext") or {}
+    return {**container, "securityContext": container_security(container.get("securityContext") or {}, of_pod)}
 
 
 def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
-    result = _restricted(own)
     if own.get("name") != CONTAINER:
-        return result
+        return own
+    result = dict(own)
     # The last lines of the log travel in the status: no right to read pod logs is needed.
     result.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     user_env = own.get("env") or []

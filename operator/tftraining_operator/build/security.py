@@ -24,9 +24,14 @@ def pod_security(own: Manifest) -> Manifest:
     return {**defaults, **own}
 
 
-def container_security(own: Manifest) -> Manifest:
-    """A container's security context: the template's own values over the restricted defaults."""
-    defaults = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+def container_security(own: Manifest, of_pod: Manifest) -> Manifest:
+    """A container's security context: the template's own values over the restricted defaults.
+
+    `of_pod` is what the template itself says for the whole pod: only its own runAsNonRoot binds a container of root.
+    """
+    defaults: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if own.get("privileged"):
-        return own
+        defaults = {}
+    if own.get("runAsUser") == 0 and "runAsNonRoot" not in of_pod:
+        defaults["runAsNonRoot"] = False
     return {**defaults, **own}
