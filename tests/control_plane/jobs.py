@@ -74,13 +74,13 @@ class TrainingJob:
     def wait_for(self, phase: str, seconds: float = SECONDS, **also: Any) -> Manifest:
         """Wait for a phase, and for fields of the status to have these values; return the status."""
         wanted = {"phase": phase, **also}
+        last: Manifest = {}
 
         def reached() -> Manifest | None:
             nonlocal last
             last = self.status()
             return last if all(last.get(name) == value for name, value in wanted.items()) else None
 
-        last: Manifest = {}
         try:
             return wait_until(reached, f"{self.name} with {wanted}", seconds) or {}
         except AssertionError as error:

@@ -1,5 +1,6 @@
 """The jobs as the watch of the custom resource and our own status writes last showed them."""
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,6 +10,8 @@ from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
+
+logger = logging.getLogger(__name__)
 
 
 class Jobs:
@@ -56,6 +59,7 @@ class Jobs:
         except ApiError as error:
             if error.status != 404:
                 raise
+            logger.info("%s: it is gone, though the watch has not told", key)
             self.forget(key)
 
     def _keep(self, key: Key, raw: Manifest) -> None:

@@ -1,0 +1,181 @@
+"""What `kubectl apply` cannot reject: the job says what is wrong, its pods go, and the operator serves the others."""
+
+import time
+
+import pytest
+
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.manifests import template
+from tests.control_plane.operator_process import OperatorProcess
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def requests(operator: OperatorProcess) -> float:
+    """All requests that the operator has sent."""
+    return sum(operator.metric(f'tftraining_api_requests_total{{method="{each}"}}') for each in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        ({"spec": {**template()["spec"], "nodeSelectr": {"a": "b"}}}, 'unknown field "spec.nodeSelectr"'),
+        (template(resources={"limits": {"cpu": "much"}}), "quantities must match the regular expression"),
+        (template(imagePullPolicy=["Always"]), "imagePullPolicy of type string"),
+        (template(volumeMounts=[{"name": "none", "mountPath": "/none"}]), 'volumeMounts[0].name: Not found: "none"'),
+        (template(resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}), "must be less than or equal to cpu limit"),
+        ({"metadata": {"labels": {"a b": "c"}}, **template()}, "metadata.labels"),
+    ],
+)  # fmt: skip
+def test_a_template_that_no_api_server_takes_fails_the_job(new_job: NewJob, pod: object, said: str) -> None:
+    job = new_job(spec__template=pod)
+    status = job.wait_for("Failed", reason="InvalidPodTemplate")
+    assert "pod/job-worker-" in status["message"] and said in status["message"], status["message"]
+    assert job.condition("Failed")["status"] == "True"
+    wait_until(lambda: not job.pods() and not job.objects("services"), "nothing is left")
+    wait_until(lambda: ("Warning", "Failed") in [event[:2] for event in job.events()], "the event")
+
+
+def test_a_bad_template_of_one_role_takes_the_good_pods_down_too(new_job: NewJob) -> None:
+    bad = template(volumeMounts=[{"name": "none", "mountPath": "/none"}])
+    job = new_job(spec__replicaSpecs={"chief": {}, "worker": {"replicas": 3, "template": bad}})
+    job.wait_for("Failed", reason="InvalidPodTemplate")
+    wait_until(lambda: not job.pods() and not job.objects("services"), "nothing is left")
+
+
+def test_a_restricted_namespace_takes_the_default_and_refuses_a_privileged_pod(
+    control_plane: ControlPlane, new_job: NewJob, namespace: str
+) -> None:
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    control_plane.kubectl("label", "namespace", namespace, label)
+    new_job("good").run()
+    bad = new_job("bad", spec__template=template(securityContext={"privileged": True}))
+    status = bad.wait_for("Failed", reason="InvalidPodTemplate")
+    assert 'violates PodSecurity "restricted:latest": privileged' in status["message"]
+
+
+def test_a_quota_holds_a_job_up_until_it_is_raised(
+    control_plane: ControlPlane, new_job: NewJob, namespace: str, operator: OperatorProcess
+) -> None:
+    set_quota(control_plane, namespace, pods=1)
+    job = new_job()
+    status = job.wait_for("Starting", reason="CreationRefused")
+    assert "exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1" in status["message"]
+    assert len(job.pods()) == 1
+    before = requests(operator)
+    time.sleep(3)
+    # Tried again after 1, 2, 4 … s: a try is a read, one creation, and perhaps a status and an event.
+    assert requests(operator) - before <= 12
+
+    set_quota(control_plane, namespace, pods=10)
+    job.run()
+    assert job.status()["restarts"] == {"counted": 0}
+    assert len([event for event in job.events() if event[1] == "CreationRefused"]) <= 2
+
+
+def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:
+    """Allow so many pods; the quota controller's part (the status) is done by hand."""
+    path, kind = f"/api/v1/namespaces/{namespace}/resourcequotas", "application/merge-patch+json"
+    spec = {"hard": {"pods": str(pods)}}
+    try:
+        plane.request("POST", path, {"metadata": {"name": "pods"}, "spec": spec})
+        used = "0"
+    except LabError:
+        used = plane.request("PATCH", f"{path}/pods", {"spec": spec}, kind)["status"]["used"]["pods"]
+    plane.request("PATCH", f"{path}/pods/status", {"status": {**spec, "used": {"pods": used}}}, kind)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"spec__replicaSpecs__ps": {"replicas": 1}}, "spec.replicaSpecs.ps"),
+        ({"spec__replicaSpecs__evaluator": {}}, "spec.replicaSpecs.evaluator"),
+        ({"spec__runPolicy": {"activeDeadlineSeconds": 60}}, "spec.runPolicy.activeDeadlineSeconds"),
+        ({"spec__successPolicy": "AllWorkers"}, "spec.successPolicy: AllWorkers"),
+    ],
+)
+def test_a_field_of_a_later_version_is_named(new_job: NewJob, changes: dict[str, object], field: str) -> None:
+    job = new_job(**changes)
+    status = job.wait_for("Failed", reason="NotImplemented")
+    assert status["message"].startswith(f"{field} is not implemented in this version")
+    assert job.pods() == {} and job.objects("services") == {}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        {"phase": "Running", "attempt": 7, "replicas": {"worker": {"desired": 9, "active": 9}}},
+        {"phase": "Restarting", "attempt": -3, "restarts": {"counted": -5}},
+        {"phase": "Starting", "lastRestart": {"time": "0001-01-01T00:00:00Z"}, "startTime": "9999-12-31T23:59:59Z"},
+        {"selector": "x", "message": "m" * 30000, "conditions": []},
+    ],
+)
+def test_a_status_that_somebody_else_wrote_does_not_stop_a_job(new_job: NewJob, garbage: dict[str, object]) -> None:
+    job = new_job()
+    job.wait_for_pods(attempt=1)
+    job.wait_for("Starting", reason="PodsStarting")
+    try:
+        job.patch({"status": None}, "/status")
+        job.patch({"status": garbage}, "/status")
+    except LabError as error:
+        assert ": 422 " in str(error)  # refused by the CRD: just as well
+
+    def trains() -> bool:
+        for name in job.pods():
+            job.run_pod(name)
+        return job.status()["phase"] == "Running" and job.status().get("ready") == "2/2"
+
+    wait_until(trains, "the job trains")
+
+
+def test_huge_messages_fit_into_the_status(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.fail_pod("job-worker-0", 1, "é" * 100_000, reason="E" * 5000)
+    status = job.wait_for("Restarting", attempt=2)
+    assert 0 < len(status["failure"]["logTail"]) <= 32768
+    job.run(attempt=2)
+
+
+def test_labels_that_somebody_else_wrote_do_not_stop_a_job(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    job.patch_pod("job-worker-1", {"metadata": {"labels": {"tftraining.dev/attempt": "9" * 63}}})
+    job.patch_pod("job-worker-0", {"metadata": {"labels": {"tftraining.dev/index": "nonsense"}}})
+    later = new_job("later")
+    later.run()
+
+
+def test_a_namespace_that_is_being_deleted_gets_nothing_new(
+    control_plane: ControlPlane, operator: OperatorProcess, garbage_collection: None
+) -> None:
+    control_plane.create_namespace("leaving")
+    job = TrainingJob(control_plane, "leaving")
+    job.create()
+    job.run()
+    control_plane.request("DELETE", "/api/v1/namespaces/leaving")
+    wait_until(job.is_gone, "the namespace's job is gone", 60)
+    wait_until(lambda: not job.pods(), "its pods are gone", 60)
+    before = requests(operator)
+    time.sleep(2)
+    assert requests(operator) - before <= 4
+
+
+def test_fifty_bad_jobs_do_not_hold_up_a_good_one(new_job: NewJob, operator: OperatorProcess) -> None:
+    bad = [
+        new_job(f"bad-{index}", spec__template=template(volumeMounts=[{"name": "none", "mountPath": "/none"}]))
+        for index in range(50)
+    ]
+    began = time.monotonic()
+    new_job("good").run()
+    assert time.monotonic() - began < 10
+    for job in bad:
+        job.wait_for("Failed", reason="InvalidPodTemplate")
+    wait_until(lambda: set(bad[0].objects("pods")) == {"good-worker-0", "good-worker-1"}, "nothing of them is left")
+    time.sleep(1)
+    before = requests(operator)
+    time.sleep(2)
+    assert requests(operator) - before <= 4, "a failed job costs nothing"
+    assert operator.get("healthz")[0] == 200
