@@ -6,6 +6,8 @@ Its generated models are not used: they cost memory and time for each object, an
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -117,7 +119,16 @@ async def connect() -> Api:
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
             raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
+    _read_environment_once(configuration)
     return Api(ApiClient(configuration))
+
+
+def _read_environment_once(configuration: Configuration) -> None:
+    """Find the proxy now. The client would ask the environment and ~/.netrc in a thread before every single request."""
+    server = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(server.netloc):
+        configuration.proxy = getproxies().get(server.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
