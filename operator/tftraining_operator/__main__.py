@@ -25,7 +25,12 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     try:
         kopf.run(
-            registry=registry, standalone=True, clusterwide=not settings.namespaces, namespaces=settings.namespaces
+            registry=registry,
+            standalone=True,
+            # Without it kopf asks for the name of the user, and a container's UID has none.
+            identity=settings.identity,  # type: ignore[arg-type]
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
         )
     except Exception as error:
         if (why := _outside(error)) is None:
