@@ -14,7 +14,9 @@ from tests.unit.operator.builders import JobBuilder
 from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
 from tftraining_operator.model.job import Job, parse_job
+from tftraining_operator.model.names import CLEANUP, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
@@ -57,8 +59,9 @@ class World:
         return f"{self.api.job['metadata']['name']}-{short}"
 
     def attempts(self) -> set[str]:
-        """The attempt labels of the pods that exist."""
-        return {pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in self.api.pods.values()}
+        """The attempt labels of the job's pods that exist."""
+        uid = self.api.job["metadata"]["uid"]
+        return {pod["metadata"]["labels"][LABEL_ATTEMPT] for pod in self.api.pods.values() if owned_by(pod, uid)}
 
     # --- the operator
 
@@ -80,6 +83,8 @@ class World:
         seen = seen or self.api.snapshot()
         step = self.plan(seen)
         self.timer = step.again_at
+        if self._outdated(seen, step):
+            return False
         done = 0
         before = len(self.api.writes)
         for write in self._writes(seen, step):
@@ -141,6 +146,12 @@ class World:
 
     # --- internals
 
+    def _outdated(self, seen: Snapshot, step: Plan) -> bool:
+        """Whether children would be made for a job that has changed: the operator asks the API server before."""
+        versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
+        creates = bool(step.create_pods) or step.create_service is not None
+        return creates and step.status == parse_job(seen.job).status and len(versions) > 1
+
     def _writes(self, seen: Snapshot, step: Plan) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
         if step.status != job.status:
@@ -153,7 +164,13 @@ class World:
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
         for pod in step.create_pods:
-            yield f"pod/{pod['metadata']['name']}", partial(api.create_pod, pod)
+            yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
+
+    def _create_pod(self, pod: Manifest) -> None:
+        """Create the pod; what is held against the plan in the invariants is held here against what really is."""
+        if pod["metadata"]["labels"][LABEL_ROLE] != CLEANUP:
+            assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
+        self.api.create_pod(pod)
 
     def _publish(self, step: Plan) -> None:
         self.notes += step.notes

@@ -1,0 +1,174 @@
+"""Any sequence of faults and observations: the invariants hold at each pass, and when the faults stop the job ends.
+
+The invariants themselves are in `invariants.py` (each plan) and in `simulation.py` (what really exists when a pod is
+made). The examples are the same in every run.
+"""
+
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.unit.operator.apiserver import Snapshot
+from tests.unit.operator.builders import JobBuilder, a_job
+from tests.unit.operator.simulation import World
+
+PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
+ANY = st.integers(0, 7)
+GRACE = st.sampled_from([0, 5, 30])
+
+
+def jobs() -> st.SearchStrategy[JobBuilder]:
+    """Small jobs of every shape that this version runs."""
+
+    def made(workers: int, chief: bool, allowed: int, reset: str, policy: str) -> JobBuilder:
+        job = a_job().workers(workers).max_restarts(allowed).storage()
+        job.set("restartPolicy.budgetReset", reset).set("runPolicy.cleanPodPolicy", policy)
+        return job.chief() if chief else job
+
+    resets = st.sampled_from(["OnProgress", "Never"])
+    policies = st.sampled_from(["Running", "All", "None"])
+    return st.builds(made, st.integers(1, 3), st.booleans(), st.integers(0, 3), resets, policies)
+
+
+class Life(RuleBasedStateMachine):
+    """The life of one job among faults."""
+
+    world: World
+
+    @initialize(job=jobs())
+    def begin(self, job: JobBuilder) -> None:
+        self.world = World(job)
+        self.seen: list[Snapshot] = [self.world.api.snapshot()]
+        self.faults = 0
+
+    # --- the operator
+
+    @rule()
+    def one_pass(self) -> None:
+        self.world.step()
+
+    @rule(writes=st.integers(0, 4))
+    def a_pass_that_is_cut_short(self, writes: int) -> None:
+        self.world.step(writes=writes)
+
+    @rule()
+    def passes_until_nothing_is_left_to_do(self) -> None:
+        self.world.settle()
+        written = len(self.world.api.writes)
+        assert not self.world.step()
+        assert len(self.world.api.writes) == written
+
+    @rule()
+    def look_without_acting(self) -> None:
+        self.seen.append(self.world.api.snapshot())
+
+    @rule(which=ANY)
+    def a_pass_on_an_old_observation(self, which: int) -> None:
+        self.world.step(seen=self.seen[which % len(self.seen)])
+
+    @rule()
+    def the_operator_is_restarted(self) -> None:
+        self.world.forget()
+
+    # --- the cluster
+
+    @rule()
+    def kubelets_start_everything(self) -> None:
+        self.world.kubelet.start_all()
+
+    @rule(which=ANY)
+    def a_kubelet_starts_one(self, which: int) -> None:
+        self._on(which, self._waiting, self.world.kubelet.start)
+
+    @rule()
+    def kubelets_carry_out_deletions(self) -> None:
+        self.world.kubelet.remove_deleted()
+
+    @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
+    def a_program_fails(self, which: int, code: int) -> None:
+        self.faults += self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
+
+    @rule(which=ANY)
+    def a_program_finishes(self, which: int) -> None:
+        self._on(which, self._running, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
+
+    @rule(which=ANY)
+    def a_pod_is_evicted(self, which: int) -> None:
+        self._on(which, self._running, self.world.kubelet.evict)
+
+    @rule(which=ANY, grace=GRACE)
+    def a_pod_is_deleted(self, which: int, grace: int) -> None:
+        self._on(which, self._existing, lambda name: self.world.api.delete_pod(name, grace))
+
+    @rule(which=ANY)
+    def a_pod_vanishes(self, which: int) -> None:
+        self._on(which, self._existing, self.world.kubelet.lose)
+
+    @rule(seconds=st.sampled_from([0.4, 1, 5, 61, 700]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+    @rule(workers=st.integers(1, 4))
+    def a_person_scales(self, workers: int) -> None:
+        self.world.api.edit("replicaSpecs.worker.replicas", workers)
+
+    @precondition(lambda self: not self.world.status.terminal)
+    @rule()
+    def the_service_is_deleted(self) -> None:
+        self.world.api.delete_service("mnist")
+
+    # --- the end
+
+    def teardown(self) -> None:
+        """The faults stop: the job runs, finishes and is cleaned, or has failed for a reason; then nothing is left."""
+        if not hasattr(self, "world"):
+            return
+        self._finish("chief")
+        self._finish("cleanup")
+        world = self.world
+        assert world.status.terminal
+        assert world.status.restarts.counted <= self.faults
+        assert world.status.phase == "Succeeded" or self.faults > 0
+        cleaned = world.status.condition("Cleaned")
+        assert cleaned is not None and cleaned.status != "Unknown"
+        assert not world.step() and world.timer is None
+
+    def _finish(self, who: str) -> None:
+        """Healthy kubelets; the one that all wait for does its work as soon as it runs."""
+        for _ in range(200):
+            self.world.run()
+            names = [name for name in self._running() if self._is(who, name)]
+            if names:
+                self.world.kubelet.exit(names[0], 0, message='{"removed": 1}')
+            elif self.world.timer is not None:
+                self.world.api.now = max(self.world.now, self.world.timer)
+            else:
+                return
+        raise AssertionError(f"never at rest: {self.world.trajectory[-5:]}")
+
+    def _is(self, who: str, name: str) -> bool:
+        chief = "chief-0" if "chief" in self.world.api.job["spec"]["replicaSpecs"] else "worker-0"
+        return name == self.world.name(chief if who == "chief" else "cleanup")
+
+    def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], None]) -> int:
+        """Do something to one of the pods, if there is any; how many it was done to."""
+        if not (found := names()):
+            return 0
+        act(found[which % len(found)])
+        return 1
+
+    def _existing(self) -> list[str]:
+        return sorted(self.world.api.pods)
+
+    def _running(self) -> list[str]:
+        """Those whose program runs, also if somebody has asked for their end."""
+        return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Running"]
+
+    def _waiting(self) -> list[str]:
+        return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Pending"]
+
+
+TestLife = Life.TestCase
+TestLife.settings = PROFILE
