@@ -11,7 +11,7 @@ from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.types import Note
 
 logger = logging.getLogger(__name__)
-NOTE_LENGTH = 1024
+NOTE_BYTES, REASON_LENGTH = 1024, 128
 
 
 class Events:
@@ -55,8 +55,8 @@ def _event(job: Job, note: Note, instance: str) -> Manifest:
             "uid": job.uid,
         },
         "type": note.type,
-        "reason": note.reason,
-        "note": note.message[:NOTE_LENGTH],
+        "reason": note.reason[:REASON_LENGTH],
+        "note": note.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
         "action": "Reconcile",
         "reportingController": MANAGER,
         "reportingInstance": instance[:128],

@@ -30,6 +30,10 @@ DISRUPTIONS = frozenset(
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
 
 
+# The status and the events that repeat these words have limits of their own; a kubelet keeps to these by itself.
+LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
+
+
 class Exit(Frozen, frozen=True):
     """How a container ended. `finished_at` has a resolution of one second."""
 
@@ -157,8 +161,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         replica=replica,
         gang=(meta.get("annotations") or {}).get(ANNOTATION_GANG, ""),
         phase=status.get("phase", "Pending"),
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
+        reason=status.get("reason", "")[:LONGEST_REASON],
+        message=status.get("message", "")[:LONGEST_MESSAGE],
         node=spec.get("nodeName", ""),
         deleted_at=_deleted_at(meta),
         disruption=_disruption(status, state),
@@ -166,7 +170,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
-        waiting=_waiting(status, state),
+        waiting=_waiting(status, state)[:LONGEST_MESSAGE],
         preparing=_preparing(status),
         busy=any("running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()),
     )
@@ -199,8 +203,8 @@ def _exit(terminated: Manifest | None) -> Exit | None:
     finished = terminated.get("finishedAt")
     return Exit(
         code=terminated.get("exitCode", 0),
-        reason=terminated.get("reason", ""),
-        message=terminated.get("message", ""),
+        reason=terminated.get("reason", "")[:LONGEST_REASON],
+        message=terminated.get("message", "")[-LONGEST_MESSAGE:],
         finished_at=_time(finished) if finished else None,
     )
 
@@ -214,7 +218,7 @@ def _disruption_target(status: Manifest) -> Manifest | None:
 def _disruption(status: Manifest, state: Manifest) -> str:
     """Why the cluster, not the program, ended the pod; empty if it did not."""
     if (condition := _disruption_target(status)) is not None:
-        return str(condition.get("reason") or "DisruptionTarget")
+        return str(condition.get("reason") or "DisruptionTarget")[:LONGEST_REASON]
     if (reason := status.get("reason", "")) in DISRUPTIONS:
         return str(reason)
     lost = (state.get("terminated") or {}).get("reason", "")

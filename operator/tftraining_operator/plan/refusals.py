@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from tftraining_operator.model.observed import Refusal
+from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 
 LONGEST = timedelta(seconds=60)
 
@@ -10,9 +10,10 @@ LONGEST = timedelta(seconds=60)
 def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
     """Judge the answer to the creation of `child` (`pod/x`): `status` is the HTTP status, `tries` counts from 1.
 
-    400 and 422 name a wrong field, a 403 of Pod Security a forbidden one: only another template helps. A quota (403), a
-    webhook, a conflict and the server's own trouble may pass.
+    400 and 422 name a wrong field, a 413 says that the pod is too large, a 403 of Pod Security that it may do too much:
+    only another template helps. A quota (403), a webhook, a conflict and the server's own trouble may pass.
     """
-    permanent = status in (400, 422) or (status == 403 and "violates PodSecurity" in message)
+    permanent = status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
     wait = min(LONGEST, timedelta(seconds=2.0 ** min(tries - 1, 10)))
+    message = message[:LONGEST_MESSAGE]
     return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait)
