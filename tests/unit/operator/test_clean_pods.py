@@ -60,7 +60,13 @@ def test_what_the_counts_say_at_the_end() -> None:
 
 
 def test_leftovers_of_an_older_attempt_go_under_running() -> None:
-    world = World(a_job().max_restarts(1).beside(name="logs", image="logs:1")).run().exit("worker-1").settle()
-    world.api.edit("successPolicy", "AllWorkers")
-    world.run()
-    assert (world.status.phase, world.pods) == ("Failed", [])
+    world = World(a_job()).run().exit("worker-1").run().exit("worker-1", code=1)
+    world.api.pods["mnist-worker-1"]["metadata"]["labels"]["tftraining.dev/attempt"] = "1"
+    world.exit("worker-0", code=0).run()
+    assert (world.status.phase, world.pods) == ("Succeeded", ["worker-0"])
+
+
+def test_none_keeps_the_service_also_when_every_pod_is_done() -> None:
+    world = World(a_job().set("runPolicy.cleanPodPolicy", "None")).run()
+    world.exit("worker-1", "worker-0", code=0).run()
+    assert list(world.api.services) == ["mnist"]

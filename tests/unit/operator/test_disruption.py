@@ -69,6 +69,11 @@ def test_the_failures_that_follow_a_deletion_are_not_charged() -> None:
     assert disrupted(world.run())
 
 
+def test_a_failure_in_the_second_of_a_deletion_is_not_charged() -> None:
+    world = World(a_job().max_restarts(0)).run().delete("worker-1").exit("worker-0")
+    assert disrupted(world.run())
+
+
 def test_the_failures_that_follow_an_eviction_are_not_charged() -> None:
     world = World(a_job().max_restarts(0)).run()
     world.kubelet.evict("mnist-worker-1")

@@ -28,7 +28,9 @@ def impostor(world: World, name: str, **metadata: Any) -> Manifest:
 @pytest.mark.parametrize("owners", NOT_OURS.values(), ids=NOT_OURS)
 def test_a_pod_with_our_labels_that_is_not_ours_is_not_touched(owners: list[Manifest]) -> None:
     world = World(a_job()).run()
-    impostor(world, "mnist-worker-7", ownerReferences=owners)
+    pod = impostor(world, "mnist-worker-7", ownerReferences=owners)
+    pod["metadata"]["labels"]["tftraining.dev/index"] = "7"
+    assert parse_pod(pod) is not None
     status = world.status
     assert not world.step()
     world.kubelet.exit("mnist-worker-7", 1)

@@ -66,11 +66,14 @@ def test_label_values_fit_whatever_the_jobs_name() -> None:
 
 def test_the_templates_own_metadata_is_kept_where_it_does_not_collide() -> None:
     job = a_job().template_metadata(
-        labels={"team": "vision", "tftraining.dev/role": "boss"}, annotations={"note": "mine"}, name="mine"
+        labels={"team": "vision", "tftraining.dev/role": "boss", "tftraining.dev/job-name": "other"},
+        annotations={"note": "mine"},
+        name="mine",
     )
     metadata = made(job)["metadata"]
     assert metadata["labels"]["team"] == "vision"
     assert metadata["labels"]["tftraining.dev/role"] == "worker"
+    assert metadata["labels"]["tftraining.dev/job-name"] == "mnist"
     assert metadata["annotations"] == {"note": "mine", "tftraining.dev/gang": "worker=2"}
     assert metadata["name"] == "mnist-worker-1"
 

@@ -17,6 +17,12 @@ def test_the_trajectory_of_a_success() -> None:
     assert (world.notes[-1].type, world.notes[-1].reason) == ("Normal", "Succeeded")
 
 
+def test_times_are_whole_seconds_as_kubernetes_has_them() -> None:
+    status = World(a_job()).wait(0.4).run().wait(0.7).exit("worker-0", code=0).run().status
+    times = [status.start_time, status.completion_time, *(each.last_transition_time for each in status.conditions)]
+    assert all(time is not None and time.microsecond == 0 for time in times)
+
+
 def test_the_chief_finishes_first() -> None:
     world = World(a_job().workers(3)).run().exit("worker-0", code=0).run()
     assert world.status.phase == "Succeeded"
