@@ -1,0 +1,61 @@
+"""What a refusal means, and what an object in the way is."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.unit.cluster.fake_server import pod
+from tftraining_operator.cluster.children import EARLIER, FOREIGN, UNLABELLED, _in_the_way
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import Key
+from tftraining_operator.model.status import Status
+from tftraining_operator.plan.refusals import judge
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=None)
+OWN = {"kind": "TFTrainingJob", "name": "job", "uid": "mine", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "permanent"),
+    [
+        (400, "strict decoding error", True),
+        (422, "Invalid value", True),
+        (413, "limit is 3145728", True),
+        (403, 'pods "a" is forbidden: violates PodSecurity "restricted:latest"', True),
+        (403, 'pods "a" is forbidden: exceeded quota', False),
+        (403, "because it is being terminated", False),
+        (409, "exists", False),
+        (404, "namespaces not found", False),
+        (429, "slow down", False),
+        (500, "webhook", False),
+        (0, "Connection refused", False),
+    ],
+)
+def test_which_refusals_are_for_ever(status: int, message: str, permanent: bool) -> None:
+    assert judge("pod/a", status, message, 1, NOW).permanent is permanent
+
+
+def test_the_pause_doubles_up_to_a_minute_and_messages_are_bounded() -> None:
+    pauses = [(judge("pod/a", 500, "", tries, NOW).retry_at - NOW).total_seconds() for tries in (1, 2, 3, 7, 1000)]
+    assert pauses == [1, 2, 4, 60, 60]
+    assert len(judge("pod/a", 500, "x" * 10**6, 1, NOW).message) == 4096
+
+
+@pytest.mark.parametrize(
+    ("owners", "labels", "why"),
+    [
+        ([OWN], {"tftraining.dev/role": "worker", "tftraining.dev/index": "0", "tftraining.dev/attempt": "1"}, ""),
+        ([OWN], {}, UNLABELLED),
+        ([OWN], {"tftraining.dev/job-name": "other"}, UNLABELLED),
+        ([], {}, FOREIGN),
+        ([{**OWN, "controller": False}], {}, EARLIER),
+        ([{**OWN, "uid": "another"}], {}, EARLIER),
+        ([{**OWN, "kind": "Job", "uid": "another"}], {}, FOREIGN),
+    ],
+)
+def test_what_may_be_taken_for_the_child(owners: list[object], labels: dict[str, str], why: str) -> None:
+    raw = pod("job-worker-0", 1)
+    raw["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    raw["metadata"]["labels"] |= labels
+    assert _in_the_way(JOB, raw) == why

@@ -1,0 +1,124 @@
+"""Settings, health and the metrics page: what the operator says of itself."""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.unit.cluster.fake_server import Answer, serving
+from tftraining_operator.cluster.api import Api
+from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.server import serve
+from tftraining_operator.model.status import LastRestart, Restarts, Status
+from tftraining_operator.runtime import Operator, Settings, read_settings
+
+
+def test_settings_of_an_empty_environment_are_the_defaults() -> None:
+    assert read_settings({}) == Settings()
+
+
+def test_settings_are_read() -> None:
+    env = {
+        "TFTRAINING_NAMESPACES": " a, b,",
+        "TFTRAINING_PORT": "9000",
+        "TFTRAINING_LOG_LEVEL": "debug",
+        "POD_NAME": "p",
+    }
+    assert read_settings(env) == Settings(namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p")
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"TFTRAINING_PORT": "0"}, "TFTRAINING_PORT must be a port number from 1 to 65535, not '0'"),
+        ({"TFTRAINING_PORT": "65536"}, "TFTRAINING_PORT"),
+        ({"TFTRAINING_PORT": "²"}, "TFTRAINING_PORT"),
+        ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
+    ],
+)
+def test_nonsense_in_the_environment_is_named(env: Mapping[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("'", ".")):
+        read_settings(env)
+
+
+async def get(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_the_pages_turn_red_and_green_with_what_they_ask() -> None:
+    dead: list[str] = []
+    runner = await serve(free_port(), lambda: dead, lambda: ["pods are not listed yet"], CollectorRegistry())
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        assert await get(f"{url}/healthz") == (200, "ok")
+        assert await get(f"{url}/readyz") == (500, "pods are not listed yet")
+        dead.append("the events has ended")
+        assert await get(f"{url}/healthz") == (500, "the events has ended")
+    finally:
+        await runner.cleanup()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_a_part_that_ends_by_itself_turns_healthz_red(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as (fake, api):
+
+        async def connected() -> Api:
+            return api
+
+        async def broken(self: object) -> None:
+            raise KeyError("bug")
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        monkeypatch.setattr("tftraining_operator.cluster.events.Events.run", broken)
+        fake.on("GET /apis/tftraining.dev/v1", Answer({"resources": [{"name": "tftrainingjobs"}]}))
+        operator = await Operator.start(msgspec.structs.replace(Settings(), port=free_port()))
+        try:
+            await asyncio.sleep(0.05)
+            assert operator.dead() == ["the events has ended"]
+            assert operator.unready() == [
+                "pods in all namespaces are not listed yet",
+                "services in all namespaces are not listed yet",
+            ]
+            assert "KeyError: 'bug'" in caplog.text
+        finally:
+            await operator.stop()
+
+
+def restarted(when: str, reason: str, down: float | None = None, counted: int = 0, recreated: int = 1) -> Status:
+    last = msgspec.convert({"time": when, "reason": reason}, LastRestart)
+    last = msgspec.structs.replace(last, down_seconds=down)
+    return Status(last_restart=last, restarts=Restarts(counted=counted, recreated=recreated))
+
+
+def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
+    jobs = [{"status": {"phase": "Running"}}, {"status": {"phase": "Running"}}, {}]
+    metrics = Metrics(lambda: jobs, Counter(GET=3))
+    before, down = Status(), restarted("2026-01-01T00:00:00Z", "OOMKilled", counted=1)
+    up = restarted("2026-01-01T00:00:00Z", "OOMKilled", down=2.5, counted=1)
+    metrics.observe(before, down)
+    metrics.observe(down, up)
+    metrics.observe(up, up)
+    text = generate_latest(metrics.registry).decode()
+    for line in (
+        'tftraining_jobs{phase="Running"} 2.0',
+        'tftraining_jobs{phase="Pending"} 1.0',
+        'tftraining_jobs{phase="Failed"} 0.0',
+        'tftraining_restarts_total{charged="true",reason="OOMKilled"} 1.0',
+        "tftraining_recovery_seconds_count 1.0",
+        "tftraining_recovery_seconds_sum 2.5",
+        'tftraining_api_requests_total{method="GET"} 3.0',
+    ):
+        assert line in text.splitlines()

@@ -1,0 +1,69 @@
+"""The cache of children: order of news, deletions, lists, and nothing kept of what is gone."""
+
+from tests.unit.cluster.fake_server import pod
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.names import Key
+
+KEY = Key("ns", "job")
+
+
+def names(store: Store) -> set[str]:
+    return {raw["metadata"]["name"] for raw in store.of(KEY)}
+
+
+def test_only_news_is_news() -> None:
+    store = Store()
+    assert store.upsert(pod("a", 5)) == KEY
+    assert store.upsert(pod("a", 5)) is None
+    assert store.upsert(pod("a", 4)) is None
+    assert store.upsert(pod("a", 6)) == KEY
+
+
+def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
+    store = Store()
+    assert store.discard(pod("a", 7)) is None
+    assert store.upsert(pod("a", 5)) is None
+    assert names(store) == set()
+
+
+def test_another_pod_of_the_same_name_replaces_it_and_outlives_its_late_deletion() -> None:
+    store = Store()
+    store.upsert(pod("a", 5, uid="old"))
+    store.upsert(pod("a", 8, uid="new"))
+    assert store.discard(pod("a", 7, uid="old")) is None
+    assert store.of(KEY)[0]["metadata"]["uid"] == "new"
+
+
+def test_a_label_that_is_taken_away_and_given_back() -> None:
+    store = Store()
+    store.upsert(pod("a", 5))
+    assert store.discard(pod("a", 6)) == KEY
+    assert store.upsert(pod("a", 7)) == KEY
+    assert names(store) == {"a"}
+
+
+def test_a_list_synthesises_the_deletions_of_the_gap_but_not_of_what_is_newer() -> None:
+    store = Store()
+    for each in (pod("kept", 3), pod("lost", 4), pod("just-created", 12), pod("of-another", 5, job="other")):
+        store.upsert(each)
+    assert store.replace("", [pod("kept", 3)], listed_at=10) == {KEY, Key("ns", "other")}
+    assert names(store) == {"kept", "just-created"}
+    assert store.of(Key("ns", "other")) == []
+
+
+def test_a_list_of_one_namespace_says_nothing_of_another() -> None:
+    store = Store()
+    store.upsert(pod("a", 3))
+    assert store.replace("elsewhere", [], listed_at=10) == set()
+    assert names(store) == {"a"}
+
+
+def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
+    store = Store()
+    for index in range(10_000):
+        store.upsert(pod("a", index * 3 + 1, uid=f"u{index}", job=f"job-{index}"))
+        store.discard(pod("a", index * 3 + 2, uid=f"u{index}", job=f"job-{index}"))
+        store.discard(pod("b", index * 3 + 3, uid=f"v{index}", job=f"unknown-{index}"))
+    assert store.replace("", [], listed_at=10**9) == set()
+    assert len(store._jobs) == 0
+    assert len(store._deleted) == 4096
