@@ -1,0 +1,100 @@
+"""One pass when an answer is bad or late: what is done, in which order. What to do is tested in tests/unit/operator."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from tests.unit.cluster.fake_server import Answer, FakeServer, serving
+from tests.unit.cluster.test_refusals import JOB, NOW
+from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.names import Key
+from tftraining_operator.plan.refusals import judge
+from tftraining_operator.reconcile import Reconciler
+
+KEY = Key("ns", "job")
+CORE = "/api/v1/namespaces/ns"
+PATH = "/apis/tftraining.dev/v1/namespaces/ns/tftrainingjobs/job"
+
+
+def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "i", "command": ["c"]}
+    spec = {"replicaSpecs": {"worker": {"replicas": 1}}, "template": {"spec": {"containers": [container]}}}
+    meta = {"name": "job", "namespace": "ns", "uid": uid, "generation": 1, "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+@asynccontextmanager
+async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
+    async with serving() as (fake, api):
+        jobs, queue = Jobs(api), WorkQueue()
+        children = Children(api, Store(), Store())
+        metrics = Metrics(jobs.all, Counter())
+        reconciler = Reconciler(jobs, children, Events(api, "test"), metrics, queue, "image")
+        try:
+            yield fake, jobs, reconciler
+        finally:
+            queue.close()
+
+
+def writes(fake: FakeServer) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _ in fake.asked if method not in ("GET", "WATCH")]
+
+
+async def test_nothing_is_made_for_a_job_that_is_gone_though_the_watch_has_not_told() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        await reconcile(KEY)
+        assert writes(fake) == [] and jobs.get(KEY) is None
+
+
+async def test_nothing_is_made_for_a_job_that_was_replaced_meanwhile() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(9, uid="another")))
+        await reconcile(KEY)
+        assert writes(fake) == []
+        known = jobs.get(KEY)
+        assert known is not None and known["metadata"]["uid"] == "another"
+
+
+async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(
+            job(5, phase="Starting", attempt=1, lastRestart={"time": "2026-01-01T00:00:00Z"}), False, lambda key: None
+        )
+        fake.on(f"PUT {PATH}/status", Answer({"message": "conflict"}, 409))
+        fake.on(f"GET {PATH}", Answer(job(6, phase="Starting", attempt=1)))
+        await reconcile(KEY)
+        assert writes(fake) == [("PUT", f"{PATH}/status")]
+
+
+async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(5)))
+        fake.on(f"POST {CORE}/services", Answer({"message": "no room"}, 503))
+        await reconcile(KEY)
+        assert writes(fake) == [("POST", f"{CORE}/services")]
+        assert reconcile._memory(msgspec.structs.replace(JOB)).refusal is not None
+
+
+async def test_another_job_of_the_name_does_not_inherit_a_refusal() -> None:
+    async with reconciling() as (_, _, reconcile):
+        reconcile._memory(JOB).refusal = judge("pod/job-worker-0", 422, "no", 1, NOW)
+        assert reconcile._memory(JOB).refusal is not None
+        assert reconcile._memory(msgspec.structs.replace(JOB, uid="another")).refusal is None
+
+
+async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+    async with reconciling() as (_, _, reconcile):
+        reconcile._memory(JOB)
+        await reconcile(KEY)
+        assert not reconcile._memories
