@@ -100,10 +100,11 @@ def session() -> Iterator[Cluster]:
 
 def _up(grace_seconds: int) -> Cluster:
     with lock(f"cluster-{name()}"), engine.started() as found:
-        images = pod_images.ensure(found)
+        official = node_image.to_pull(found)
+        images = pod_images.ensure(found, own_base=official is None)
         nodes = Nodes(found, name())
         if not _complete(nodes):
-            node = node_image.ensure(found, images)
+            node = NodeImage(official, None) if official else node_image.build(found, images)
             with step("starting the cluster"):
                 _create(found, node, grace_seconds)
         loading.load(found, nodes.workers(), images)

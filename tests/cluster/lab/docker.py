@@ -40,6 +40,14 @@ class Engine:
         """Run a program in a container and return what it prints."""
         return self.docker("exec", *(["-i"] if stdin is not None else []), container, *words, stdin=stdin)
 
+    def build(
+        self, context: Path, target: str, name: str, arguments: Mapping[str, str], file: str = "Dockerfile"
+    ) -> None:
+        """Build one target of a Dockerfile in `context`, with build arguments, as the image `name`."""
+        given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+        options: list[str | Path] = ["--network", "host", "--target", target, "--tag", name, "--file", context / file]
+        self.docker("build", "--quiet", *options, *given, context)
+
     def has_image(self, name: str) -> bool:
         """Say whether the engine holds an image of this name."""
         return bool(self.docker("image", "ls", "-q", name).strip())

@@ -46,10 +46,10 @@ def _missing_directories(facts: dict[str, Any], has: Mapping[str, int]) -> dict[
     if len(folders) != len(layers):
         return None
     missing = {layer: folder for layer, folder in zip(layers, folders, strict=True) if layer not in has}
-    return missing if all(_plain(folder) for folder in missing.values()) else None
+    return missing if all(is_plain(folder) for folder in missing.values()) else None
 
 
-def _plain(folder: Path) -> bool:
+def is_plain(folder: Path) -> bool:
     """Say whether a layer's directory is small and holds files, directories and links only: no removals, no labels."""
     size = 0
     if not os.access(folder, os.R_OK):

@@ -21,10 +21,10 @@ from .shell import LabError, cache_dir, lock, run, say, step
 NODE_FILES = Path(__file__).parent / "node"
 OFFICIAL = f"kindest/node:v{binaries.KUBERNETES_VERSION}"
 CHOICE_VARIABLE = "TFTRAINING_NODE_IMAGE"  # "build", or the name of an image to pull
-PULL_SECONDS = 20
+ASK_SECONDS = 20
 SEEDED = "tftraining/node-with-images"
 KEPT_STORES = 2
-FULL_PULL_SECONDS = 900
+PULL_SECONDS = 900
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*COMPONENTS, "coredns", "pause", "kubelet", "kubeadm", "kubectl")
 
@@ -42,38 +42,44 @@ class NodeImage:
         return self.store is not None
 
 
-def ensure(engine: Engine, pods: Sequence[str]) -> NodeImage:
-    """Return the image for nodes, pulled or built first if it is missing; the built one has `pods` in its store."""
+def to_pull(engine: Engine) -> str | None:
+    """Return the node image to use as it is, pulled if it was missing; None where images must be built here."""
     choice = os.environ.get(CHOICE_VARIABLE, "")
-    if choice not in {"", "build"}:
-        _pull(engine, choice, FULL_PULL_SECONDS)
-        return NodeImage(choice, None)
+    if choice == "build":
+        return None
     with lock("node-image"):
-        if not choice and _can_pull(engine):
-            return NodeImage(OFFICIAL, None)
+        if choice:
+            _pull(engine, choice)
+            return choice
+        return OFFICIAL if _can_pull(engine) else None
+
+
+def build(engine: Engine, pods: Sequence[str]) -> NodeImage:
+    """Return the node image made here, with the images `pods` in its store; made first if it is missing."""
+    with lock("node-image"):
         return _seeded(engine, _built(engine), pods)
 
 
 def _can_pull(engine: Engine) -> bool:
-    """Say whether the official image is here or can be pulled; asked once: afterwards there is an image built here."""
+    """Say whether the official image is here or can be pulled; not asked again where one was built here."""
     if engine.has_image(OFFICIAL):
         return True
     if engine.has_image(_built_name("node")):
         return False
     with step(f"looking whether {OFFICIAL} can be pulled"):
         try:
-            engine.docker("manifest", "inspect", OFFICIAL, timeout=PULL_SECONDS)
-            _pull(engine, OFFICIAL, FULL_PULL_SECONDS)
+            engine.docker("manifest", "inspect", OFFICIAL, timeout=ASK_SECONDS)
         except LabError:
             say(f"{OFFICIAL} cannot be pulled here: building a node image ({CHOICE_VARIABLE} chooses another)")
             return False
+    _pull(engine, OFFICIAL)
     return True
 
 
-def _pull(engine: Engine, name: str, seconds: int) -> None:
+def _pull(engine: Engine, name: str) -> None:
     if not engine.has_image(name):
         with step(f"pulling {name}"):
-            engine.docker("pull", "-q", name, timeout=seconds)
+            engine.docker("pull", "-q", name, timeout=PULL_SECONDS)
 
 
 def _built_name(target: str) -> str:
@@ -90,7 +96,7 @@ def _built(engine: Engine) -> dict[str, str]:
     """Return target → image of `node/Dockerfile`, built first where missing."""
     names = {target: _built_name(target) for target in ("component", "coredns", "pause", "node")}
     if not all(engine.has_image(name) for name in names.values()):
-        base = rootfs.ensure(engine)
+        arguments = {"BASE": rootfs.ensure(engine), "VERSION": binaries.KUBERNETES_VERSION}
         programs = binaries.ensure(*PROGRAMS, pinned=True)
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="context-") as folder:
             context = Path(folder)
@@ -99,18 +105,9 @@ def _built(engine: Engine) -> dict[str, str]:
             for program in PROGRAMS:
                 os.link((programs / program).resolve(), context / "bin" / program)
             for target, name in names.items():
-                _build(engine, context, target, name, base)
+                with step(f"building the {target} image"):
+                    engine.build(context, target, name, arguments, "node/Dockerfile")
     return names
-
-
-def _build(engine: Engine, context: Path, target: str, name: str, base: str) -> None:
-    arguments = {"BASE": base, "VERSION": binaries.KUBERNETES_VERSION}
-    with step(f"building the {target} image"):
-        engine.docker(
-            *("build", "-q", "--network", "host", "--target", target, "--tag", name),
-            *(word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")),
-            *("--file", context / "node" / "Dockerfile", context),
-        )
 
 
 def _component_references() -> dict[str, str]:

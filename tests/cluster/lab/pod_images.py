@@ -46,25 +46,19 @@ def heavy_tag() -> str:
     return _hash(*HEAVY)
 
 
-def ensure(engine: Engine) -> list[str]:
-    """Return the names of the images of operator and trainer, in this order, built first where they are missing."""
+def ensure(engine: Engine, own_base: bool) -> list[str]:
+    """Return the names of the images of operator and trainer, in this order, built first where they are missing.
+
+    `own_base`: on the Debian base that is made here, for an engine that can pull nothing; otherwise on the public one.
+    """
     tag = content_tag()
-    images = [f"tftraining/{target}:{tag}" for target in TARGETS]
+    images = {target: f"tftraining/{target}:{tag}" for target in TARGETS}
     with lock("pod-images"):
-        for target, image in zip(TARGETS, images, strict=True):
+        for target, image in images.items():
             if not engine.has_image(image):
+                arguments = {"REQUIREMENTS": REQUIREMENTS} if target == "trainer" else {}
+                if own_base:
+                    arguments["BASE_IMAGE"] = rootfs.ensure(engine)
                 with step(f"building the {target} image"):
-                    _build(engine, target, image)
-    return images
-
-
-def _build(engine: Engine, target: str, image: str) -> None:
-    """Build one target; on the private engine on our own base, elsewhere on the public one of the Dockerfile."""
-    arguments = {"BASE_IMAGE": rootfs.ensure(engine)} if engine.private else {}
-    if target == "trainer":
-        arguments["REQUIREMENTS"] = REQUIREMENTS
-    engine.docker(
-        *("build", "-q", "--network", "host", "--target", target, "--tag", image),
-        *(word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")),
-        REPOSITORY,
-    )
+                    engine.build(REPOSITORY, target, image, arguments)
+    return list(images.values())

@@ -58,11 +58,11 @@ def _member(node: dict[str, Any]) -> Member:
 def mend_dns(kube: Kube) -> None:
     """Take out of CoreDNS what cannot work here: pods cannot reach Docker's resolver, and it looks like a loop."""
     config = kube.get("configmap", "coredns", "--namespace", "kube-system")
-    config["data"]["Corefile"] = _without(config["data"]["Corefile"], "loop", "forward")
+    config["data"]["Corefile"] = without(config["data"]["Corefile"], "loop", "forward")
     kube.kubectl("replace", "-f", "-", stdin=json.dumps(config))
 
 
-def _without(corefile: str, *plugins: str) -> str:
+def without(corefile: str, *plugins: str) -> str:
     """Return the Corefile without these plugins and their blocks."""
     kept, depth = [], 0
     for line in corefile.splitlines():

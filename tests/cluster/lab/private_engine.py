@@ -21,6 +21,7 @@ from .docker import Engine, answers
 from .shell import LabError, cache_dir, run, step
 
 NODE_FILES = Path(__file__).parent / "node"
+MODULES = Path("/lib/modules")
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 ADDRESSES = "198.18.0.0/16"  # for test networks (RFC 2544): no real network has these
@@ -40,6 +41,7 @@ def start() -> Engine:
     """Start the engine and wait until it answers; LabError with its last words when it does not."""
     base, data = runtime_dir(), cache_dir() / "engine"
     base.mkdir(mode=0o711, exist_ok=True)
+    _make_modules_folder(base)
     runtime = _write_runtime(base)
     command: list[str | Path] = [
         "dockerd",
@@ -61,11 +63,19 @@ def start() -> Engine:
     return Engine(host())
 
 
+def _make_modules_folder(base: Path) -> None:
+    """Make the folder that kind mounts into nodes, where the kernel has no modules; `stop` removes it again."""
+    if not MODULES.exists():
+        MODULES.mkdir()
+        (base / "made-modules").touch()
+
+
 def _write_runtime(base: Path) -> Path:
     """Write the container runtime, and beside it the settings of this machine that build steps need."""
     runtime = base / "runc_lab.py"
+    python = shutil.which("python3", path="/usr/bin") or sys.executable
     _, _, body = (NODE_FILES / runtime.name).read_text().partition("\n")
-    runtime.write_text(f"#!{sys.executable}\n{body}".replace('"/usr/sbin/runc"', json.dumps(shutil.which("runc"))))
+    runtime.write_text(f"#!{python} -IS\n{body}".replace('"/usr/sbin/runc"', json.dumps(shutil.which("runc"))))
     runtime.chmod(0o755)
     (base / "build.json").write_text(json.dumps(build_settings.collect(base / "build")))
     return runtime
@@ -80,6 +90,8 @@ def stop() -> None:
     for group in Path("/sys/fs/cgroup").glob(f"*/{base.name}"):
         _remove_cgroup(group)
     _remove_cgroup(Path("/sys/fs/cgroup") / base.name)
+    if (base / "made-modules").exists():
+        MODULES.rmdir()
     shutil.rmtree(base)
 
 
