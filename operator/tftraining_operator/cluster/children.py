@@ -10,7 +10,8 @@ from tftraining_operator.model.observed import owned_by, parse_pod
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.types import Deletion, Plan
 
-CONCURRENCY = 32
+# As many as a busy API server answers at once; each one more is a TLS connection and its memory.
+CONCURRENCY = 16
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
 EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
 UNLABELLED = "belongs to this job but has lost its labels: delete it"

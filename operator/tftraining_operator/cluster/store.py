@@ -31,8 +31,7 @@ class Store:
         old = self._jobs[key].get(meta["name"])
         if old is not None and version(old) >= version(raw):
             return None
-        meta.pop("managedFields", None)
-        self._jobs[key][meta["name"]] = raw
+        self._jobs[key][meta["name"]] = _lean(raw)
         return key
 
     def discard(self, raw: Manifest) -> Key | None:
@@ -68,6 +67,13 @@ class Store:
         return [
             raw for key, objects in self._jobs.items() if namespace in ("", key.namespace) for raw in objects.values()
         ]
+
+
+def _lean(raw: Manifest) -> Manifest:
+    """The object without what no pass asks for: TF_CONFIG alone grows with the square of the gang."""
+    raw["metadata"].pop("managedFields", None)
+    node = (raw.get("spec") or {}).get("nodeName")
+    return {**raw, "spec": {"nodeName": node} if node else {}}
 
 
 def job_of(raw: Manifest) -> Key:
