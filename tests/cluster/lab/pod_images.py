@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import rootfs
+from . import private_engine, rootfs
 from .docker import Engine
 from .shell import LabError, lock, step
 
@@ -54,11 +54,13 @@ def ensure(engine: Engine, own_base: bool) -> list[str]:
     tag = content_tag()
     images = {target: f"tftraining/{target}:{tag}" for target in TARGETS}
     with lock("pod-images"):
-        for target, image in images.items():
-            if not engine.has_image(image):
-                arguments = {"REQUIREMENTS": REQUIREMENTS} if target == "trainer" else {}
-                if own_base:
-                    arguments["BASE_IMAGE"] = rootfs.ensure(engine)
-                with step(f"building the {target} image"):
-                    engine.build(REPOSITORY, target, image, arguments)
+        missing = [target for target, image in images.items() if not engine.has_image(image)]
+        if missing and engine.private:
+            private_engine.refresh_build_settings()
+        for target in missing:
+            arguments = {"REQUIREMENTS": REQUIREMENTS} if target == "trainer" else {}
+            if own_base:
+                arguments["BASE_IMAGE"] = rootfs.ensure(engine)
+            with step(f"building the {target} image"):
+                engine.build(REPOSITORY, target, images[target], arguments)
     return list(images.values())

@@ -71,14 +71,20 @@ def _make_modules_folder(base: Path) -> None:
 
 
 def _write_runtime(base: Path) -> Path:
-    """Write the container runtime, and beside it the settings of this machine that build steps need."""
+    """Write the container runtime, and beside it the settings for build steps."""
     runtime = base / "runc_lab.py"
     python = shutil.which("python3", path="/usr/bin") or sys.executable
     _, _, body = (NODE_FILES / runtime.name).read_text().partition("\n")
     runtime.write_text(f"#!{python} -IS\n{body}".replace('"/usr/sbin/runc"', json.dumps(shutil.which("runc"))))
     runtime.chmod(0o755)
-    (base / "build.json").write_text(json.dumps(build_settings.collect(base / "build")))
+    refresh_build_settings()
     return runtime
+
+
+def refresh_build_settings() -> None:
+    """Take over this machine's present settings for build steps: an engine may run for weeks."""
+    base = runtime_dir()
+    (base / "build.json").write_text(json.dumps(build_settings.collect(base / "build")))
 
 
 def stop() -> None:
