@@ -132,6 +132,13 @@ def test_a_status_that_somebody_else_wrote_does_not_stop_a_job(new_job: NewJob, 
     wait_until(trains, "the job trains")
 
 
+def test_a_gang_cannot_be_scaled_to_nothing(new_job: NewJob) -> None:
+    job = new_job()
+    with pytest.raises(LabError, match=r"spec\.replicaSpecs\.worker\.replicas.*greater than or equal to 1"):
+        job.patch({"spec": {"replicas": 0}}, "/scale")
+    job.run()
+
+
 def test_huge_messages_fit_into_the_status(new_job: NewJob) -> None:
     job = new_job()
     job.run()

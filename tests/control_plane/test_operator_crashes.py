@@ -3,9 +3,12 @@
 The operator's only memory is the API server: what it had half done when it died must be finished, and only once.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.installation import operator_kubeconfig
 from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.control_plane.operator_process import OperatorProcess
 
@@ -77,6 +80,39 @@ def test_a_failure_while_the_operator_was_away_is_charged_once(new_job: NewJob, 
     status = job.status()
     assert status["restarts"]["counted"] == status["restarts"]["recreated"] == 1
     assert status["failure"]["logTail"] == "boom"
+
+
+def test_killed_between_the_decision_and_its_deeds(new_job: NewJob, operator: OperatorProcess) -> None:
+    """The status says attempt 2 and one charge, and then it died: the old pods are still there."""
+    job = new_job()
+    old = uids(job) if job.run() else set()
+    wait_until(lambda: job.status()["replicas"]["worker"].get("ready") == 2, "the counts are written")
+    operator.kill()
+    decided = {"phase": "Restarting", "attempt": 2, "restarts": {"counted": 1, "recreated": 1, "budgetUsed": 1}}
+    job.patch({"status": {**decided, "replicas": {"worker": {"active": 0, "ready": 0}}}}, "/status")
+    operator.start()
+    job.run(attempt=2)
+    assert old.isdisjoint(uids(job))
+    assert job.status()["restarts"] == {"counted": 1, "recreated": 1, "budgetUsed": 1}
+
+
+def test_two_operators_at_once_do_no_harm(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """As in a rolling update of an impatient administrator: every write is fenced, every event is told once."""
+    with OperatorProcess(operator_kubeconfig(control_plane), tmp_path) as other:
+        job = new_job()
+        job.run()
+        job.fail_pod("job-worker-1", 9)
+        job.run(attempt=2)
+        job.succeed_pod("job-worker-0")
+        status = job.wait_for("Succeeded")
+        wait_until(lambda: not job.objects("services"), "the Service gone")
+        assert "Traceback" not in other.log_text()
+    assert status["attempt"] == 2
+    assert status["restarts"]["counted"] == status["restarts"]["recreated"] == 1
+    wait_until(lambda: len(job.events()) == 5, "five events")
+    assert [event[1] for event in job.events()] == ["Started", "Training", "Error", "Training", "Succeeded"]
 
 
 def test_killed_during_the_back_off_it_waits_for_the_rest(new_job: NewJob, operator: OperatorProcess) -> None:
