@@ -35,9 +35,9 @@ class _Memory(msgspec.Struct):
 
     uid: str
     generation: int
+    written: datetime
     refusal: Refusal | None = None
     refusals: int = 0
-    written: datetime = datetime.min.replace(tzinfo=UTC)
 
 
 class Reconciler:
@@ -66,10 +66,10 @@ class Reconciler:
 
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
-        memory = self._memory(job)
+        memory = self._memory(job, now)
         step = plan(job, self._observe(job, memory), now, self._image)
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
-        if step.status == job.status or _is_new(job, step) or (soon and _only_counts(job.status, step.status)):
+        if step.status == job.status or (soon and _can_wait(job.status, step.status)):
             if step.status != job.status:
                 self._queue.add_after(key, COUNTS_INTERVAL)
             confirmed = not _creates(step) or await self._still_there(key, raw)
@@ -82,11 +82,11 @@ class Reconciler:
         if step.again_at is not None:
             self._queue.add_after(key, (step.again_at - self.clock()).total_seconds())
 
-    def _memory(self, job: Job) -> _Memory:
+    def _memory(self, job: Job, now: datetime) -> _Memory:
         """The memory of the job; another one of that name, or a new spec, may be accepted where this was refused."""
         memory = self._memories.get(job.key)
         if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
-            memory = self._memories[job.key] = _Memory(job.uid, job.generation)
+            memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
         return memory
 
     def _observe(self, job: Job, memory: _Memory) -> Observed:
@@ -138,12 +138,13 @@ def _creates(step: Plan) -> bool:
     return bool(step.create_pods) or step.create_service is not None
 
 
-def _is_new(job: Job, step: Plan) -> bool:
-    """Whether the job has no past that a crash could lose: then its children come first, and one write tells of both.
+def _can_wait(old: Status, new: Status) -> bool:
+    """Whether the new status may be written a second later, with what is known by then.
 
-    A write of the status costs the API server as much as four pods (it evaluates every rule of the schema).
+    A new job has no past that a crash could lose: it gets its children first, and is described after them. A write of
+    the status costs the API server as much as four pods (it evaluates every rule of the schema).
     """
-    return job.status.phase == "Pending" and _creates(step)
+    return (old.phase, new.phase) == ("Pending", "Starting") or _only_counts(old, new)
 
 
 def _only_counts(old: Status, new: Status) -> bool:

@@ -5,7 +5,6 @@ forwarding setting and no default bridge, so that stopping it leaves the machine
 It must never touch an engine that it did not start.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -25,6 +24,8 @@ MODULES = Path("/lib/modules")
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 ADDRESSES = "198.18.0.0/16"  # for test networks (RFC 2544): no real network has these
+
+_started: list[subprocess.Popen[bytes]] = []  # kept: a forgotten one warns, whenever the garbage collector comes by
 
 
 def runtime_dir() -> Path:
@@ -53,6 +54,7 @@ def start() -> Engine:
     ]
     with (base / "dockerd.log").open("wb") as log, step("starting the Docker engine"):
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        _started.append(daemon)
         deadline = time.monotonic() + START_SECONDS
         while not answers(host()):
             if daemon.poll() is not None or time.monotonic() > deadline:
@@ -114,8 +116,8 @@ def _end_daemon(pidfile: Path) -> None:
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
             raise LabError(f"the private Docker engine (process {pid}) does not end within {STOP_SECONDS:.0f} s")
-        with contextlib.suppress(ChildProcessError):  # only where this very process started it
-            os.waitpid(pid, os.WNOHANG)
+        for daemon in _started:  # a child of this very process stays a zombie until it is asked for
+            daemon.poll()
         time.sleep(0.05)
 
 

@@ -83,18 +83,18 @@ async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() ->
         fake.on(f"POST {CORE}/services", Answer({"message": "no room"}, 503))
         await reconcile(KEY)
         assert writes(fake) == [("POST", f"{CORE}/services")]
-        assert reconcile._memory(msgspec.structs.replace(JOB)).refusal is not None
+        assert reconcile._memory(msgspec.structs.replace(JOB), NOW).refusal is not None
 
 
 async def test_another_job_of_the_name_does_not_inherit_a_refusal() -> None:
     async with reconciling() as (_, _, reconcile):
-        reconcile._memory(JOB).refusal = judge("pod/job-worker-0", 422, "no", 1, NOW)
-        assert reconcile._memory(JOB).refusal is not None
-        assert reconcile._memory(msgspec.structs.replace(JOB, uid="another")).refusal is None
+        reconcile._memory(JOB, NOW).refusal = judge("pod/job-worker-0", 422, "no", 1, NOW)
+        assert reconcile._memory(JOB, NOW).refusal is not None
+        assert reconcile._memory(msgspec.structs.replace(JOB, uid="another"), NOW).refusal is None
 
 
 async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     async with reconciling() as (_, _, reconcile):
-        reconcile._memory(JOB)
+        reconcile._memory(JOB, NOW)
         await reconcile(KEY)
         assert not reconcile._memories
