@@ -127,7 +127,7 @@ def test_a_status_that_somebody_else_wrote_does_not_stop_a_job(new_job: NewJob, 
         for name in job.pods():
             with suppress(LabError):  # replaced just now
                 job.run_pod(name)
-        return job.status()["phase"] == "Running" and job.status().get("ready") == "2/2"
+        return job.status().get("phase") == "Running" and job.status().get("ready") == "2/2"
 
     wait_until(trains, "the job trains")
 
