@@ -3,13 +3,15 @@
 import time
 
 from tests.control_plane.jobs import NewJob, wait_until
+from tests.control_plane.operator_process import OperatorProcess
 
 
-def test_a_crash_restarts_the_gang_and_is_charged_once(new_job: NewJob) -> None:
+def test_a_crash_restarts_the_gang_and_is_charged_once(operator: OperatorProcess, new_job: NewJob) -> None:
     job = new_job()
     old = job.run()
-    job.fail_pod("job-worker-1", 137, "epoch 2\nloss 0.5\n", reason="OOMKilled")
-    job.fail_pod("job-worker-0", 1, "UnavailableError: worker-1 is gone")
+    with operator.frozen():  # else it may delete worker-0 before that one fails as well
+        job.fail_pod("job-worker-1", 137, "epoch 2\nloss 0.5\n", reason="OOMKilled")
+        job.fail_pod("job-worker-0", 1, "UnavailableError: worker-1 is gone")
     new = job.wait_for_pods(attempt=2)
 
     assert {pod["metadata"]["uid"] for pod in old.values()}.isdisjoint(pod["metadata"]["uid"] for pod in new.values())
