@@ -75,12 +75,13 @@ def test_nothing_new_is_made_while_an_old_pod_can_still_write(new_job: NewJob) -
     assert job.status()["restarts"]["counted"] == 0
 
 
-def test_an_eviction_is_not_charged(new_job: NewJob) -> None:
+def test_an_eviction_is_not_charged(operator: OperatorProcess, new_job: NewJob) -> None:
     job = new_job()
     job.run()
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    job.patch_pod("job-worker-0", {"status": {"conditions": [condition]}}, "/status")
-    job.fail_pod("job-worker-0", 143)
+    with operator.frozen():
+        job.patch_pod("job-worker-0", {"status": {"conditions": [condition]}}, "/status")
+        job.fail_pod("job-worker-0", 143)
     status = job.wait_for("Restarting", attempt=2)
     assert status["restarts"]["counted"] == 0 and status["restarts"]["disruptions"] == 1
     assert status["lastRestart"]["reason"] == "EvictionByEvictionAPI"
