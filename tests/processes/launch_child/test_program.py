@@ -1,0 +1,189 @@
+"""A plain program on a real kernel: what it prints, how it ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tftraining.launch.program import Exit, Program
+
+
+class Harness:
+    """A Program whose ends are collected."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.programs: list[Program] = []
+        self.exits: list[Exit] = []
+        self.ended = asyncio.Event()
+
+    def make(self, *command: str, grace: float = 5.0) -> Program:
+        program = Program(command, warm=False, grace=grace, directory=self.directory)
+        self.programs.append(program)
+        return program
+
+    def on_exit(self, ended: Exit) -> None:
+        self.exits.append(ended)
+        self.ended.set()
+
+    async def start(self, program: Program) -> None:
+        self.ended.clear()
+        await program.start(dict(os.environ), self.on_exit)
+
+    async def end(self, program: Program) -> Exit:
+        await asyncio.wait_for(self.ended.wait(), 20)
+        return self.exits[-1]
+
+    async def run(self, *command: str) -> Exit:
+        program = self.make(*command)
+        await self.start(program)
+        return await self.end(program)
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    harness = Harness(tmp_path)
+    yield harness
+    for program in harness.programs:
+        await program.close()
+    assert not list(tmp_path.glob("progress-*"))
+
+
+def sh(script: str) -> Sequence[str]:
+    return ("sh", "-c", script)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def until(path: Path) -> str:
+    """What a program has written to `path`, once it is a whole line."""
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"{path} was never written"
+        await asyncio.sleep(0.005)
+    return path.read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"),
+    [("exit 0", 0, None), ("exit 3", 3, None), ("kill -9 $$", None, 9), ("kill -TERM $$", None, 15)],
+)
+async def test_how_it_ended(harness: Harness, script: str, code: int | None, number: int | None) -> None:
+    ended = await harness.run(*sh(script))
+    assert (ended.code, ended.signal, ended.kind) == (code, number, "")
+
+
+async def test_output_passes_unchanged_and_its_end_is_kept(harness: Harness, capfd: pytest.CaptureFixture[str]) -> None:
+    ended = await harness.run(*sh(r"printf 'one\n\tt\303\244\n\033[31mred\033[0m\n'; printf 'two\n' >&2; printf end"))
+    for program in harness.programs:
+        await program.close()
+    harness.programs.clear()
+    out, err = capfd.readouterr()
+    assert (out, err) == ("one\n\ttä\n\x1b[31mred\x1b[0m\nend", "two\n")
+    assert sorted(ended.lines) == ["\ttä", "end", "one", "red", "two"]
+
+
+@pytest.mark.usefixtures("capfd")
+async def test_the_last_lines_are_there_however_much_was_printed(harness: Harness) -> None:
+    script = "for number in range(50000): print('line', number)"
+    ended = await harness.run(sys.executable, "-c", script)
+    assert ended.lines[-1] == "line 49999"
+    assert len(ended.lines) == 40
+
+
+@pytest.mark.parametrize(("name", "code"), [("no-such-program", 127), ("/etc/passwd", 126), ("/no/such/file", 127)])
+async def test_a_command_that_cannot_be_started(harness: Harness, name: str, code: int) -> None:
+    ended = await harness.run(name)
+    assert (ended.code, ended.kind) == (code, "NotFound")
+    assert name in ended.lines[0]
+
+
+async def test_kill_leaves_nothing_not_even_what_left_the_session(harness: Harness, tmp_path: Path) -> None:
+    script = "(setsid sh -c 'setsid sleep 600 & echo $! > escaped; sleep 600') & sleep 600 & echo $! > child; sleep 600"
+    program = harness.make(*sh(f"cd {tmp_path}; {script}"))
+    await harness.start(program)
+    pids = [int(await until(tmp_path / name)) for name in ("child", "escaped")]
+    await program.kill()
+    assert (await harness.end(program)).signal == signal.SIGKILL
+    assert not any(alive(pid) for pid in pids)
+
+
+async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tmp_path: Path) -> None:
+    program = harness.make(*sh(f"sleep 600 & echo $! > {tmp_path}/child; exit 0"))
+    await harness.start(program)
+    assert (await harness.end(program)).code == 0
+    await program.kill()
+    assert not alive(int(await until(tmp_path / "child")))
+
+
+async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo > {ready}; while :; do sleep 0.01; done"))
+    await harness.start(program)
+    await until(ready)
+    await program.terminate()
+    ended = await harness.end(program)
+    assert (ended.code, ended.lines) == (7, ("bye",))
+
+
+async def test_terminate_ends_what_ignores_it(harness: Harness, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    program = harness.make(*sh(f"trap '' TERM; echo > {ready}; while :; do sleep 0.01; done"), grace=0.3)
+    await harness.start(program)
+    await until(ready)
+    began = time.monotonic()
+    await program.terminate()
+    assert 0.25 < time.monotonic() - began < 3
+    assert (await harness.end(program)).signal == signal.SIGKILL
+
+
+async def test_rounds_follow_each_other(harness: Harness) -> None:
+    program = harness.make(*sh('echo "round $N"'))
+    for number in range(3):
+        harness.ended.clear()
+        await program.start({**os.environ, "N": str(number)}, harness.on_exit)
+        await harness.end(program)
+    assert [ended.lines for ended in harness.exits] == [(f"round {number}",) for number in range(3)]
+
+
+async def test_the_start_of_a_round_ends_the_one_before(harness: Harness, tmp_path: Path) -> None:
+    program = harness.make(*sh(f"echo $$ > {tmp_path}/first; sleep 600"))
+    await harness.start(program)
+    first = int(await until(tmp_path / "first"))
+    await harness.start(program)
+    assert not alive(first)
+    assert program.pid not in (None, first)
+
+
+async def test_it_dies_with_its_launcher(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, os, sys, time
+from pathlib import Path
+from tftraining.launch.program import Program
+async def main():
+    command = ["sh", "-c", "echo $$ > {tmp_path}/pid; sleep 600"]
+    program = Program(command, warm=False, grace=1, directory=Path({str(tmp_path)!r}))
+    await program.start(dict(os.environ), print)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+    launcher = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    pid = int(await until(tmp_path / "pid"))
+    launcher.kill()
+    await launcher.wait()
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert not alive(pid)

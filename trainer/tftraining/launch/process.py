@@ -1,0 +1,122 @@
+"""One program: its start in a session of its own, and the end of it and of everything that it has started.
+
+It must never leave a process behind: what the program forked and what escaped from its process group becomes a child of
+the launcher (see reaper.py) and is killed as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
+
+KILL_SECONDS = 5.0  # how long killed processes may take; what takes longer hangs in the kernel (state D)
+
+
+class StartError(Exception):
+    """The command cannot be started; the message is one line, `code` what a shell would exit with."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def spawn(
+    command: Sequence[str], env: Mapping[str, str], outputs: tuple[int, int], pass_fds: Sequence[int] = ()
+) -> int:
+    """Start `command` in a new session with our stdin; its pid. It dies with the launcher. StartError if it cannot."""
+    try:
+        program = subprocess.Popen(
+            list(command),
+            env=dict(env),
+            stdout=outputs[0],
+            stderr=outputs[1],
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  # one system call; the other threads only copy output
+        )
+    except FileNotFoundError as error:
+        raise StartError(f"command not found: {command[0]}", 127) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise StartError(f"cannot start {command[0]}: {reason}", 126) from error
+    program.returncode = 0  # the reaper waits for it
+    return program.pid
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """In the child before exec: an exec of something that is not set-user-ID keeps it."""
+    with contextlib.suppress(AttributeError):
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Process:
+    """A program that runs, by the pid of its first process, which leads a session and is, or becomes, our child.
+
+    `ended` is called once with the status of waitpid(2), at once when the first process is gone; what else it left
+    running is killed then, as the end of a container's first process ends the container.
+    """
+
+    def __init__(self, pid: int, reaper: Reaper, spare: Container[int], ended: Callable[[int], None]) -> None:
+        self.pid = pid
+        self.alive = True
+        self._reaper = reaper
+        self._spare = spare
+        self._ended = ended
+        self._group = True
+        reaper.watch(pid, self._has_ended)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the first process alone, as a container's runtime does."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def kill(self) -> list[int]:
+        """SIGKILL everything; returns when all are gone, or after some seconds with the pids that are not."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + KILL_SECONDS
+        while left := self._kill_once():
+            if loop.time() > deadline:
+                return left
+            await self._reaper.next_end(0.02)
+        return []
+
+    def _kill_once(self) -> list[int]:
+        """One round of signals; who is still there."""
+        self._reaper.reap()
+        left = {pid for pid in children() if pid not in self._spare}
+        if self.alive:
+            left.add(self.pid)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if self._kill_group():
+            left.add(self.pid)
+        return sorted(left)
+
+    def _kill_group(self) -> bool:
+        """SIGKILL the process group; whether it had members. Not again after it had none: its number may be reused."""
+        if self._group:
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                # A forked program that has not come to its setsid(2) yet has no group, but is alive.
+                self._group = self.alive
+            except PermissionError:
+                self._group = False
+        return self._group
+
+    def _has_ended(self, status: int) -> None:
+        self.alive = False
+        self._kill_group()
+        self._ended(status)

@@ -1,0 +1,131 @@
+"""The user's program, over all rounds: a facade over its process, its output, its warm interpreter and its progress.
+
+It must never decide when to start or to stop: the rendezvous does. All methods belong to the thread of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tftraining.launch import page
+from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
+from tftraining.launch.output import Output
+from tftraining.launch.page import Snapshot
+from tftraining.launch.process import Process, StartError, spawn
+from tftraining.launch.reaper import Reaper
+
+__all__ = ["Exit", "Program", "Snapshot"]
+
+STACKS_SIGNAL = signal.SIGRTMIN + 11
+
+
+class Program:
+    """One command that is started again and again, at most once at a time. `directory` is scratch space of its own."""
+
+    def __init__(self, command: Sequence[str], *, warm: bool, grace: float, directory: Path) -> None:
+        self._command = tuple(command)
+        self._grace = grace
+        self._directory = directory
+        self._reaper = Reaper()
+        self._output = Output()
+        self._process: Process | None = None
+        self._page: int | None = None
+        self._rounds = 0
+        self._reason = "plain: warm start is off"
+
+    @property
+    def mode(self) -> str:
+        """How the program was started last: `warm`, or `plain: <reason>`."""
+        return self._reason
+
+    @property
+    def pid(self) -> int | None:
+        """The program's first process, None when none runs."""
+        return self._process.pid if self._process is not None and self._process.alive else None
+
+    def say(self, line: str) -> None:
+        """A line of the launcher's own into its log; never blocks, also when nobody reads the log."""
+        self._output.say(line)
+
+    async def prepare(self, env: Mapping[str, str]) -> None:
+        """Get ready for a start with (about) this environment, in the background."""
+        self._reaper.install()
+
+    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> None:
+        """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included."""
+        self._reaper.install()
+        await self.kill()
+        self._output.begin()
+        env = {**env, **self._new_page()}
+        try:
+            pid = spawn(self._command, env, self._output.ends)
+        except StartError as error:
+            self.say(f"tftraining: {error}")
+            ended = Exit(error.code, None, (f"tftraining: {error}",), NOT_FOUND)
+            asyncio.get_running_loop().call_soon(on_exit, ended)
+            return
+        self._process = Process(pid, self._reaper, (), lambda status: on_exit(exit_of(status, self._output.lines())))
+
+    async def kill(self) -> None:
+        """SIGKILL every process of the program; returns when all are gone; those stuck in the kernel are told."""
+        if self._process is not None:
+            left = await self._process.kill()
+            if left:
+                self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+
+    async def terminate(self) -> None:
+        """SIGTERM, then SIGKILL to everything that is left when the grace period is over or the program has ended."""
+        deadline = asyncio.get_running_loop().time() + self._grace
+        self.signal(signal.SIGTERM)
+        while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
+            await self._reaper.next_end(rest)
+        await self.kill()
+
+    def signal(self, number: int) -> None:
+        """Forward a signal to the program's first process."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    def dump_stacks(self) -> None:
+        """Have the program write the stack of every thread to its stderr, if it is a Python that we could prepare."""
+        pid = page.stack_pid(self._page) if self._page is not None and self.pid is not None else None
+        if pid is None:
+            self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, STACKS_SIGNAL)
+
+    def snapshot(self) -> Snapshot:
+        """The progress of the present round, or of the last one."""
+        return page.read(self._page) if self._page is not None else Snapshot()
+
+    async def close(self) -> None:
+        """Kill what runs, pass on the last output, give everything back."""
+        await self.kill()
+        self._drop_page()
+        await asyncio.get_running_loop().run_in_executor(None, self._output.close)
+        self._reaper.uninstall()
+
+    def _new_page(self) -> dict[str, str]:
+        """A fresh page for the next round; what the program has to be told about it."""
+        self._drop_page()
+        self._rounds += 1
+        path = self._directory / f"progress-{os.getpid()}-{self._rounds}"
+        try:
+            self._page = page.create(path)
+        except OSError as error:
+            self.say(f"tftraining: no progress can be shown: {error}")
+            return {}
+        return {"TFTRAINING_PROGRESS": str(path)}
+
+    def _drop_page(self) -> None:
+        if self._page is not None:
+            with contextlib.suppress(OSError):
+                (self._directory / f"progress-{os.getpid()}-{self._rounds}").unlink()
+            os.close(self._page)
+            self._page = None

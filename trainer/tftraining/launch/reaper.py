@@ -1,0 +1,114 @@
+"""Waits for every child of this process, its own and those that it adopts, and tells who asked how one ended.
+
+The launcher is PID 1 in a container; elsewhere it makes itself a child subreaper, so that orphans of the program come
+to it as well. It must never leave a zombie, and never loses the end of a process that died before anybody watched it.
+All children are waited for here: nothing else in this process may wait for a child (no asyncio subprocesses).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+UNCLAIMED = 256  # ends kept for a watcher that comes late
+
+
+def prctl(option: int, value: int) -> bool:
+    """prctl(2); False where there is none or it refuses."""
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
+def children() -> list[int]:
+    """The children of this process, zombies included; found by a walk through /proc where the kernel has no list."""
+    found: list[int] = []
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except OSError:
+        return [pid for pid in _processes() if _parent(pid) == os.getpid()]
+    return found
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
+class Reaper:
+    """Make it in the thread of the event loop; `install` before the first child."""
+
+    def __init__(self) -> None:
+        self.subreaper = False
+        self._watchers: dict[int, Callable[[int], None]] = {}
+        self._unclaimed: OrderedDict[int, int] = OrderedDict()
+        self._changed: asyncio.Event | None = None
+
+    def install(self) -> None:
+        """Adopt orphans from now on, and hear of every end."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+            self.subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1) or os.getpid() == 1
+            asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
+
+    def uninstall(self) -> None:
+        """Hear of nothing any more; children that are left become somebody else's concern."""
+        if self._changed is not None:
+            self._changed = None
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+
+    def watch(self, pid: int, ended: Callable[[int], None]) -> None:
+        """Call `ended(status)` once when `pid` has ended, also if it has already."""
+        if pid in self._unclaimed:
+            asyncio.get_running_loop().call_soon(ended, self._unclaimed.pop(pid))
+        else:
+            self._watchers[pid] = ended
+
+    def reap(self) -> None:
+        """Collect every child that has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._note(pid, status)
+
+    def _note(self, pid: int, status: int) -> None:
+        if self._changed is not None:
+            self._changed.set()
+        if pid in self._watchers:
+            self._watchers.pop(pid)(status)
+            return
+        self._unclaimed[pid] = status
+        while len(self._unclaimed) > UNCLAIMED:
+            self._unclaimed.popitem(last=False)
+
+    async def next_end(self, limit: float) -> None:
+        """Return when a child has ended since the last call, at the latest after `limit` seconds."""
+        if self._changed is None:
+            return
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), limit)
+        if self._changed is not None:
+            self._changed.clear()
