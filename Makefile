@@ -14,6 +14,10 @@ help:  ## List the targets.
 
 $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)"
+	@command -v $(PYTHON) >/dev/null || { echo 'there is no $(PYTHON) here: install Python 3.11, or name one: make PYTHON=…'; exit 1; }
+	@# Debian keeps what venv needs in a package of its own.
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo '== installing python3-venv'; apt-get install -qq --yes python3-venv >/dev/null; } \
+		|| { echo 'install the package python3-venv first'; exit 1; }
 	@test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@# Bytecode now, or every start of TensorFlow compiles its modules anew where PYTHONDONTWRITEBYTECODE is set.
