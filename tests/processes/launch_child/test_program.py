@@ -12,68 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.program import Exit, Program
-
-
-class Harness:
-    """A Program whose ends are collected."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.programs: list[Program] = []
-        self.exits: list[Exit] = []
-        self.ended = asyncio.Event()
-
-    def make(self, *command: str, grace: float = 5.0) -> Program:
-        program = Program(command, warm=False, grace=grace, directory=self.directory)
-        self.programs.append(program)
-        return program
-
-    def on_exit(self, ended: Exit) -> None:
-        self.exits.append(ended)
-        self.ended.set()
-
-    async def start(self, program: Program) -> None:
-        self.ended.clear()
-        await program.start(dict(os.environ), self.on_exit)
-
-    async def end(self, program: Program) -> Exit:
-        await asyncio.wait_for(self.ended.wait(), 20)
-        return self.exits[-1]
-
-    async def run(self, *command: str) -> Exit:
-        program = self.make(*command)
-        await self.start(program)
-        return await self.end(program)
+from tests.processes.launch_child.harness import Harness, alive, until, written
 
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     harness = Harness(tmp_path)
     yield harness
-    for program in harness.programs:
-        await program.close()
-    assert not list(tmp_path.glob("progress-*"))
+    await harness.close()
 
 
 def sh(script: str) -> Sequence[str]:
     return ("sh", "-c", script)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-async def until(path: Path) -> str:
-    """What a program has written to `path`, once it is a whole line."""
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < deadline, f"{path} was never written"
-        await asyncio.sleep(0.005)
-    return path.read_text().strip()
 
 
 @pytest.mark.parametrize(
@@ -87,9 +37,7 @@ async def test_how_it_ended(harness: Harness, script: str, code: int | None, num
 
 async def test_output_passes_unchanged_and_its_end_is_kept(harness: Harness, capfd: pytest.CaptureFixture[str]) -> None:
     ended = await harness.run(*sh(r"printf 'one\n\tt\303\244\n\033[31mred\033[0m\n'; printf 'two\n' >&2; printf end"))
-    for program in harness.programs:
-        await program.close()
-    harness.programs.clear()
+    await harness.close()
     out, err = capfd.readouterr()
     assert (out, err) == ("one\n\ttä\n\x1b[31mred\x1b[0m\nend", "two\n")
     assert sorted(ended.lines) == ["\ttä", "end", "one", "red", "two"]
@@ -114,7 +62,7 @@ async def test_kill_leaves_nothing_not_even_what_left_the_session(harness: Harne
     script = "(setsid sh -c 'setsid sleep 600 & echo $! > escaped; sleep 600') & sleep 600 & echo $! > child; sleep 600"
     program = harness.make(*sh(f"cd {tmp_path}; {script}"))
     await harness.start(program)
-    pids = [int(await until(tmp_path / name)) for name in ("child", "escaped")]
+    pids = [int(await written(tmp_path / name)) for name in ("child", "escaped")]
     await program.kill()
     assert (await harness.end(program)).signal == signal.SIGKILL
     assert not any(alive(pid) for pid in pids)
@@ -125,14 +73,14 @@ async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tm
     await harness.start(program)
     assert (await harness.end(program)).code == 0
     await program.kill()
-    assert not alive(int(await until(tmp_path / "child")))
+    assert not alive(int(await written(tmp_path / "child")))
 
 
 async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo > {ready}; while :; do sleep 0.01; done"))
     await harness.start(program)
-    await until(ready)
+    await written(ready)
     await program.terminate()
     ended = await harness.end(program)
     assert (ended.code, ended.lines) == (7, ("bye",))
@@ -142,7 +90,7 @@ async def test_terminate_ends_what_ignores_it(harness: Harness, tmp_path: Path) 
     ready = tmp_path / "ready"
     program = harness.make(*sh(f"trap '' TERM; echo > {ready}; while :; do sleep 0.01; done"), grace=0.3)
     await harness.start(program)
-    await until(ready)
+    await written(ready)
     began = time.monotonic()
     await program.terminate()
     assert 0.25 < time.monotonic() - began < 3
@@ -161,7 +109,7 @@ async def test_rounds_follow_each_other(harness: Harness) -> None:
 async def test_the_start_of_a_round_ends_the_one_before(harness: Harness, tmp_path: Path) -> None:
     program = harness.make(*sh(f"echo $$ > {tmp_path}/first; sleep 600"))
     await harness.start(program)
-    first = int(await until(tmp_path / "first"))
+    first = int(await written(tmp_path / "first"))
     await harness.start(program)
     assert not alive(first)
     assert program.pid not in (None, first)
@@ -180,10 +128,7 @@ async def main():
 asyncio.run(main())
 """
     launcher = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
-    pid = int(await until(tmp_path / "pid"))
+    pid = int(await written(tmp_path / "pid"))
     launcher.kill()
     await launcher.wait()
-    deadline = time.monotonic() + 5
-    while alive(pid) and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-    assert not alive(pid)
+    await until(lambda: not alive(pid), "the program has died")

@@ -1,0 +1,83 @@
+"""Programs under test and what became of them; the little that is to be read of the processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tftraining.launch.program import Exit, Program
+
+T = TypeVar("T")
+
+
+class Harness:
+    """A Program whose ends are collected."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.programs: list[Program] = []
+        self.exits: list[Exit] = []
+        self.ended = asyncio.Event()
+
+    def make(self, *command: str, grace: float = 5.0, warm: bool = False) -> Program:
+        program = Program(command, warm=warm, grace=grace, directory=self.directory)
+        self.programs.append(program)
+        return program
+
+    def on_exit(self, ended: Exit) -> None:
+        self.exits.append(ended)
+        self.ended.set()
+
+    async def start(self, program: Program) -> None:
+        self.ended.clear()
+        await program.start(dict(os.environ), self.on_exit)
+
+    async def end(self, program: Program) -> Exit:
+        await asyncio.wait_for(self.ended.wait(), 20)
+        return self.exits[-1]
+
+    async def run(self, *command: str) -> Exit:
+        program = self.make(*command)
+        await self.start(program)
+        return await self.end(program)
+
+    async def close(self) -> None:
+        while self.programs:
+            await self.programs.pop().close()
+        assert not list_pages(self.directory)
+
+
+def list_pages(directory: Path) -> list[Path]:
+    return list(directory.glob("progress-*"))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def line_of(path: Path) -> str | None:
+    """What a program has written to `path`, None until it is a whole line."""
+    text = path.read_text() if path.exists() else ""
+    return text.strip() if text.endswith("\n") else None
+
+
+async def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
+    """The first true value that `look` gives."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):  # what is waited for happens in another process
+        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
+        await asyncio.sleep(0.005)
+    return found
+
+
+async def written(path: Path) -> str:
+    """The line that a program writes to `path`."""
+    return await until(lambda: line_of(path), f"{path} written") or ""
