@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cluster.lab.cluster import Cluster
 from tests.cluster.lab.shell import LabError
+from tests.cluster.training import EXAMPLE
 
 READY = "--for=condition=Ready"
 ENDED = "--for=jsonpath={.status.phase}=Succeeded"
@@ -116,6 +118,17 @@ def test_tensorflow_runs_in_the_trainer_image(cluster: Cluster, namespace: str, 
     code = "import tensorflow as tf; print(int(tf.reduce_sum(tf.ones([2, 3]))))"
     apply(cluster, namespace, pod("trainer", cluster.images[1], code, workers[0]))
     assert wait(cluster, namespace, "trainer", ENDED).splitlines()[-1] == "6"
+
+
+def test_the_examples_find_their_image_on_each_worker(cluster: Cluster, namespace: str, workers: list[str]) -> None:
+    if cluster.nodes is None:
+        pytest.skip("only the lab's own nodes know the images by the names in the examples")
+    [container] = yaml.safe_load(EXAMPLE.read_text())["spec"]["template"]["spec"]["containers"]
+    code = "import tftraining; print(tftraining.__file__)"
+    pods = [pod(f"example-{node}", container["image"], code, node) for node in workers]
+    apply(cluster, namespace, *pods)
+    for each in pods:
+        assert wait(cluster, namespace, each["metadata"]["name"], ENDED).startswith("/opt/tftraining/")
 
 
 @pytest.mark.slow_fault

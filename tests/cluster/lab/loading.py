@@ -5,7 +5,7 @@ in a moment. It must never load an image under a name that a node already has: t
 """
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,9 +28,16 @@ def load(engine: Engine, nodes: Iterable[str], images: Iterable[str]) -> None:
                 _load(engine, lacking, image)
 
 
+def rename(engine: Engine, nodes: Iterable[str], names: Mapping[str, str]) -> None:
+    """Give loaded images further names in the nodes, which may have named older images before."""
+    for node in nodes:
+        for image, name in names.items():
+            engine.execute(node, *CTR, "images", "tag", "--force", _full_name(image), _full_name(name))
+
+
 def _full_name(image: str) -> str:
     """Return the name under which containerd keeps an image that manifests call `image`."""
-    return f"docker.io/{image}"
+    return f"docker.io/{image}" if "/" in image else f"docker.io/library/{image}"
 
 
 def _images_of(engine: Engine, node: str) -> list[str]:
