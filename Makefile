@@ -26,7 +26,7 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@touch $@
 
 lock:  ## Pin the Python dependencies again, with hashes.
-	@for extra in operator trainer trainer-cpu dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
+	@for extra in operator trainer trainer-cpu client dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
 
 check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: under a minute.
@@ -37,7 +37,7 @@ lint: $(VENV)/installed
 	@$(RUN)lint-imports --no-logo
 
 types: $(VENV)/installed
-	@$(RUN)mypy operator/tftraining_operator trainer/tftraining tests benchmarks
+	@$(RUN)mypy operator/tftraining_operator trainer/tftraining client/tftraining_client tests benchmarks
 
 unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit

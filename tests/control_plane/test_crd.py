@@ -12,6 +12,7 @@ from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chart import REPOSITORY
 from tests.control_plane.installation import CRD
+from tests.control_plane.local_words import SHAPES, local_problems, problems
 from tests.control_plane.manifests import REMOVED, Manifest, changed, full, minimal, template
 from tests.control_plane.rejections import IMMUTABLE, MUTABLE, REJECTED, Bad
 
@@ -26,13 +27,14 @@ def dry_run(plane: ControlPlane, namespace: str, manifest: Manifest) -> Manifest
     return stored
 
 
-def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row: Bad) -> None:
-    """Fail unless the manifest is rejected for this field with these words."""
+def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row: Bad) -> str:
+    """Fail unless the manifest is rejected for this field with these words; the whole message."""
     with pytest.raises(LabError) as rejection:
         dry_run(plane, namespace, manifest)
     message = str(rejection.value)
     # Each violation is on a line of its own: the words have to stand on the line of the field.
     assert any(row.field in line and row.words in line for line in message.splitlines()), message
+    return message
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,17 @@ def test_accepted(control_plane: ControlPlane, namespace: str, changes: dict[str
 
 @pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
 def test_rejected(control_plane: ControlPlane, row: Bad) -> None:
-    assert_rejected(control_plane, "default", changed(full(), row.changes), row)
+    manifest = changed(full(), row.changes)
+    message = assert_rejected(control_plane, "default", manifest, row)
+    assert local_problems(manifest) == problems(message)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_same_words_without_a_cluster(control_plane: ControlPlane, shape: str) -> None:
+    manifest = changed(full(), SHAPES[shape])
+    with pytest.raises(LabError) as rejection:
+        dry_run(control_plane, "default", manifest)
+    assert local_problems(manifest) == problems(str(rejection.value))
 
 
 @pytest.mark.parametrize("row", IMMUTABLE, ids=lambda row: row.name)

@@ -1,0 +1,65 @@
+"""The CEL rules of the CRD, evaluated as the API server does when an object is created.
+
+Rules that compare with the old object are for changes and have no say here. The evaluator is the CEL project's own.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
+
+from tftraining_client.validation.problems import Problem
+from tftraining_client.validation.structure import Json, path_of
+
+RULES = "x-kubernetes-validations"
+
+
+def rule_problems(job: Json, schema: Json) -> list[Problem]:
+    """What the rules forbid, in the order of the schema. The job must be sound structurally."""
+    return list(_problems(job, schema, ()))
+
+
+def _problems(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    for rule in schema.get(RULES, ()):
+        if not compares(rule) and not holds(rule["rule"], value):
+            yield _problem(rule, value, path_of(at))
+    if isinstance(value, dict):
+        for name, below in schema.get("properties", {}).items():
+            if name in value:
+                yield from _problems(value[name], below, (*at, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _problems(item, schema.get("items", {}), (*at, index))
+
+
+def compares(rule: Json) -> bool:
+    """Whether the rule is about a change."""
+    return "oldSelf" in rule["rule"]
+
+
+def _problem(rule: Json, value: Any, path: str) -> Problem:
+    field = (path + rule.get("fieldPath", "")).removeprefix(".")
+    if rule.get("reason") == "FieldValueRequired":
+        return Problem(field, f"Required value: {rule['message']}")
+    kind = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}[type(value)]
+    return Problem(field, f'Invalid value: "{kind}": {rule["message"]}')
+
+
+def holds(rule: str, value: Any) -> bool:
+    """Whether the rule allows the value. What cannot be evaluated is not allowed."""
+    result = compiled(rule).eval(data={"self": value})
+    return result.type() == cel.Type.BOOL and bool(result.value())
+
+
+@cache
+def compiled(rule: str) -> Any:
+    """The program of a rule; RuntimeError if it is not CEL."""
+    return _environment().compile(rule)
+
+
+@cache
+def _environment() -> Any:
+    extensions = [ext_optional.ExtOptional(), ext_strings.ExtStrings()]
+    return cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN}, extensions=extensions)

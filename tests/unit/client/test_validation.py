@@ -1,0 +1,133 @@
+"""A manifest is judged here as the API server judges it; the control-plane tier compares the very messages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.control_plane.chart import REPOSITORY
+from tests.control_plane.manifests import REMOVED, changed, full, minimal, template
+from tests.control_plane.rejections import REJECTED, Bad
+from tftraining_client.validation import InvalidManifest, validate
+from tftraining_client.validation.crd import FILE, custom_resource
+from tftraining_client.validation.rules import compiled
+
+CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
+KNOWN_RULE_KEYS = {"rule", "message", "fieldPath", "reason"}
+KNOWN_KEYWORDS = {
+    *("type", "format", "description", "default", "properties", "items", "additionalProperties", "required", "enum"),
+    *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("x-kubernetes-validations", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type"),
+    "x-kubernetes-list-map-keys",
+}
+
+
+@pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
+def test_rejected(row: Bad) -> None:
+    with pytest.raises(InvalidManifest) as rejection:
+        validate(changed(full(), row.changes))
+    lines = str(rejection.value).splitlines()
+    assert any(row.field in line and row.words in line for line in lines), lines
+
+
+def test_one_problem_is_one_line_and_several_are_a_list() -> None:
+    with pytest.raises(InvalidManifest) as one:
+        validate(changed(full(), {"spec.minReplicas": 4}))
+    assert str(one.value) == (
+        'The TFTrainingJob "full" is invalid: spec.minReplicas: Invalid value: "object": must not be more than '
+        "spec.replicaSpecs.worker.replicas; lower it, or raise the replicas"
+    )
+    with pytest.raises(InvalidManifest) as two:
+        validate(changed(full(), {"spec.minReplicas": 4, "spec.replicaSpecs.ps.port": 0}))
+    assert [line[:15] for line in str(two.value).splitlines()] == [
+        "The TFTrainingJ",
+        "* spec.replicaS",
+        "* spec.minRepli",
+    ]
+
+
+def test_defaults() -> None:
+    job = changed(minimal(), {"spec.replicaSpecs.worker": {}, "spec.storage.volume": {"hostPath": {"path": "/data"}}})
+    spec = validate(job)["spec"]
+    assert spec["replicaSpecs"] == {"worker": {"replicas": 1, "port": 2222}}
+    assert spec["storage"] == {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]}
+    assert spec["restartPolicy"] == {"mode": "InPlace", "maxRestarts": 10, "budgetReset": "OnProgress", "rules": []}
+    assert spec["launcher"]["warmStart"] is True
+    assert spec["successPolicy"] == "Chief"
+    assert "storage" not in validate(minimal())["spec"]
+
+
+def test_what_is_complete_is_left_as_it_is() -> None:
+    assert validate(full()) == full()
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_accepted(path: Path) -> None:
+    assert validate(yaml.safe_load(path.read_text()))["kind"] == "TFTrainingJob"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec.replicaSpecs": {"chief": {}}},
+        {"spec.template": REMOVED, "spec.replicaSpecs.worker.template": template()},
+        {"spec.storage.volume": {"emptyDir": {}}, "spec.replicaSpecs.worker.replicas": 1},
+        {"spec.template.spec.whatIsNewNextYear": {"a": 1}},
+        {"spec.storage": None, "spec.restartPolicy": {"mode": None}},
+        {"spec.replicaSpecs.worker.replicas": 2.0},
+        {"status": {"phase": "anything"}},
+        {"metadata.annotations": {"a": "b"}},
+    ],
+    ids=str,
+)
+def test_accepted(changes: dict[str, Any]) -> None:
+    validate(changed(minimal(), changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"metadata.name": REMOVED}, "metadata.name: Required value"),
+        ({"metadata": None}, "metadata.name: Required value"),
+        ({"metadata": "digits"}, "metadata.name: Required value"),
+        ({"metadata.name": 7}, "metadata.name: Invalid value: 7: must be a string: put it in quotes"),
+        ({"metadata.labels": {"a": True}}, "metadata.labels[a]: Invalid value: True: must be a string"),
+        ({"metadata.labels": ["a"]}, "metadata.labels: must be an object"),
+        ({"metadata.foo": 1}, 'unknown field "metadata.foo"'),
+        ({"spec": "x"}, 'spec: Invalid value: "string": spec in body must be of type object'),
+        ({"spec.replicaSpecs.worker": []}, '"array": spec.replicaSpecs.worker in body must be of type object: "array"'),
+        ({"spec.replicaSpecs.worker.replicas": 2**70}, "should be less than or equal to 10000"),
+        ({"spec.template.spec.containers.0": None}, 'spec.template.spec.containers[0]: Invalid value: "null"'),
+    ],
+    ids=str,
+)
+def test_shapes_that_are_no_manifest_at_all(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(InvalidManifest) as rejection:
+        validate(changed(minimal(), changes))
+    assert line in str(rejection.value)
+
+
+def test_the_definition_that_is_shipped_is_the_one_that_is_applied() -> None:
+    assert (REPOSITORY / "client" / "tftraining_client" / FILE).read_bytes() == CRD.read_bytes()
+    assert custom_resource().api_version == "tftraining.dev/v1"
+
+
+def schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the schema and all below it."""
+    yield schema
+    below = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    for each in below:
+        if each is not None:
+            yield from schemas(each)
+
+
+def test_the_definition_says_nothing_that_is_not_understood_here() -> None:
+    for schema in schemas(custom_resource().schema):
+        assert set(schema) <= KNOWN_KEYWORDS
+        assert schema.get("x-kubernetes-list-type") in (None, "set", "map")
+        for rule in schema.get("x-kubernetes-validations", ()):
+            assert set(rule) <= KNOWN_RULE_KEYS
+            assert rule.get("reason") in (None, "FieldValueRequired")
+            compiled(rule["rule"])
