@@ -4,13 +4,15 @@ Left out of the comparison: their order, what kubectl puts in front, and the lin
 begin with a dot), which only repeat that a number is no number.
 """
 
+from typing import Any
+
 import pytest
 
 from tests.control_plane.manifests import Manifest
 from tftraining_client.validation import InvalidManifest, validate
 
 # Shapes that no rule speaks of: wrong types, nulls, and several problems at once.
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "spec a string": {"spec": "x"},
     "role a list": {"spec.replicaSpecs.worker": []},
     "replicas a string": {"spec.replicaSpecs.worker.replicas": "2"},
