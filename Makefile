@@ -43,7 +43,7 @@ unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit
 
 control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
-	@$(RUN)pytest tests/control_plane
+	@$(RUN)pytest tests/control_plane --numprocesses=2
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@$(RUN)pytest tests/processes -m 'not slow_fault'
