@@ -78,7 +78,7 @@ async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tm
 
 async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo > {ready}; while :; do sleep 0.01; done"))
+    program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo on > {ready}; while :; do sleep 0.01; done"))
     await harness.start(program)
     await written(ready)
     await program.terminate()
@@ -88,7 +88,7 @@ async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
 
 async def test_terminate_ends_what_ignores_it(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    program = harness.make(*sh(f"trap '' TERM; echo > {ready}; while :; do sleep 0.01; done"), grace=0.3)
+    program = harness.make(*sh(f"trap '' TERM; echo on > {ready}; while :; do sleep 0.01; done"), grace=0.3)
     await harness.start(program)
     await written(ready)
     began = time.monotonic()

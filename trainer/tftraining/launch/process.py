@@ -59,6 +59,32 @@ def _die_with_parent() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
+    """SIGKILL every child of this process, adopted ones too, but those to spare; who is still there."""
+    reaper.reap()
+    left = {pid for pid in children() if pid not in spare}
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return left
+
+
+async def end_children(reaper: Reaper) -> None:
+    """SIGKILL all children and wait for them."""
+    await _repeat(lambda: kill_children(reaper, ()), reaper)
+
+
+async def _repeat(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
+    """Kill until nobody is left, or for KILL_SECONDS; who is left."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + KILL_SECONDS
+    while left := kill():
+        if loop.time() > deadline:
+            return sorted(left)
+        await reaper.next_end(0.02)
+    return []
+
+
 class Process:
     """A program that runs, by the pid of its first process, which leads a session and is, or becomes, our child.
 
@@ -83,26 +109,16 @@ class Process:
 
     async def kill(self) -> list[int]:
         """SIGKILL everything; returns when all are gone, or after some seconds with the pids that are not."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + KILL_SECONDS
-        while left := self._kill_once():
-            if loop.time() > deadline:
-                return left
-            await self._reaper.next_end(0.02)
-        return []
+        return await _repeat(self._kill_once, self._reaper)
 
-    def _kill_once(self) -> list[int]:
-        """One round of signals; who is still there."""
-        self._reaper.reap()
-        left = {pid for pid in children() if pid not in self._spare}
+    def _kill_once(self) -> set[int]:
+        left = kill_children(self._reaper, self._spare)
         if self.alive:
-            left.add(self.pid)
-        for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if self._kill_group():
+                os.kill(self.pid, signal.SIGKILL)
+        if self._kill_group() or self.alive:
             left.add(self.pid)
-        return sorted(left)
+        return left
 
     def _kill_group(self) -> bool:
         """SIGKILL the process group; whether it had members. Not again after it had none: its number may be reused."""

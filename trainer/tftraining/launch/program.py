@@ -12,16 +12,18 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tftraining.launch import page
+from tftraining.launch import snapshot
 from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
 from tftraining.launch.output import Output
-from tftraining.launch.page import Snapshot
-from tftraining.launch.process import Process, StartError, spawn
+from tftraining.launch.page import STACKS_SIGNAL
+from tftraining.launch.process import Process, StartError, end_children, spawn
 from tftraining.launch.reaper import Reaper
+from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.warm import Refused, WarmStarts
 
 __all__ = ["Exit", "Program", "Snapshot"]
 
-STACKS_SIGNAL = signal.SIGRTMIN + 11
+INJECT = Path(__file__).with_name("inject")
 
 
 class Program:
@@ -36,12 +38,15 @@ class Program:
         self._process: Process | None = None
         self._page: int | None = None
         self._rounds = 0
-        self._reason = "plain: warm start is off"
+        self._mode = ""
+        self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
+        self._starting: asyncio.Future[None] | None = None
+        self._abort = asyncio.Event()
 
     @property
     def mode(self) -> str:
-        """How the program was started last: `warm`, or `plain: <reason>`."""
-        return self._reason
+        """How the program was started last: `warm`, or `plain: <reason>`; "" before the first start."""
+        return self._mode
 
     @property
     def pid(self) -> int | None:
@@ -53,26 +58,28 @@ class Program:
         self._output.say(line)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
-        """Get ready for a start with (about) this environment, in the background."""
+        """Start warming in the background, for starts with this environment; TF_CONFIG and TFTRAINING_* may change."""
         self._reaper.install()
+        if self._warm is not None:
+            await self._warm.prepare(env)
 
     async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> None:
-        """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included."""
+        """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included.
+
+        A start that `kill` overtakes starts nothing and calls nobody.
+        """
         self._reaper.install()
         await self.kill()
-        self._output.begin()
-        env = {**env, **self._new_page()}
-        try:
-            pid = spawn(self._command, env, self._output.ends)
-        except StartError as error:
-            self.say(f"tftraining: {error}")
-            ended = Exit(error.code, None, (f"tftraining: {error}",), NOT_FOUND)
-            asyncio.get_running_loop().call_soon(on_exit, ended)
-            return
-        self._process = Process(pid, self._reaper, (), lambda status: on_exit(exit_of(status, self._output.lines())))
+        self._abort.clear()
+        self._starting = asyncio.ensure_future(self._start(dict(env), on_exit))
+        await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
         """SIGKILL every process of the program; returns when all are gone; those stuck in the kernel are told."""
+        if self._starting is not None:
+            self._abort.set()
+            await asyncio.gather(self._starting, return_exceptions=True)
+            self._starting = None
         if self._process is not None:
             left = await self._process.kill()
             if left:
@@ -93,7 +100,7 @@ class Program:
 
     def dump_stacks(self) -> None:
         """Have the program write the stack of every thread to its stderr, if it is a Python that we could prepare."""
-        pid = page.stack_pid(self._page) if self._page is not None and self.pid is not None else None
+        pid = snapshot.stack_pid(self._page) if self._page is not None and self.pid is not None else None
         if pid is None:
             self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
             return
@@ -102,14 +109,53 @@ class Program:
 
     def snapshot(self) -> Snapshot:
         """The progress of the present round, or of the last one."""
-        return page.read(self._page) if self._page is not None else Snapshot()
+        return snapshot.read(self._page) if self._page is not None else Snapshot()
 
     async def close(self) -> None:
         """Kill what runs, pass on the last output, give everything back."""
         await self.kill()
+        if self._warm is not None:
+            await self._warm.close()
+        await end_children(self._reaper)
         self._drop_page()
         await asyncio.get_running_loop().run_in_executor(None, self._output.close)
         self._reaper.uninstall()
+
+    async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+        self._output.begin()
+        env.update(self._new_page())
+        try:
+            if self._warm is None:
+                raise Refused("warm start is off")
+            pid: int | None = await self._warm.fork(env, self._abort)
+            self._set_mode("warm")
+        except Refused as refusal:
+            if self._abort.is_set():
+                return
+            self._set_mode(f"plain: {refusal}")
+            pid = self._spawn(env, on_exit)
+            await self.prepare(env)  # for the next start
+        if pid is not None:
+            spare = self._warm if self._warm is not None else ()
+            self._process = Process(
+                pid, self._reaper, spare, lambda status: on_exit(exit_of(status, self._output.lines()))
+            )
+
+    def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
+        """A plain start; where it fails, that is the program's end."""
+        path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
+        try:
+            return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends)
+        except StartError as error:
+            self.say(f"tftraining: {error}")
+            ended = Exit(error.code, None, (f"tftraining: {error}",), NOT_FOUND)
+            asyncio.get_running_loop().call_soon(on_exit, ended)
+            return None
+
+    def _set_mode(self, mode: str) -> None:
+        if self._warm is not None and mode not in (self._mode, "warm"):
+            self.say(f"tftraining: started plainly: {mode.partition(': ')[2]}")
+        self._mode = mode
 
     def _new_page(self) -> dict[str, str]:
         """A fresh page for the next round; what the program has to be told about it."""
@@ -117,7 +163,7 @@ class Program:
         self._rounds += 1
         path = self._directory / f"progress-{os.getpid()}-{self._rounds}"
         try:
-            self._page = page.create(path)
+            self._page = snapshot.create(path)
         except OSError as error:
             self.say(f"tftraining: no progress can be shown: {error}")
             return {}

@@ -1,0 +1,114 @@
+"""Plain or warm, from a program's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tftraining.launch.decision import Invocation, NotPlainPython, Source, events, invocation, reason_for_plain
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("python train.py --epochs 3", Invocation("python", (), False, "train.py", ("--epochs", "3"))),
+        ("/opt/venv/bin/python3.12 -u a/b.py", Invocation("/opt/venv/bin/python3.12", ("-u",), False, "a/b.py", ())),
+        ("python3 -m package.train -m x", Invocation("python3", (), True, "package.train", ("-m", "x"))),
+        ("python", "python without a script"),
+        ("python -c pass", "python -c"),
+        ("python -", "python -"),
+        ("python -O train.py", "python -O"),
+        ("python -m", "python -m"),
+        ("python -um train", "python -um"),
+        ("sh -c python", "sh is no Python"),
+        ("pythonw train.py", "pythonw is no Python"),
+        ("./train", "train is no Python"),
+    ],
+)
+def test_commands(command: str, wanted: Invocation | str) -> None:
+    assert invocation(command.split()) == wanted
+
+
+def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
+    modules = modules or {}
+
+    def find(name: str, level: int) -> Sequence[Source]:
+        return [Source(modules[name], find)] if name in modules else []
+
+    return reason_for_plain([Source(text, find)])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'",
+        "os.environ['TF_A'] = x = '2'",
+        "os.environ.setdefault('KERAS_BACKEND', 'jax')",
+        "os.environ.update(XLA_FLAGS='-x')",
+        "os.environ.update({'CUDA_VISIBLE_DEVICES': '0'})",
+        "os.environ |= {'TF_A': '1'}",
+        "os.environ.update(dict(TF_A='1'))",
+        "os.environ.pop('TF_A', None)",
+        "del os.environ['TF_A']",
+        "os.putenv('TF_A', '1')",
+        "environ['TF_A'] = '1'",
+        "os.environb[b'TF_A'] = b'1'",
+        "os.environ[name] = '1'",
+        "os.environ[f'TF_{x}'] = '1'",
+        "os.environ.update(settings)",
+        "os.environ.update({**settings})",
+        "os.environ.update(**settings)",
+        "os.environ.clear()",
+        "os.environ = {}",
+        "dotenv.load_dotenv()",
+        "if x:\n    os.environ['TF_A'] = '1'",
+        "def f():\n    os.environ['TF_A'] = '1'\nf()",
+        "lambda: os.environ.setdefault('TF_A', '1')",
+    ],
+)
+def test_a_variable_set_before_the_import(statement: str) -> None:
+    assert reason(f"import os\n{statement}\nimport tensorflow as tf")
+    assert reason(f"import os\n{statement}\n")
+    assert not reason(f"import tensorflow as tf\nimport os\n{statement}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.environ['HOME'] = '/'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
+        "import os\nos.environ['TF_CONFIG'] = '{}'",
+        "import os\nx = os.environ['TF_A']; y = os.environ.get('TF_A'); os.getenv('TF_A'); 'TF_A' in os.environ",
+        "settings['TF_A'] = 1; d.update(TF_A=1); d.setdefault('TF_A', 1)",
+        "'''os.environ['TF_A'] = 1'''\n# os.environ['TF_A'] = 1",
+    ],
+)
+def test_what_does_not_matter(text: str) -> None:
+    assert reason(text) == ""
+
+
+def test_an_import_that_may_not_happen_does_not_count() -> None:
+    late = "import os\nos.environ['TF_A'] = '1'\n"
+    assert reason("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import tensorflow\n" + late)
+    assert reason("def f():\n    import tensorflow\n" + late)
+    assert reason("try:\n    x\nexcept E:\n    import tensorflow\n" + late)
+    assert not reason("try:\n    import tensorflow\nexcept ImportError:\n    raise\n" + late)
+    assert not reason("if __name__ == '__main__':\n    from tensorflow import keras\n" + late)
+
+
+def test_its_own_modules_are_looked_into() -> None:
+    settings = {"settings": "import os\nos.environ['TF_A'] = '1'", "settings.more": ""}
+    assert reason("import settings", settings) == "it sets TF_A before it imports TensorFlow"
+    assert reason("import json\nfrom settings import more\nimport tensorflow", settings)
+    assert not reason("import tensorflow\nimport settings", settings)
+    assert not reason("import model\nimport settings", {**settings, "model": "import tf_keras"})
+    assert reason("def f():\n    import model\nimport settings", {**settings, "model": "import tf_keras"})
+
+
+def test_modules_without_end_are_given_up() -> None:
+    assert "too many" in reason("import a", {"a": "import b", "b": "import a"})
+
+
+def test_what_cannot_be_parsed() -> None:
+    with pytest.raises(NotPlainPython):
+        events("this is no Python")

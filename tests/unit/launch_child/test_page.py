@@ -1,0 +1,214 @@
+"""The progress page: what a training process writes is what the launcher reads, whatever either of them does."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tftraining.launch import page, snapshot
+from tftraining.launch.page import Writer
+from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.tracker import Tracker
+
+
+class Page:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = snapshot.create(path)
+
+    def read(self) -> Snapshot:
+        return snapshot.read(self.fd)
+
+    def tracker(self) -> Tracker:
+        return Tracker(str(self.path))
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Page]:
+    shared = Page(tmp_path / "page")
+    yield shared
+    os.close(shared.fd)
+
+
+def train(tracker: Tracker, epochs: range, steps: int, done: int = 0, stride: int = 1) -> None:
+    """As Keras goes through a training."""
+    tracker.begin(done, epochs.stop, steps)
+    for epoch in epochs:
+        tracker.begin_epoch(epoch, done, steps)
+        for batch in range(0, steps, stride):
+            tracker.begin_batch(batch)
+            tracker.end_batch(batch + stride - 1)
+        done += steps
+        tracker.end_epoch({"loss": 1 / (epoch + 1)})
+    tracker.end(epochs.stop)
+
+
+def test_an_empty_page_tells_nothing(shared: Page) -> None:
+    assert shared.read() == Snapshot()
+    assert snapshot.stack_pid(shared.fd) is None
+
+
+def test_a_training_from_its_beginning(shared: Page) -> None:
+    train(shared.tracker(), range(3), 5)
+    now = shared.read()
+    assert (now.epoch, now.epochs, now.step, now.steps_per_epoch) == (3, 3, 15, 5)
+    assert (now.first_epoch, now.first_step) == (0, 0)
+    assert now.metrics == {"loss": 1 / 3}
+    assert now.first_step_time is not None
+    assert now.last_step_time is not None
+    assert now.first_step_time < now.last_step_time
+
+
+def test_a_training_that_goes_on(shared: Page) -> None:
+    train(shared.tracker(), range(2, 4), 70, done=140)
+    now = shared.read()
+    assert (now.first_epoch, now.first_step, now.step) == (2, 140, 280)
+
+
+def test_a_training_that_goes_on_in_the_middle_of_an_epoch(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.begin(155, 4, 70)
+    tracker.begin_epoch(2, 155, 70)
+    tracker.begin_batch(15)
+    tracker.end_batch(15)
+    assert (shared.read().first_step, shared.read().step) == (155, 156)
+
+
+def test_a_training_that_was_done_already(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.begin(210, 3, 70)
+    tracker.end(3)
+    now = shared.read()
+    assert (now.first_epoch, now.first_step, now.first_step_time) == (3, 210, None)
+
+
+def test_several_steps_an_execution(shared: Page) -> None:
+    train(shared.tracker(), range(2), 20, stride=5)
+    assert shared.read().step == 40
+
+
+def test_a_second_fit_does_not_move_the_beginning_of_the_round(shared: Page) -> None:
+    tracker = shared.tracker()
+    train(tracker, range(1, 2), 10, done=10)
+    train(tracker, range(3), 4, done=20)
+    now = shared.read()
+    assert (now.first_epoch, now.first_step, now.step, now.epoch) == (1, 10, 32, 3)
+
+
+def test_without_an_optimizer_the_batches_count(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.begin(None, 2, 3)
+    for epoch in range(2):
+        tracker.begin_epoch(epoch, None, 3)
+        for batch in range(3):
+            tracker.begin_batch(batch)
+            tracker.end_batch(batch)
+    assert shared.read().step == 6
+
+
+def test_the_speed_of_steps(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    writer = Writer(str(shared.path))
+    writer.claim()
+    for step in range(1, 31):
+        clock[0] += 0.125 if step > 1 else 30
+        writer.stepped(step)
+    assert shared.read().steps_per_second == 8
+
+
+def test_reports_of_a_custom_loop(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.report(1001, 3, 10, None)
+    tracker.report(1002, None, None, {"loss": 0.5, "bad": float("nan"), "text": "x"})
+    now = shared.read()
+    assert (now.step, now.epoch, now.epochs, now.first_step, now.first_epoch) == (1002, 3, 10, 1000, 2)
+    assert now.metrics == {"loss": 0.5}
+
+
+def test_only_one_living_process_has_the_page(shared: Page) -> None:
+    other = os.fork()
+    if not other:
+        threading.Event().wait()
+    try:
+        page.PIDS.pack_into(data := bytearray(16), 0, other, 0)
+        os.pwrite(shared.fd, data, page.PIDS_AT)
+        assert not Writer(str(shared.path)).claim()
+    finally:
+        os.kill(other, 9)
+        os.waitpid(other, 0)
+    assert Writer(str(shared.path)).claim()
+
+
+def test_a_fork_of_the_program_reports_nothing(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.report(1, None, None, None)
+    child = os.fork()
+    if not child:
+        tracker.report(99, None, None, None)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert shared.read().step == 1
+
+
+def test_errors_end_the_reports_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = Tracker(str(tmp_path / "not there"))
+    for _ in range(3):
+        train(tracker, range(2), 3)
+        tracker.report(1, 1, 1, {"loss": 1})
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_wrong_reports_do_not_raise(shared: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    shared.tracker().report("five", None, None, None)  # type: ignore[arg-type]
+    assert "no more progress is reported: ValueError" in capsys.readouterr().err
+
+
+def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:
+    train(shared.tracker(), range(1), 3)
+    os.pwrite(shared.fd, b"garbage!", 0)
+    assert shared.read() == Snapshot()
+    os.ftruncate(shared.fd, 10)
+    assert shared.read() == Snapshot()
+    assert snapshot.stack_pid(shared.fd) is None
+
+
+def test_any_bytes_can_be_read(shared: Page) -> None:
+    source = random.Random(1)
+    for _ in range(300):
+        os.pwrite(shared.fd, source.randbytes(400), 8)
+        assert isinstance(shared.read(), Snapshot)
+
+
+def test_what_is_read_is_consistent_while_it_is_written(shared: Page) -> None:
+    child = os.fork()
+    if not child:
+        writer = Writer(str(shared.path))
+        writer.claim()
+        while True:
+            writer.step = writer.epoch = writer.step + 1
+            writer.write({"loss": writer.step})
+            time.sleep(0.0001)
+    try:
+        for _ in range(2000):
+            now = shared.read()
+            assert now.step == now.epoch == now.metrics.get("loss", now.step)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_a_writer_that_died_in_the_middle_is_read_and_followed(shared: Page) -> None:
+    train(shared.tracker(), range(1), 3)
+    os.pwrite(shared.fd, page.SEQUENCE.pack(7), page.SEQUENCE_AT)
+    assert shared.read().step == 3
+    writer = Writer(str(shared.path))
+    writer.step = 4
+    writer.write()
+    assert os.pread(shared.fd, 8, page.SEQUENCE_AT) == page.SEQUENCE.pack(8)

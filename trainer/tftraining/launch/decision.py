@@ -1,0 +1,203 @@
+"""Whether a program can be forked from a warm interpreter, or has to be started plainly: decided from its text alone.
+
+A fork has TensorFlow imported before the program's first line. That is the same as a plain start, unless the program
+changes, before its own import of TensorFlow, variables of the environment that TensorFlow reads when it is imported.
+Pure: sources come in as text. Where it cannot tell it must say plain, which is always right and only slower.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+PYTHON = re.compile(r"^python(\d+(\.\d+)*)?$")
+VARIABLES = re.compile(r"^(TF|KERAS|XLA|CUDA)_")
+# Read when a strategy is made, never at the import.
+HARMLESS = frozenset({"TF_CONFIG"})
+TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
+MODULES = 300  # of the program's own that are looked at
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """`<python> <options> script.py <arguments>`, or with `-m` before the name of a module."""
+
+    python: str
+    options: tuple[str, ...]
+    module: bool
+    target: str
+    arguments: tuple[str, ...]
+
+
+def invocation(command: Sequence[str]) -> Invocation | str:
+    """What a command asks of Python, or the reason why a fork cannot do it."""
+    name = command[0].rpartition("/")[2]
+    if not PYTHON.match(name):
+        return f"{name} is no Python"
+    rest = list(command[1:])
+    options: list[str] = []
+    while rest and rest[0] == "-u":
+        options.append(rest.pop(0))
+    if rest and rest[0] == "-m" and len(rest) > 1:
+        return Invocation(command[0], tuple(options), True, rest[1], tuple(rest[2:]))
+    if not rest or rest[0].startswith("-"):
+        return f"python {rest[0]}" if rest else "python without a script"
+    return Invocation(command[0], tuple(options), False, rest[0], tuple(rest[1:]))
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a statement does that matters here: it sets a variable, or imports a module (TensorFlow among them)."""
+
+    line: int
+    sets: str = ""
+    module: str = ""
+    level: int = 0
+    certain: bool = False  # at the top of the module, where it is executed in any case
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module of the program: its text, and how it finds those that it imports (None: not the program's own)."""
+
+    text: str
+    find: Callable[[str, int], Sequence[Source]]
+
+
+class NotPlainPython(Exception):
+    """The text cannot be parsed; a plain start tells the person how."""
+
+
+def reason_for_plain(sources: Sequence[Source]) -> str:
+    """Why the program has to be started plainly, "" if it can be forked. `sources` are executed one after the other."""
+    budget = [MODULES]
+    for source in sources:
+        reason, imported = _examine(source, budget)
+        if reason or imported:
+            return reason
+    return ""
+
+
+def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
+    """The reason, and whether TensorFlow is imported for certain when the module has been executed."""
+    budget[0] -= 1
+    if budget[0] < 0:
+        return "it has too many modules to look through", False
+    for event in events(source.text):
+        if event.sets:
+            return f"it sets {event.sets} before it imports TensorFlow", False
+        root = event.module.partition(".")[0]
+        if root in TENSORFLOW and not event.level:
+            if event.certain:
+                return "", True
+            continue
+        for module in source.find(event.module, event.level):
+            reason, imported = _examine(module, budget)
+            if reason or (imported and event.certain):
+                return reason, imported
+    return "", False
+
+
+def events(text: str) -> list[Event]:
+    """The events of a module in the order of its lines, those inside functions as if they were executed there."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the text: the program itself will say so
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotPlainPython(str(error)) from error
+    certain = set(map(id, _certain(tree.body)))
+    found = [event for node in ast.walk(tree) for event in _events_of(node, id(node) in certain)]
+    return sorted(found, key=lambda event: event.line)
+
+
+def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that are executed whenever the module is run as the program."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (ast.Try, ast.With)) or _is_main_guard(statement):
+            yield from _certain(statement.body)  # type: ignore[attr-defined]
+
+
+def _is_main_guard(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
+
+
+def _events_of(node: ast.AST, certain: bool) -> Iterator[Event]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield Event(node.lineno, module=alias.name, certain=certain)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        yield Event(node.lineno, module=base, level=node.level, certain=certain)
+        for alias in node.names:  # a name may be a module of the package
+            name = f"{base}.{alias.name}".lstrip(".")
+            yield Event(node.lineno, module=name, level=node.level, certain=certain)
+    elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
+        yield from _assignment(node)
+    elif isinstance(node, ast.Call):
+        yield from _call(node)
+
+
+def _assignment(node: ast.Assign | ast.AugAssign | ast.Delete) -> Iterator[Event]:
+    targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+    for target in targets:
+        if isinstance(target, ast.Subscript) and _is_environ(target.value):
+            yield from _set(node.lineno, [_constant(target.slice)])
+        elif _is_environ(target) and isinstance(target, ast.Attribute):
+            yield from _set(node.lineno, [None])
+        elif _is_environ(target) and isinstance(node, ast.AugAssign):
+            yield from _set(node.lineno, _names_of_mapping(node.value))
+
+
+def _call(node: ast.Call) -> Iterator[Event]:
+    name = _last_name(node.func)
+    if name in ("putenv", "unsetenv"):
+        yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
+    elif name == "load_dotenv":
+        yield from _set(node.lineno, [None])
+    elif isinstance(node.func, ast.Attribute) and _is_environ(node.func.value):
+        if name in ("setdefault", "pop", "__setitem__", "__delitem__"):
+            yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
+        elif name == "update":
+            names = [name for argument in node.args for name in _names_of_mapping(argument)]
+            yield from _set(node.lineno, names + [keyword.arg for keyword in node.keywords])
+        elif name in ("clear", "popitem"):
+            yield from _set(node.lineno, [None])
+
+
+def _set(line: int, names: Sequence[str | None]) -> Iterator[Event]:
+    for name in names:
+        if name is None:
+            yield Event(line, sets="variables that cannot be told from its text")
+        elif VARIABLES.match(name) and name not in HARMLESS:
+            yield Event(line, sets=name)
+
+
+def _is_environ(node: ast.AST) -> bool:
+    return _last_name(node) in ("environ", "environb")
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _constant(node: ast.AST) -> str | None:
+    """The text of a literal; of one that begins with a literal (an f-string) that beginning, if it tells enough."""
+    node = getattr(node, "value", node) if type(node).__name__ == "Index" else node  # Python 3.8
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+        return node.value if isinstance(node.value, str) else node.value.decode("utf-8", "replace")
+    return None
+
+
+def _names_of_mapping(node: ast.AST) -> list[str | None]:
+    if isinstance(node, ast.Dict):
+        return [_constant(key) if key is not None else None for key in node.keys]
+    if isinstance(node, ast.Call) and _last_name(node.func) == "dict" and not node.args:
+        return [keyword.arg for keyword in node.keywords]
+    return [None]

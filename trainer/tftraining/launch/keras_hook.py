@@ -1,0 +1,155 @@
+"""Follows Keras `fit` from inside the training process, without a line of user code.
+
+The class that Keras calls its callbacks through is extended where it is defined, as soon as that module is imported:
+tf_keras, Keras 3 and Keras 2. User code sees no further callback, and logs stay on their device. It must never disturb
+the training (see tracker.py), and nothing here may import Keras.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .page import STACKS_SIGNAL
+from .tracker import Tracker
+
+VARIABLE = "TFTRAINING_PROGRESS"
+MODULES = frozenset(
+    {
+        "tf_keras.src.callbacks",
+        "tf_keras.callbacks",
+        "keras.src.callbacks.callback_list",
+        "keras.src.callbacks",
+        "keras.callbacks",
+    }
+)
+_MARK = "_tftraining_follows"
+_stderr = 2
+
+
+def install() -> Tracker | None:
+    """Take the page's path out of the environment (it is this process's, not its children's) and follow it all."""
+    path = os.environ.pop(VARIABLE, "")
+    if not path:
+        return None
+    tracker = Tracker(path)
+    faulthandler.register(STACKS_SIGNAL, file=_stderr, all_threads=True, chain=False)
+    tracker.answers_stacks()
+    sys.meta_path.insert(0, _Finder(tracker))
+    for name in MODULES & set(sys.modules):
+        follow(sys.modules[name], tracker)
+    global current  # noqa: PLW0603  # one process, one tracker
+    current = tracker
+    return tracker
+
+
+current: Tracker | None = None
+
+
+class _Finder:
+    """Lets the others find the modules of interest, and has them extended once they have been executed."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in MODULES:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None) if finder is not self else None
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._extend(spec.loader)
+                return spec
+        return None
+
+    def _extend(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            follow(module, self._tracker)
+
+        loader.exec_module = exec_module
+
+
+def follow(module: Any, tracker: Tracker) -> None:
+    """Extend the callback list that `module` defines, once."""
+    try:
+        cls = module.__dict__.get("CallbackList")
+        if not isinstance(cls, type) or _MARK in cls.__dict__:
+            return
+        setattr(cls, _MARK, True)
+        _after(cls, "on_train_begin", functools.partial(_begin, tracker))
+        _after(cls, "on_epoch_begin", functools.partial(_begin_epoch, tracker))
+        _after(cls, "on_epoch_end", functools.partial(_end_epoch, tracker))
+        _after(cls, "on_train_end", functools.partial(_end, tracker))
+        _follow_batches(cls, tracker)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: the progress of Keras cannot be followed: {type(error).__name__}: {error}\n")
+
+
+def _after(cls: type, name: str, action: Callable[..., None]) -> None:
+    """Have `action` called with the same arguments behind the method."""
+    method = getattr(cls, name)
+
+    @functools.wraps(method)
+    def extended(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        action(self, *args, **kwargs)
+        return result
+
+    setattr(cls, name, extended)
+
+
+def _follow_batches(cls: Any, tracker: Tracker) -> None:
+    """The two methods that are called at every step, with nothing to spare."""
+    begin, end = cls.on_train_batch_begin, cls.on_train_batch_end
+    begin_batch, end_batch = tracker.begin_batch, tracker.end_batch
+
+    @functools.wraps(begin)
+    def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+        begin_batch(batch)
+        begin(self, batch, logs)
+
+    @functools.wraps(end)
+    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        end(self, batch, logs)
+        end_batch(batch)
+
+    cls.on_train_batch_begin = on_train_batch_begin
+    cls.on_train_batch_end = on_train_batch_end
+
+
+def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+    """After all callbacks' own: BackupAndRestore has restored the optimizer by now."""
+    params = getattr(callbacks, "params", None) or {}
+    tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
+
+
+def _begin_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    params = getattr(callbacks, "params", None) or {}
+    tracker.begin_epoch(epoch, _iterations(callbacks), params.get("steps"))
+
+
+def _end_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, object] | None = None) -> None:
+    tracker.end_epoch(logs)
+
+
+def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+    params = getattr(callbacks, "params", None) or {}
+    tracker.end(params.get("epochs"))
+
+
+def _iterations(callbacks: Any) -> int | None:
+    """The optimizer's, None where there is no such thing (several optimizers, none at all)."""
+    try:
+        return int(callbacks.model.optimizer.iterations.numpy())
+    except Exception:
+        return None

@@ -1,0 +1,103 @@
+"""The launcher's side of the progress page: makes it, and reads what the program has told.
+
+It reads with pread(2) and believes nothing, so that nothing a program does to the file can harm the launcher.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tftraining.launch import page
+
+READS = 100
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a program has told of its progress; None where it told nothing.
+
+    `epoch` is the one it is in, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
+    whole training. `first_epoch` and `first_step` are what was done before this round: finished epochs and
+    iterations. Times are of CLOCK_MONOTONIC in seconds, `updated` of CLOCK_REALTIME.
+    """
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps_per_epoch: int | None = None
+    steps_per_second: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    updated: float | None = None
+    first_step_time: float | None = None
+    last_step_time: float | None = None
+    first_epoch: int | None = None
+    first_step: int | None = None
+
+
+def create(path: Path) -> int:
+    """Make an empty page, all its blocks allocated (a full disk must not strike the writer); the open descriptor."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, page.MAGIC.ljust(page.SIZE, b"\0")) != page.SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    except OSError:
+        os.close(fd)
+        path.unlink()
+        raise
+    return fd
+
+
+def read(fd: int) -> Snapshot:
+    """What the page says now; an empty snapshot for a page that is none."""
+    for _ in range(READS):
+        data = os.pread(fd, page.SIZE, 0)
+        if len(data) != page.SIZE or not data.startswith(page.MAGIC):
+            return Snapshot()
+        sequence = page.SEQUENCE.unpack_from(data, page.SEQUENCE_AT)[0]
+        if sequence % 2 == 0 and os.pread(fd, 8, page.SEQUENCE_AT) == page.SEQUENCE.pack(sequence):
+            return _decode(data)
+    return _decode(data)  # the writer died at it: at worst one number is a step older than another
+
+
+def stack_pid(fd: int) -> int | None:
+    """The process that answers the signal for stack dumps, None if none does."""
+    data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
+    return (page.PIDS.unpack(data)[1] or None) if len(data) == page.PIDS.size else None
+
+
+def _decode(data: bytes) -> Snapshot:
+    step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
+    if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
+        return Snapshot()
+    first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
+    return Snapshot(
+        epoch=_count(epoch),
+        epochs=_count(epochs),
+        step=_count(step),
+        steps_per_epoch=_count(per_epoch),
+        steps_per_second=rate,
+        metrics=_metrics(data),
+        updated=updated,
+        first_step_time=first_time,
+        last_step_time=last_time,
+        first_epoch=_count(first_epoch),
+        first_step=_count(first_step),
+    )
+
+
+def _count(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _metrics(data: bytes) -> dict[str, float]:
+    length = min(page.LENGTH.unpack_from(data, page.LENGTH_AT)[0], page.TEXT_BYTES)
+    try:
+        found = json.loads(data[page.TEXT_AT : page.TEXT_AT + length] or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

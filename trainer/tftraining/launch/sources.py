@@ -1,0 +1,103 @@
+"""Finds the texts of a program's own modules without importing any: in the interpreter that is going to run it.
+
+What is installed beside the standard library is not the program's own. It must never execute anything of the program.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+import tokenize
+from collections.abc import Sequence
+from typing import Optional
+
+from .decision import NotPlainPython, Source
+
+Path = Optional[Sequence[str]]
+
+
+class Finder:
+    """Resolves names as the program would, with its directory in front; each module is given out once."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        #: The files that were read, by their real paths.
+        self.seen: set[str] = set()
+
+    def of_script(self, path: str) -> list[Source]:
+        """The script itself. OSError if it cannot be read, NotPlainPython if it is no text."""
+        return self._source(path, "")
+
+    def of_module(self, name: str) -> list[Source]:
+        """What `python -m name` executes: the packages around it, then itself; empty if it cannot be found."""
+        sources, path, prefix = [], None, ""
+        parts = name.split(".")
+        while parts:
+            prefix = f"{prefix}.{parts.pop(0)}".lstrip(".")
+            spec = find_spec(prefix, path, self._directory)
+            if spec is None or not (spec.origin or spec.submodule_search_locations):
+                return []
+            path = spec.submodule_search_locations
+            if path is not None and not parts:
+                parts = ["__main__"]
+            if spec.origin and os.path.isfile(spec.origin):
+                sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
+        return sources
+
+    def _source(self, path: str, package: str) -> list[Source]:
+        self.seen.add(os.path.realpath(path))
+        return [Source(read(path), lambda name, level: self._imported(name, level, package))]
+
+    def _imported(self, name: str, level: int, package: str) -> list[Source]:
+        """The program's own modules that an import executes, those seen before left out."""
+        if level:
+            base = package.split(".")[: len(package.split(".")) - level + 1]
+            name = ".".join(filter(None, [*base, name]))
+        sources, path, prefix = [], None, ""
+        for part in filter(None, name.split(".")):
+            prefix = f"{prefix}.{part}".lstrip(".")
+            spec = find_spec(prefix, path, self._directory)
+            if spec is None or not self._own(spec):
+                break
+            path = spec.submodule_search_locations
+            if spec.origin and spec.origin.endswith(".py") and os.path.realpath(spec.origin) not in self.seen:
+                sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
+            if path is None:
+                break
+        return sources
+
+    def _own(self, spec: importlib.machinery.ModuleSpec) -> bool:
+        places = list(spec.submodule_search_locations or [spec.origin or ""])
+        return all(place.startswith("/") and not _installed(place) for place in places)
+
+
+def _installed(path: str) -> bool:
+    standard = os.path.dirname(os.__file__)
+    return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
+
+
+def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.ModuleSpec | None:
+    """As the import system would with `directory` at the front of sys.path; parents are not imported."""
+    if path is not None:
+        return importlib.machinery.PathFinder.find_spec(name, path)
+    if name in sys.builtin_module_names:
+        return None
+    found = importlib.machinery.PathFinder.find_spec(name, [directory])
+    if found is not None and found.origin:
+        return found
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, None) if find is not None else None
+        if spec is not None:
+            return spec  # type: ignore[no-any-return]
+    return found
+
+
+def read(path: str) -> str:
+    """The text of a module in the encoding that it names."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise NotPlainPython(str(error)) from error

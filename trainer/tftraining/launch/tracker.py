@@ -1,0 +1,141 @@
+"""Tells the launcher of the training's progress, from inside the training process.
+
+It must never disturb the training: what goes wrong here ends the reports, after one line, and nothing else. Only the
+process it was made in reports; its forks do not. A step costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from .page import NONE, Writer
+
+
+class Tracker:
+    """The one of a process. `path` is the page's, "" where there is none: then everything here does nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer: Writer | None = None
+        self._base = 0
+        self._offset: int | None = None
+        os.register_at_fork(after_in_child=self._leave)
+
+    def answers_stacks(self) -> None:
+        """Note on the page that this process answers the signal for stack dumps."""
+        try:
+            if self._path:
+                Writer(self._path).answers_stacks()
+        except Exception as error:
+            self._give_up(error)
+
+    def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
+        """A training begins, or goes on: the optimizer has done so many iterations, each epoch has so many steps."""
+        if (writer := self._claimed()) is None:
+            return
+        try:
+            self._base = iterations or 0
+            writer.step = self._base
+            writer.epochs, writer.steps_per_epoch = _known(epochs), _known(steps)
+            if writer.first_step == NONE:
+                writer.first_step = self._base
+            writer.write()
+        except Exception as error:
+            self._give_up(error)
+
+    def begin_epoch(self, epoch: int, iterations: int | None, steps: int | None) -> None:
+        """`epoch` counts from 0."""
+        if (writer := self._writer) is None:
+            return
+        try:
+            self._base = max(iterations or 0, writer.step)
+            self._offset = None
+            writer.epoch = epoch + 1
+            if writer.first_epoch == NONE:
+                writer.first_epoch = epoch
+            if writer.steps_per_epoch == NONE:
+                writer.steps_per_epoch = _known(steps)
+            writer.pause()
+            writer.write()
+        except Exception as error:
+            self._give_up(error)
+
+    def begin_batch(self, batch: int) -> None:
+        """The first of an epoch counts: a training that was resumed in the middle does not begin with 0."""
+        if self._offset is None:
+            self._offset = batch
+
+    def end_batch(self, batch: int) -> None:
+        """The batches of this epoch up to `batch` are done."""
+        if (writer := self._writer) is None:
+            return
+        try:
+            writer.stepped(self._base + batch + 1 - (self._offset or 0))
+        except Exception as error:
+            self._give_up(error)
+
+    def end_epoch(self, metrics: Mapping[str, object] | None) -> None:
+        """The metrics are those of the whole epoch, of its validation too."""
+        self._write(metrics)
+
+    def end(self, epochs: int | None) -> None:
+        """The training has come to its end; one that was done already began no epoch."""
+        if self._writer is not None and self._writer.first_epoch == NONE:
+            self._writer.first_epoch = _known(epochs)
+        self._write(None)
+
+    def report(
+        self, step: int | None, epoch: int | None, epochs: int | None, metrics: Mapping[str, object] | None
+    ) -> None:
+        """What a training loop of the user's own tells; `epoch` counts from 1, `step` is the number of those done."""
+        if (writer := self._claimed()) is None:
+            return
+        try:
+            if epochs is not None:
+                writer.epochs = int(epochs)
+            if epoch is not None:
+                writer.epoch = int(epoch)
+                writer.first_epoch = writer.epoch - 1 if writer.first_epoch == NONE else writer.first_epoch
+            if step is not None:
+                writer.first_step = int(step) - 1 if writer.first_step == NONE else writer.first_step
+                writer.stepped(int(step))
+            if metrics is not None or step is None:
+                writer.write(metrics)
+        except Exception as error:
+            self._give_up(error)
+
+    def _claimed(self) -> Writer | None:
+        """The page, if it is this process that may write on it."""
+        try:
+            if self._writer is None and self._path:
+                writer = Writer(self._path)
+                if writer.claim():
+                    self._writer = writer
+                else:
+                    self._path = ""
+        except Exception as error:
+            self._give_up(error)
+        return self._writer
+
+    def _write(self, metrics: Mapping[str, object] | None) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.write(metrics)
+        except Exception as error:
+            self._give_up(error)
+
+    def _leave(self) -> None:
+        self._writer, self._path = None, ""
+
+    def _give_up(self, error: Exception) -> None:
+        self._leave()
+        try:
+            sys.stderr.write(f"tftraining: no more progress is reported: {type(error).__name__}: {error}\n")
+        except Exception:
+            return
+
+
+def _known(number: int | None) -> int:
+    return NONE if number is None else int(number)

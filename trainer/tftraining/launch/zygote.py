@@ -1,0 +1,287 @@
+"""The warm interpreter: imports TensorFlow and nothing else, then forks a process for each start of the program.
+
+    <python> [-u] zygote.py <descriptor of a socket to the launcher>
+
+It is run by the user's own interpreter and must leave no trace that a program could see: in a forked process everything
+is as after a plain start in which TensorFlow has been imported already. It must never start a thread or touch a device,
+for neither survives a fork. This module's last lines run the program, with only one frame of ours below it, and let
+the interpreter end as it would anyway: threads joined, atexit, buffers flushed, exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_BEFORE = frozenset(sys.modules)  # what the program's own directory could not replace in a plain start either
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # our directory
+
+import builtins  # noqa: E402
+import contextlib  # noqa: E402
+import ctypes  # noqa: E402
+import functools  # noqa: E402
+import gc  # noqa: E402
+import importlib.machinery  # noqa: E402
+import importlib.util  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import types  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+
+# Our modules by a name that no program uses, whatever is called tftraining on its path.
+_package = types.ModuleType("_tftraining")
+_package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+sys.modules["_tftraining"] = _package
+
+from _tftraining import keras_hook, legacy, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
+
+PR_SET_PDEATHSIG = 1
+
+
+class Refusal(Exception):
+    """The program has to be started plainly; the message says why."""
+
+
+class Launcher:
+    """The other end: one JSON object a line."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lines = self._socket.makefile("rb")
+
+    def tell(self, **message: object) -> None:
+        """Send a message."""
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> dict[str, object]:
+        """The next request. SystemExit when the launcher is gone."""
+        line = self._lines.readline()
+        if not line:
+            raise SystemExit(0)
+        return dict(json.loads(line))
+
+    def close(self) -> None:
+        """In the forked process, which has nothing to say."""
+        self._lines.close()
+        self._socket.close()
+
+
+class Program:
+    """What is to be run, and whether that can be a fork."""
+
+    def __init__(self, module: bool, target: str, arguments: list[str]) -> None:
+        self.module = module
+        self.target = target
+        self.arguments = arguments
+        self._looked_at: dict[str, tuple[int, int]] = {}
+        self._directory_time = -1
+
+    @property
+    def directory(self) -> str:
+        """What stands first in sys.path."""
+        return os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.target))
+
+    def check(self) -> None:
+        """Refusal unless a fork would do the same as a plain start. Costs little where nothing has changed."""
+        if not self._looked_at or any(_stamp(path) != stamp for path, stamp in self._looked_at.items()):
+            self._read()
+
+    def _read(self) -> None:
+        finder = sources.Finder(self.directory)
+        try:
+            found = finder.of_module(self.target) if self.module else finder.of_script(self._script())
+            if not found:
+                raise Refusal(f"there is no module {self.target}")
+            reason = reason_for_plain(found)
+        except (OSError, NotPlainPython) as error:
+            raise Refusal(f"{self.target} cannot be read: {error}") from error
+        if reason:
+            raise Refusal(reason)
+        self._looked_at = {path: _stamp(path) for path in finder.seen}
+
+    def _script(self) -> str:
+        if not os.path.isfile(self.target) or self.target.endswith((".pyc", ".pyz", ".zip")):
+            raise Refusal(f"{self.target} is no Python file")
+        return self.target
+
+    def check_names(self) -> None:
+        """Refusal if the program's directory has a module that a plain start would take for one imported here."""
+        if self._directory_time == (now := os.stat(self.directory).st_mtime_ns):
+            return
+        for name in {name.partition(".")[0] for name in sys.modules} - _BEFORE - {"__main__", "_tftraining"}:
+            spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
+            taken = getattr(sys.modules[name], "__file__", None) if name in sys.modules else None
+            if spec is not None and spec.origin and taken and not _same(spec.origin, taken):
+                raise Refusal(f"its directory has a module {name}, which TensorFlow would import")
+        self._directory_time = now
+
+    def prepare(self) -> None:
+        """In the forked process: what the interpreter itself sets up before the program's first line."""
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[-2:] = [*(["-m"] if self.module else []), self.target, *self.arguments]
+        sys.argv[:] = ["-m" if self.module else self.target, *self.arguments]
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, self.directory)
+        main = types.ModuleType("__main__")
+        vars(main)["__builtins__"] = builtins
+        if sys.version_info < (3, 14):
+            vars(main)["__annotations__"] = {}
+        sys.modules["__main__"] = main
+
+    def code(self) -> types.CodeType:
+        """The compiled script, its names set in __main__ as for a script."""
+        path = os.path.join(os.getcwd(), self.target)
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        loader = importlib.machinery.SourceFileLoader("__main__", path)
+        sys.modules["__main__"].__dict__.update(__file__=path, __cached__=None, __loader__=loader)
+        return code
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (-1, -1)
+    return (found.st_mtime_ns, found.st_size)
+
+
+def _same(one: str, other: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.path.samefile(one, other)
+    return False
+
+
+def import_tensorflow(launcher: Launcher) -> dict[str, str]:
+    """Import it, and legacy Keras where there is one; the environment variables that the import has set."""
+    before = dict(os.environ)
+    try:
+        import tensorflow  # noqa: F401, PLC0415
+    except Exception as error:
+        raise Refusal(f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]) from error
+    with contextlib.suppress(Exception):
+        import tf_keras  # noqa: F401, PLC0415
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+
+def fork(launcher: Launcher) -> bool:
+    """Fork a process that becomes a child of the launcher; True in it. The launcher is told its pid, or why not."""
+    told, tell = os.pipe()
+    wait, go = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that native threads run: those of BLAS, which has prepared for it
+            middle = os.fork()
+    except OSError as error:
+        launcher.tell(refused=f"cannot fork: {error.strerror}")
+        return False
+    if not middle:
+        _fork_again(tell)
+        os.setsid()
+        started = os.read(wait, 1)
+        for fd in (told, tell, wait, go):
+            os.close(fd)
+        if not started:
+            os._exit(1)
+        return True
+    os.close(tell)
+    os.waitpid(middle, 0)
+    pid = int(os.read(told, 32) or b"0")
+    if pid:
+        os.write(go, b"g")  # its parent is the launcher by now
+        launcher.tell(pid=pid)
+    else:
+        launcher.tell(refused="cannot fork twice")
+    for fd in (told, wait, go):
+        os.close(fd)
+    return False
+
+
+def _fork_again(tell: int) -> None:
+    """Return in the second child; the process between ends, so that the launcher adopts the child."""
+    try:
+        pid = os.fork()
+    except OSError:
+        os._exit(1)
+    if pid:
+        os.write(tell, str(pid).encode())
+        os._exit(0)
+
+
+def settle(environment: dict[str, str]) -> None:
+    """In the forked process: what is a process's own after a plain start."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.environ.clear()
+    os.environ.update(environment)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    keras_hook.install()
+
+
+def serve() -> Program:
+    """Answer the launcher until it goes; returns only in a forked process, with what is to be run there."""
+    launcher = Launcher(int(sys.argv[1]))
+    launcher.tell(hello=True)
+    request = launcher.hear()
+    program = Program(bool(request["module"]), str(request["target"]), list(request["arguments"]))  # type: ignore[call-overload]
+    try:
+        program.check()
+        if legacy.apply(os.environ):
+            launcher.tell(log=legacy.APPLIED)
+        own = import_tensorflow(launcher)
+        program.check_names()
+    except Refusal as refusal:
+        launcher.tell(refused=str(refusal))
+        raise SystemExit(0) from None
+    gc.collect()
+    gc.freeze()  # collections in the forked processes leave these objects, and the pages they are on, alone
+    launcher.tell(ready=True)
+    while True:
+        environment = dict(launcher.hear()["environment"])  # type: ignore[call-overload]
+        try:
+            program.check()
+            program.check_names()
+        except Refusal as refusal:
+            launcher.tell(refused=str(refusal))
+            continue
+        legacy.apply(environment)
+        if fork(launcher):
+            launcher.close()
+            settle({**own, **environment})
+            program.prepare()
+            return program
+
+
+def _without_our_frame(
+    hook: Callable[..., object], kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Have the program's own hook show an error as if this module were not there."""
+    sys.excepthook = hook
+    trace = trace.tb_next if trace is not None else None
+    hook(kind, error.with_traceback(trace), trace)
+
+
+_program = serve()
+try:
+    if _program.module:
+        import runpy
+
+        runpy._run_module_as_main(_program.target)  # type: ignore[attr-defined]
+    else:
+        exec(_program.code(), sys.modules["__main__"].__dict__)
+except SystemExit:
+    raise
+except BaseException:
+    sys.excepthook = functools.partial(_without_our_frame, sys.excepthook)
+    raise
+finally:
+    if not _program.module:  # as the interpreter does after a script
+        for _name in ("__file__", "__cached__"):
+            sys.modules["__main__"].__dict__.pop(_name, None)

@@ -1,0 +1,46 @@
+"""Tell the launcher how a training loop of your own is going; `fit` of Keras needs no such call.
+
+    import tftraining
+    tftraining.report(step=step, epoch=3, epochs=10, metrics={"loss": loss})
+
+Without a launcher it does nothing. It must never raise because of the launcher, and costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def report(
+    *,
+    step: int | None = None,
+    epoch: int | None = None,
+    epochs: int | None = None,
+    metrics: Mapping[str, object] | None = None,
+) -> None:
+    """What is done by now: `step` iterations in the whole training, in the `epoch`-th (from 1) of `epochs`.
+
+    `metrics` are numbers, or tensors of one number: reading those waits for the device, so do it now and then.
+    """
+    tracker = _tracker()
+    if tracker is not None:
+        tracker.report(step, epoch, epochs, metrics)
+
+
+_own: Any = None
+
+
+def _tracker() -> Any:
+    """The one that the launcher put into this process; one of our own where it could not (`python -I`)."""
+    hook = sys.modules.get("_tftraining.keras_hook")
+    if hook is not None:
+        return hook.current
+    global _own  # noqa: PLW0603  # one process, one tracker
+    if _own is None and os.environ.get("TFTRAINING_PROGRESS"):
+        from tftraining.launch.tracker import Tracker  # noqa: PLC0415
+
+        _own = Tracker(os.environ["TFTRAINING_PROGRESS"])
+    return _own
