@@ -1,0 +1,100 @@
+"""A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
+
+    python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet]
+
+It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
+then exit 1), `hang`. Each process holds a shared lock on the file of its round; who finds another round's lock held has
+found two rounds at once, and writes that into the file `violations`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tftraining.launch.page import Writer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--step-seconds", type=float, default=0.02)
+    parser.add_argument("--quiet", action="store_true")
+    arguments = parser.parse_args()
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    me = f"{task['type']}-{task['index']}"
+    number = os.environ["TFTRAINING_ROUND"]
+    say(arguments.directory / "starts", f"{me} {number} {time.monotonic()}")
+    hold(arguments.directory, number, me)
+    print(f"{me} round {number}", flush=True)
+    if task["type"] in ("ps", "evaluator"):
+        while True:
+            obey(arguments.directory / f"order-{me}")
+            time.sleep(0.05)
+    train(arguments, me)
+    print(f"{me} done", flush=True)
+    return 0
+
+
+def say(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def hold(directory: Path, number: str, me: str) -> None:
+    """Take the lock of this round until the process ends, and look for those of other rounds."""
+    if me.startswith("evaluator"):
+        return
+    mine = directory / f"round-{number}"
+    fcntl.flock(os.open(mine, os.O_RDWR | os.O_CREAT), fcntl.LOCK_SH)
+    for other in directory.glob("round-*"):
+        with other.open("r+") as file:
+            try:
+                fcntl.flock(file, (fcntl.LOCK_SH if other == mine else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(directory / "violations", f"{me} in round {number} found {other.name} at work")
+
+
+def obey(path: Path) -> None:
+    """Do what the file says, if it is there."""
+    try:
+        order, _, argument = path.read_text().partition(" ")
+        path.unlink()
+    except FileNotFoundError:
+        return
+    if order == "exit":
+        os._exit(int(argument))
+    if order == "error":
+        print(f"Traceback (most recent call last):\n{argument}", file=sys.stderr, flush=True)
+        os._exit(1)
+    time.sleep(1000)
+
+
+def train(arguments: argparse.Namespace, me: str) -> None:
+    save = arguments.directory / f"epoch-{me}"
+    done = int(save.read_text()) if save.exists() else 0
+    page = Writer(os.environ["TFTRAINING_PROGRESS"])
+    page.first_epoch, page.first_step, page.epochs = done, done * arguments.steps, arguments.epochs
+    page.step, page.steps_per_epoch = page.first_step, arguments.steps
+    if not arguments.quiet:
+        page.claim()
+        page.write({})
+    for epoch in range(done, arguments.epochs):
+        page.epoch = epoch + 1
+        for _ in range(arguments.steps):
+            obey(arguments.directory / f"order-{me}")
+            time.sleep(arguments.step_seconds)
+            page.stepped(page.step + 1)
+        save.with_suffix(".new").write_text(str(epoch + 1))
+        save.with_suffix(".new").rename(save)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

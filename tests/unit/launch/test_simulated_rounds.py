@@ -1,0 +1,33 @@
+"""Whatever is killed, lost, cut off or made anew: never two rounds at once, and all members end up in the same one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.launch.simulation import World
+
+FAULTS = ("kill_program", "kill_launcher", "partition", "replace")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_faults_always_end_with_all_members_in_one_round(seed: int) -> None:
+    world = World(size=2 + seed % 4, seed=seed)
+    world.until(world.settled)
+    for _ in range(25):
+        for _ in range(world.random.randint(1, 3)):
+            getattr(world, world.random.choice(FAULTS))(world.random.choice(world.names))
+            for _ in range(world.random.randint(0, 12)):
+                world.step(world.random.uniform(0.02, 0.5))
+                assert len(world.rounds_at_work()) <= 1
+        world.heal()
+        world.until(world.settled)
+
+
+def test_a_launcher_in_the_dark_kills_its_program_before_its_successor_starts() -> None:
+    world = World(size=2, seed=0)
+    world.until(world.settled)
+    old = world.launchers["worker-1"]
+    world.replace("worker-1")
+    world.until(world.settled)
+    assert old.program is None
+    assert world.launchers["worker-1"].program == 2

@@ -1,0 +1,40 @@
+"""`python -m tftraining.launch -- command args…`: PID 1 of a training container, or one replica of `tftj run`.
+
+Errors are one line and exit code 2; whatever else ends the launcher is the exit code of the job as seen from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from tftraining.launch.launcher import Launcher
+from tftraining.launch.settings import SettingsError, read
+
+USAGE = "usage: python -m tftraining.launch -- command [argument…]"
+
+
+async def _run(command: Sequence[str]) -> int:
+    return await Launcher(read(os.environ), command, os.environ).run()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the launcher; the exit code."""
+    command = list(arguments[1:]) if arguments[:1] == ["--"] else []
+    if not command:
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        return asyncio.run(_run(command))
+    except SettingsError as error:
+        print(f"tftraining: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # Not sys.exit: a thread that hangs in a read from dead storage or a write to a blocked log would hold us for ever.
+    os._exit(code)

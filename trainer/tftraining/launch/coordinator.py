@@ -1,0 +1,333 @@
+"""The decisions of the rendezvous: who is there, when a round starts, what ends it, and what becomes of the job.
+
+Pure: frames and times (monotonic seconds) come in, frames for the members come out in `outbox`. Two rules hold always:
+a round starts only when every member of the gang has said that no program of its runs, and rounds only rise. So there
+are never two rounds at once, whatever was lost, late or repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tftraining.launch import ledger as ledgers
+from tftraining.launch.incident import Incident, describe, exit_from_frame, reason_of
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.peer import Peer
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, reports
+from tftraining.launch.settings import Gang, Policy, role_of
+from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict
+from tftraining.launch.watchdog import stalled
+
+DARK = 1.5  # member timeouts after which a chief that is cut off has ended its round
+FIRST_STEPS = 2.0  # seconds after the first member's first step in which those of the others are waited for
+
+CLOSE = "close"  # in the outbox: not a frame, but the order to close that member's connection
+
+
+@dataclass(frozen=True)
+class Job:
+    """Whose rendezvous it is: members must name the UID and the attempt."""
+
+    uid: str
+    attempt: int
+    gang: Gang
+    policy: Policy
+
+
+class Coordinator:
+    """The rendezvous of one gang at its chief's launcher. `wall` is the clock for what people read."""
+
+    def __init__(self, job: Job, ledger: Ledger, wall: Callable[[], float], now: float) -> None:
+        self.job = job
+        self.policy = job.policy
+        self.ledger = ledger
+        self.gang = {name: Peer(name) for name in job.gang.members}
+        self.chief = job.gang.chief
+        self.evaluators: dict[str, Peer] = {}
+        self.trainers = [self.gang[name] for name in job.gang.trainers]
+        self.round = 0
+        self.running = False
+        self.trained: float | None = None  # when the last member of this round made its first step
+        self.incident: Incident | None = None
+        self.failure: Incident | None = None
+        self.verdict: Verdict | None = None
+        self.not_before = 0.0
+        self.outbox: list[tuple[str, dict[str, Any]]] = []
+        self._earlier = Snapshot()  # the progress of the last round
+        self._wall = wall
+        self._born = now
+        self._since = now  # when the gang began to gather
+        self._ticked: float | None = None
+        self._started = 0.0
+        self._launchers: dict[str, str] = {}  # of the last round, by incarnation
+        self._mark: int | None = None  # the newest epoch at the last incident
+        self._proven = False  # some round got as far as a step
+
+    @property
+    def peers(self) -> dict[str, Peer]:
+        """All members that may join, the evaluators that have joined included."""
+        return {**self.gang, **self.evaluators}
+
+    @property
+    def progress(self) -> Snapshot:
+        """The chief's progress, or that of the first who reports; in a round without any yet, that of the last one."""
+        return next((peer.progress for peer in self.trainers if reports(peer.progress)), self._earlier)
+
+    @property
+    def missing(self) -> list[str]:
+        """The members of the gang that are not there, or whose old program has not ended."""
+        return [peer.name for peer in self.gang.values() if peer.state != "ready"] if not self.running else []
+
+    # What members tell.
+
+    def hello(self, frame: Mapping[str, Any], now: float) -> str:
+        """A member wants to join: "" if it may, otherwise why not. KeyError, TypeError, ValueError for a bad frame."""
+        name, incarnation = str(frame["member"]), str(frame["incarnation"])
+        refusal = self._refusal(name, incarnation, frame)
+        if refusal:
+            return refusal
+        ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
+        if name not in self.gang:
+            self.evaluators.setdefault(name, Peer(name))
+        peer = self.peers[name]
+        if peer.connected:
+            self.lost(name, now)
+        peer.join(incarnation, frame, now)
+        self.ledger = ledgers.merge(self.ledger, ledger)
+        if name in self.gang:
+            self._hear_of_earlier_rounds(last_round, frame, now)
+        self._send(name, type="welcome", echo=frame["t"], round=self.round, ledger=self.ledger.to_json())
+        if self.verdict is not None:
+            self._send(name, type="end", **self.verdict.to_frame())
+        self._advance(now)
+        return ""
+
+    def lost(self, name: str, now: float) -> None:
+        """The connection of a member is gone."""
+        peer = self.peers[name]
+        if not peer.connected:
+            return
+        why = "was told to stop" if peer.leaving else f"was not heard of for {now - peer.heard:.1f} s"
+        needed = self.running and name in self.gang and peer.state == "running"
+        peer.state = "lost"
+        if needed:
+            message = f"{name} {why}" if peer.leaving or now - peer.heard > 1 else f"{name}'s launcher is gone"
+            self._stop(self._incident(name, "Terminated" if peer.leaving else "MemberLost", message, now), now)
+
+    def heard(self, name: str, frame: Mapping[str, Any], now: float) -> None:
+        """A frame of a member that has joined; KeyError, TypeError or ValueError if it is a bad one."""
+        peer = self.peers[name]
+        peer.heard = now
+        if frame["type"] == "leaving":
+            peer.leaving = True
+        elif frame["type"] == "beat":
+            peer.beat(frame, now)
+            self._send(name, type="beat", echo=frame["t"])
+            self._note_training(now)
+        elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
+            self._exited(peer, frame, now)
+        elif frame["type"] == "ready" and frame["round"] == peer.round and peer.connected:
+            peer.state = "ready"
+            self._advance(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed; to be called a few times in `member_timeout`."""
+        late = self._ticked is not None and now - self._ticked > self.policy.member_timeout / 2
+        self._ticked = now
+        for peer in self.peers.values():
+            if late:
+                peer.heard = now  # it was we who did not listen: what they said lies unread
+            elif peer.connected and now - peer.heard > self.policy.member_timeout:
+                self.outbox.append((peer.name, {"type": CLOSE}))
+                self.lost(peer.name, now)
+        if self.verdict is None:
+            self._watch(now) if self.running else self._hold_start_deadline(now)
+        self._advance(now)
+
+    def announce(self) -> None:
+        """Tell the verdict to all who are there."""
+        for peer in self.peers.values():
+            if self.verdict is not None and peer.connected:
+                self._send(peer.name, type="end", **self.verdict.to_frame())
+
+    # Joining.
+
+    def _refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
+        if frame["uid"] != self.job.uid:
+            return "this is the rendezvous of another job"
+        if frame["attempt"] != self.job.attempt:
+            return f"this is attempt {self.job.attempt}, not {frame['attempt']}"
+        if name not in self.gang and role_of(name) != "evaluator":
+            return f"{name} is not a member of this job"
+        known = self.peers.get(name)
+        if known is not None and known.connected and known.incarnation != incarnation:
+            # Whoever is there keeps its place until it is silent: its program may still run.
+            return f"another {name} is connected"
+        return ""
+
+    def _hear_of_earlier_rounds(self, last_round: int, frame: Mapping[str, Any], now: float) -> None:
+        """A chief's new launcher learns from the others where the rounds are, and since when they stand still."""
+        if last_round > self.round and frame.get("down") is not None and self._launchers == {}:
+            at = now - float(frame["down"])
+            lost = self._incident(self.chief, "MemberLost", f"{self.chief}'s launcher was lost", at)
+            self.incident = replace(lost, time=self._wall() - float(frame["down"]), step=frame.get("step"))
+        self.round = max(self.round, last_round)
+
+    # Rounds.
+
+    def _advance(self, now: float) -> None:
+        """Start whatever can be started."""
+        if self.verdict is not None:
+            return
+        if not self.running and not self.missing and now >= self.not_before and not self._in_doubt(now):
+            self._start(now)
+        for peer in self.evaluators.values():
+            if peer.state == "ready" and now >= peer.not_before:
+                self._begin(peer, peer.round + 1, now)
+
+    def _in_doubt(self, now: float) -> bool:
+        """Whether a launcher that we never knew may still run the last round: the chief's before us, or a lost member.
+
+        Not if all others were in that round and saw the chief's launcher go. Otherwise the time tells.
+        """
+        if not self.round or self._launchers or now - self._born > DARK * self.policy.member_timeout:
+            return False
+        return any(peer.witness != self.round for peer in self.gang.values() if peer.name != self.chief)
+
+    def _start(self, now: float) -> None:
+        launchers = {name: peer.incarnation for name, peer in self.gang.items()}
+        if launchers == self._launchers:
+            self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
+        self._launchers = launchers
+        self._earlier = self.progress
+        self.round += 1
+        self.running, self.trained, self._started = True, None, now
+        for peer in self.gang.values():
+            self._begin(peer, self.round, now)
+
+    def _begin(self, peer: Peer, number: int, now: float) -> None:
+        peer.begin(number, now)
+        self._send(peer.name, type="start", round=number, ledger=self.ledger.to_json())
+
+    def _exited(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
+        ended = exit_from_frame(frame["exit"])
+        peer.end(ended, frame, now)
+        if peer.name in self.evaluators:
+            self._exited_alone(peer, now)
+        elif ended.success and not peer.leaving:
+            if peer.name == self.chief and self.verdict is None:
+                self.running = False
+                self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{self.chief} has finished", self.chief, None)
+        elif self.running:
+            self._stop(self._blame(peer, now), now)
+
+    def _exited_alone(self, peer: Peer, now: float) -> None:
+        if peer.ended is not None and not peer.ended.success and self.verdict is None:
+            peer.failures += 1
+            peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.failures))
+            self._send(peer.name, type="stop", round=peer.round, why=describe(peer.name, peer.ended), dump=False)
+
+    def _blame(self, peer: Peer, now: float) -> Incident:
+        """Whose incident a failed program is: perhaps not its own, but that of a peer it could not do without."""
+        assert peer.ended is not None
+        told = describe(peer.name, peer.ended)
+        for other in (each for each in self.gang.values() if each.state == "running"):
+            if other.leaving:
+                return self._incident(other.name, "Terminated", f"{other.name} was told to stop", now)
+            if now - other.heard > self.policy.member_timeout / 2:
+                return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
+            if other.stuck >= self.policy.member_timeout:
+                message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
+                return replace(self._incident(other.name, "Stalled", message, now), charged=True)
+        if peer.leaving:
+            return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+        mine = self._incident(peer.name, reason_of(peer.ended), told, now)
+        return replace(mine, charged=True, exit=peer.ended)
+
+    def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
+        """An uncharged incident."""
+        steps = [peer.progress.step for peer in self.gang.values() if peer.progress.step is not None]
+        return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
+
+    def _stop(self, incident: Incident, now: float) -> None:
+        """End the round because of an incident: the next one, or the end of the job."""
+        progressed = self._progressed(now)
+        refill = self.policy.refill
+        self.ledger = ledgers.account(self.ledger, charged=incident.charged, progressed=progressed, refill=refill)
+        self.incident = incident
+        self.failure = incident if incident.charged else self.failure
+        self.running = False
+        self._since = now
+        self.not_before = now + ledgers.wait(self.ledger)
+        if incident.fatal and not self._proven:
+            self._fail(incident.reason, incident.message, incident)
+        elif incident.charged and self.ledger.used > self.policy.max_restarts:
+            budget = f"all {self.policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
+            self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
+        else:
+            self._stop_all(incident)
+
+    def _stop_all(self, incident: Incident) -> None:
+        dump = incident.reason == "Stalled"
+        for peer in self.gang.values():
+            if peer.connected:
+                self._send(peer.name, type="stop", round=peer.round, why=incident.message, dump=dump)
+
+    def _fail(self, reason: str, message: str, incident: Incident | None = None) -> None:
+        member, ended = (incident.member, incident.exit) if incident is not None else (None, None)
+        self.running = False
+        self.verdict = Verdict(FAILED, reason, message, member, ended)
+
+    # What the time brings.
+
+    def _watch(self, now: float) -> None:
+        self._note_training(now)
+        timeout = self.policy.stall_timeout
+        if timeout is None:
+            return
+        names = stalled([peer.look() for peer in self.trainers if peer.state == "running"], timeout, now)
+        if names:
+            message = f"{', '.join(names)}: no step for {timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
+            self._stop(replace(self._incident(names[0], "Stalled", message, now), charged=True), now)
+
+    def _hold_start_deadline(self, now: float) -> None:
+        since = max(self._since, self.not_before)
+        if self.missing and now - since > self.policy.start_deadline:
+            limit = f"{self.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
+            self._fail("StartDeadlineExceeded", f"{some(self.missing)} did not join within {limit}")
+
+    def _note_training(self, now: float) -> None:
+        """Note when the round came to train: all have made a step, or will never tell."""
+        if not self.running or self.trained is not None:
+            return
+        first = [at for peer in self.trainers if (at := peer.progress.first_step_time) is not None]
+        if first and (len(first) == len(self.trainers) or now - min(first) > FIRST_STEPS):
+            self.trained = max(first)
+            self._proven = True
+        elif not any(reports(peer.progress) for peer in self.trainers) and now - self._started > QUIET_START:
+            self.trained = max(peer.started for peer in self.trainers)
+
+    def _progressed(self, now: float) -> bool:
+        """Whether there is a newer epoch than at the last incident, or, without reports, the round ran for a while."""
+        self._note_training(now)
+        long = self.trained is not None and now - self._started > QUIET_PROGRESS
+        told = [peer.progress for peer in self.trainers if peer.progress.epoch is not None]
+        if not told:
+            self._proven = self._proven or long
+            return long and not any(peer.reporter for peer in self.trainers)
+        newest = max(each.epoch or 0 for each in told)
+        mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
+        self._mark = max(mark, newest)
+        return newest > mark
+
+    def _send(self, name: str, **frame: Any) -> None:
+        self.outbox.append((name, frame))
+
+
+def some(names: list[str]) -> str:
+    """The first three by name, the others as a number."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

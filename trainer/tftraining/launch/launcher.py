@@ -1,0 +1,185 @@
+"""One launcher: puts the parts together, runs until the job has ended, and leaves its result.
+
+It must never end while a process of the program is left, nor without a termination message if one is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tftraining.launch import status
+from tftraining.launch.coordinator import Coordinator, Job
+from tftraining.launch.incident import exit_code
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.member import Member, in_time
+from tftraining.launch.program import Program
+from tftraining.launch.rendezvous import Rendezvous
+from tftraining.launch.server import Answer, Server
+from tftraining.launch.settings import VARIABLE, Settings
+from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success, termination_message, write_success
+
+PORT_SECONDS = 10.0  # for who had the port before us to let go of it
+STORAGE_SECONDS = 5.0
+DRAIN_SECONDS = 5.0
+TERMINATED = 128 + signal.SIGTERM
+FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+
+
+class Launcher:
+    """Made inside the event loop; `run` once."""
+
+    def __init__(self, settings: Settings, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._scratch = scratch_directory(environment)
+        self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
+        self._environment = {name: value for name, value in environment.items() if name != VARIABLE}
+        secret = settings.key()
+        self._member = Member(settings, secret, self._program, self._environment)
+        self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
+        pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
+        self._server = Server(pages)
+        self._told_to_go = asyncio.Event()
+
+    async def run(self) -> int:
+        """Take part in the job until it has ended, or until a signal says to go; the exit code."""
+        self._listen_to_signals()
+        try:
+            verdict = await self._verdict()
+        except OSError as error:
+            self._program.say(f"tftraining: {error}")
+            verdict = Verdict("", "CannotListen", str(error))
+        finally:
+            await self._program.kill()
+        await self._leave_message(verdict)
+        self._server.close()
+        await self._program.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return self._exit_code(verdict)
+
+    async def _verdict(self) -> Verdict:
+        """The verdict of the job, or that we were told to go; OSError if a port cannot be had."""
+        host = self._settings.host
+        await self._open("status", partial(self._server.open, host), self._settings.status_port)
+        earlier = await in_time(
+            lambda: read_success(self._settings.directory, self._settings.job["uid"]), STORAGE_SECONDS
+        )
+        if isinstance(earlier, Verdict):
+            return earlier
+        if self._rendezvous is not None:
+            await self._open("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])
+        await self._program.prepare(self._environment)
+        try:
+            return await self._take_part()
+        finally:
+            if self._rendezvous is not None:
+                await self._rendezvous.close()
+
+    async def _take_part(self) -> Verdict:
+        taking_part = asyncio.create_task(self._member.run())
+        told = asyncio.create_task(self._told_to_go.wait())
+        await asyncio.wait((taking_part, told), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if taking_part.done():
+            verdict = taking_part.result()
+        else:
+            verdict = await self._member.leave()
+            taking_part.cancel()
+        await self._member.finish()
+        if self._rendezvous is not None and verdict.verdict:
+            await self._rendezvous.drain(DRAIN_SECONDS)
+        return verdict
+
+    def _coordinator(self) -> Coordinator:
+        settings = self._settings
+        job = Job(settings.job["uid"], settings.attempt, settings.gang, settings.policy)
+        return Coordinator(job, settings.ledger, time.time, time.monotonic())
+
+    async def _decided(self) -> None:
+        """Leave the success in the job's directory before anybody is told of it, if the storage lets us."""
+        assert self._rendezvous is not None
+        verdict, directory = self._rendezvous.coordinator.verdict, self._settings.directory
+        if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
+            return
+        try:
+            await in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
+        except OSError as error:
+            self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
+
+    async def _open(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
+        """Open a server; its port may be in use for a while by who was here before. OSError if it stays so."""
+        deadline = time.monotonic() + PORT_SECONDS
+        while True:
+            try:
+                return await opening(port)
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise OSError(f"the {what} port {port} cannot be had: {error.strerror}") from None
+            await asyncio.sleep(0.2)
+
+    # Signals and the end.
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_go.set)
+        for number in FORWARDED:
+            loop.add_signal_handler(number, self._program.signal, number)
+
+    async def _leave_message(self, verdict: Verdict) -> None:
+        path = self._settings.termination_message
+        text = termination_message(verdict, self._ledger())
+        if verdict.verdict == FAILED:
+            self._program.say(f"tftraining: {verdict.reason}: {verdict.message}")
+        if path is None:
+            return
+        try:
+            await in_time(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
+        except OSError as error:
+            self._program.say(f"tftraining: {path}: {error.strerror}")
+
+    def _ledger(self) -> Ledger:
+        return self._rendezvous.coordinator.ledger if self._rendezvous is not None else self._member.ledger
+
+    def _exit_code(self, verdict: Verdict) -> int:
+        if verdict.verdict == SUCCEEDED:
+            return 0
+        if verdict.verdict == FAILED:
+            return exit_code(verdict.exit) if verdict.member == self._settings.gang.me else 1
+        return TERMINATED if self._told_to_go.is_set() else 1
+
+    # The pages.
+
+    def _healthz(self) -> Answer:
+        return Answer(200, "ok\n")
+
+    def _readyz(self) -> Answer:
+        why = status.why_not_training(self._member, self._settings, time.monotonic())
+        return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
+
+    def _status(self) -> Answer:
+        return Answer(200, json.dumps(self._told()) + "\n", "application/json")
+
+    def _metrics(self) -> Answer:
+        return Answer(200, status.metrics(self._settings, self._told()), "text/plain; version=0.0.4")
+
+    def _told(self) -> dict[str, Any]:
+        own = status.of_member(self._member, self._settings)
+        if self._rendezvous is None:
+            return own
+        return {**own, **status.of_gang(self._rendezvous.coordinator, time.monotonic())}
+
+
+def scratch_directory(environment: Mapping[str, str]) -> Path:
+    """A new private directory for the progress pages: in TMPDIR if it is set, otherwise in memory."""
+    place = environment.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None)
+    return Path(tempfile.mkdtemp(prefix="tftraining-", dir=place))

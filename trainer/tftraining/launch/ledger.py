@@ -1,0 +1,77 @@
+"""How many restarts there were, what they cost of the budget, and how long the next one waits. Pure.
+
+The ledger travels with every `start` and comes back in every `hello`, so it outlives the chief's launcher. It must
+never forget a charge: two ledgers are merged by the larger of each count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Counts since the job began; they only rise, except `without_progress`."""
+
+    in_place: int = 0
+    process_failures: int = 0
+    pod_failures: int = 0  # counted by the operator
+    refilled_at: int = 0  # how many failures there were when progress last made the budget whole
+    without_progress: int = 0  # restarts in a row with no progress between them
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
+        """From the form of the contract; ValueError or TypeError if a count is not a number."""
+        return cls(*(max(0, int(raw.get(name, 0))) for name in _NAMES))
+
+    def to_json(self) -> dict[str, int]:
+        """The form of the contract."""
+        counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
+        return dict(zip(_NAMES, counts))
+
+    @property
+    def failures(self) -> int:
+        """All failures that were ever charged."""
+        return self.process_failures + self.pod_failures
+
+    @property
+    def used(self) -> int:
+        """How much of the budget is used up now."""
+        return self.failures - self.refilled_at
+
+
+_NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress")
+
+
+def merge(one: Ledger, other: Ledger) -> Ledger:
+    """What both know. Only the later one can tell the restarts in a row, for progress sets them back."""
+    later = max(one, other, key=lambda each: (each.in_place + each.failures, each.without_progress))
+    return Ledger(
+        in_place=max(one.in_place, other.in_place),
+        process_failures=max(one.process_failures, other.process_failures),
+        pod_failures=max(one.pod_failures, other.pod_failures),
+        refilled_at=max(one.refilled_at, other.refilled_at),
+        without_progress=later.without_progress,
+    )
+
+
+def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool) -> Ledger:
+    """The ledger after an incident; `refill` says whether progress since the last one makes the budget whole."""
+    if progressed:
+        ledger = replace(ledger, without_progress=0, refilled_at=ledger.failures if refill else ledger.refilled_at)
+    return replace(
+        ledger,
+        process_failures=ledger.process_failures + charged,
+        without_progress=ledger.without_progress + 1,
+    )
+
+
+def wait(ledger: Ledger) -> float:
+    """Seconds before the next round: none at first, then 1, 2, 4 … 60."""
+    if ledger.without_progress <= 1:
+        return 0.0
+    return min(LONGEST_WAIT, 2.0 ** min(ledger.without_progress - 2, 10))

@@ -1,0 +1,289 @@
+"""One member of the gang: does what the chief's launcher says with the program here, and tells how it goes.
+
+It must never let its program run when the chief may have given it up. Each beat to the chief carries the time, the
+chief echoes it, and a member whose last echoed beat is too old kills its program and dials again. That limit is shorter
+than the silence after which the chief gives a member up, and the chief must have heard the beat to echo it: so the
+program here is dead before another may take its place, whichever direction of the network fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tftraining.launch.incident import exit_to_frame
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.program import Exit, Program
+from tftraining.launch.progress import to_frame
+from tftraining.launch.settings import Settings, role_of
+from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success
+from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Frame, GoneError, WireError, connect
+
+BEATS = 6  # in one member timeout
+LEASE = 5 / 6  # of the member timeout: how old the last echo may be
+DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each try, then the last again
+_T = TypeVar("_T")
+CHIEF_LATE = 30.0  # seconds beyond the start deadline: the chief itself names who is missing, if it is there
+DUMP_SECONDS = 0.5  # for the stacks to be written
+READ_SECONDS = 5.0  # for the verdict file: the storage may hang
+
+
+class Member:
+    """The client of the rendezvous. `environment` is the program's, without what a round adds."""
+
+    def __init__(self, settings: Settings, secret: bytes, program: Program, environment: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.program = program
+        self.incarnation = secrets.token_hex(8)
+        self.ledger: Ledger = settings.ledger
+        self.round = 0
+        self.state = "waiting"  # waiting (for the chief), ready, running, done
+        self.started = 0.0
+        self.verdict: Verdict | None = None
+        self.exit: Exit | None = None
+        self._environment = dict(environment)
+        self._secret = secret
+        self._channel: Channel | None = None
+        self._lease = 0.0
+        self._down: float | None = None  # when the program was killed because the chief was lost
+        self._known = 0  # the highest round that was ever heard of
+        self._witness = 0  # the last round in which the chief's end of the connection was seen to go
+        self._stopping = False
+        self._ended = asyncio.Event()  # the program of this round
+        self._pulse = Pulse()
+        self._complaint = ""
+        host, self._port = settings.rendezvous
+        self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
+
+    async def run(self) -> Verdict:
+        """Take part until the job has ended; the verdict."""
+        alone, tries = time.monotonic(), 0
+        while self.verdict is None:
+            await asyncio.sleep(DIALS[min(tries, len(DIALS) - 1)])
+            try:
+                await self._session()
+            except (OSError, asyncio.TimeoutError) as error:
+                self._complain(str(error) or "no answer")
+            if self.state != "waiting":  # it was a rendezvous
+                alone, tries = time.monotonic(), 0
+                await self._cut_off()
+            else:
+                tries += 1
+            if self.verdict is None:
+                self.verdict = await self._without_chief(alone)
+        return self.verdict
+
+    async def finish(self) -> None:
+        """End the program as the verdict asks for: a success leaves time for what is under way."""
+        role = role_of(self.settings.gang.me)
+        if self.state == "running" and self.verdict is not None and self.verdict.verdict == SUCCEEDED and role != "ps":
+            grace = self.settings.grace if self.settings.in_gang else self.settings.evaluator_grace
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), grace)
+            if not self.settings.in_gang and not self._ended.is_set():
+                await self.program.terminate()
+        await self._kill()
+
+    async def leave(self) -> Verdict:
+        """Told to go (SIGTERM): tell the chief, so that nobody is blamed, and end the program with its grace."""
+        self._tell(type="leaving")
+        await self.program.terminate()
+        if self.verdict is None:
+            self.verdict = Verdict("", "Terminated", f"{self.settings.gang.me} was told to stop")
+        return self.verdict
+
+    # The connection.
+
+    async def _session(self) -> None:
+        """One connection, from the greeting until it breaks (an OSError) or brings the verdict."""
+        opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
+        reader, writer = await asyncio.wait_for(opening, HANDSHAKE_SECONDS)
+        try:
+            hello = self._hello(time.monotonic())
+            channel = await connect(reader, writer, self._secret, hello)
+            answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
+            if answer["type"] != "welcome":
+                raise WireError(f"refused: {answer.get('why')}")
+            self._lease = hello["t"]
+            self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
+            self._channel = channel
+            self.state = "ready" if self.state == "waiting" else self.state
+            await self._converse(channel)
+        finally:
+            self._channel = None
+            writer.close()
+
+    async def _converse(self, channel: Channel) -> None:
+        """Read, act and beat until one of the three ends; whatever ended it is raised."""
+        orders: asyncio.Queue[Frame] = asyncio.Queue()
+        tasks = [
+            asyncio.create_task(each)
+            for each in (self._act(orders), self._listen(channel, orders), self._beat(channel))
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        # What the launcher itself did wrong must not hide behind the network's errors.
+        failures = [each for each in results if isinstance(each, Exception)]
+        for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
+            raise error
+
+    async def _listen(self, channel: Channel, orders: asyncio.Queue[Frame]) -> None:
+        while True:
+            try:
+                frame = await channel.receive()
+            except GoneError:
+                self._witness = self.round if not channel.aborted else self._witness
+                raise
+            if frame["type"] == "beat":
+                self._lease = max(self._lease, frame["echo"])
+            else:
+                orders.put_nowait(frame)
+
+    async def _beat(self, channel: Channel) -> None:
+        timeout = self.settings.policy.member_timeout
+        while True:
+            now = time.monotonic()
+            if now - self._lease > timeout * LEASE:
+                channel.abort()
+                raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
+            channel.send({"type": "beat", "t": now, "round": self.round, **self._condition(now)})
+            await asyncio.sleep(timeout / BEATS)
+
+    def _hello(self, now: float) -> Frame:
+        snapshot = self.program.snapshot()
+        return {
+            "type": "hello",
+            "t": now,
+            "uid": self.settings.job["uid"],
+            "attempt": self.settings.attempt,
+            "member": self.settings.gang.me,
+            "incarnation": self.incarnation,
+            "round": self.round,
+            "known": self._known,
+            "ledger": self.ledger.to_json(),
+            "running": self.state == "running",
+            "down": None if self._down is None else now - self._down,
+            "step": snapshot.step,
+            "witness": self._witness,
+        }
+
+    def _condition(self, now: float) -> Frame:
+        pid = self.program.pid
+        progress = to_frame(self.program.snapshot(), now)
+        return {"mode": self.program.mode, "pid": pid, "stuck": self._pulse.stuck(pid, now), "progress": progress}
+
+    # What the chief orders.
+
+    async def _act(self, orders: asyncio.Queue[Frame]) -> None:
+        while self.verdict is None:
+            frame = await orders.get()
+            if frame["type"] == "start":
+                await self._start(int(frame["round"]), Ledger.from_json(frame["ledger"]))
+            elif frame["type"] == "stop":
+                await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
+            elif frame["type"] == "end":
+                self.verdict = Verdict.from_frame(frame)
+
+    async def _start(self, number: int, ledger: Ledger) -> None:
+        self.program.say(f"tftraining: round {number} starts")
+        self.round, self._known, self.ledger = number, max(number, self._known), ledger
+        self.state, self.started, self.exit, self._down = "running", time.monotonic(), None, None
+        self._stopping = False
+        self._ended.clear()
+        environment = {**self._environment, "TFTRAINING_ROUND": str(number)}
+        await self.program.start(environment, lambda ended: self._exited(number, ended))
+
+    async def _stop(self, number: int, why: str, dump: bool) -> None:
+        self.program.say(f"tftraining: round {number} stops: {why}")
+        if dump:
+            self.program.dump_stacks()
+            await asyncio.sleep(DUMP_SECONDS)
+        await self._kill()
+        self.state = "ready"
+        self._tell(type="ready", round=number)
+
+    def _exited(self, number: int, ended: Exit) -> None:
+        """The program has ended by itself, unless we are about to kill it."""
+        if number != self.round:
+            return
+        self._ended.set()
+        if not self._stopping:
+            self.state, self.exit = "done", ended
+            progress = to_frame(self.program.snapshot(), time.monotonic())
+            self._tell(type="exited", round=number, exit=exit_to_frame(ended), progress=progress)
+
+    def _tell(self, **frame: Any) -> None:
+        if self._channel is not None:
+            self._channel.send(frame)
+
+    async def _kill(self) -> None:
+        self._stopping = True
+        await self.program.kill()
+
+    # Without the chief.
+
+    async def _cut_off(self) -> None:
+        """The chief is lost: nothing of the gang may run on. An evaluator may."""
+        if self.verdict is not None:
+            return
+        if self.settings.in_gang:
+            if self.state in ("running", "done"):
+                self._down = time.monotonic()
+            await self._kill()
+            self.state = "waiting"
+
+    async def _without_chief(self, alone: float) -> Verdict | None:
+        """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
+        uid = self.settings.job["uid"]
+        found = await in_time(lambda: read_success(self.settings.directory, uid), READ_SECONDS)
+        deadline = self.settings.policy.start_deadline
+        if found is None and self.settings.in_gang and time.monotonic() - alone > deadline + CHIEF_LATE:
+            limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
+            message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"
+            return Verdict(FAILED, "StartDeadlineExceeded", message)
+        return found
+
+    def _complain(self, why: str) -> None:
+        """Say why there is no rendezvous, once."""
+        if why != self._complaint and self.verdict is None:
+            self._complaint = why
+            self.program.say(f"tftraining: {self.settings.gang.chief} at {self._host}:{self._port}: {why}")
+
+
+class Pulse:
+    """For how long the kernel has had a process stopped or hanging, as far as regular looks can tell."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def stuck(self, pid: int | None, now: float) -> float:
+        """Seconds up to `now` in which every look found it so."""
+        if pid is None or _state(pid) not in ("T", "t", "D"):
+            self._since = None
+            return 0.0
+        self._since = now if self._since is None else self._since
+        return now - self._since
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
+    """What `look` finds, in a thread of its own; None if it takes too long (a file system may hang for ever)."""
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
+    except asyncio.TimeoutError:
+        return None

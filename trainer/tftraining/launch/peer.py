@@ -1,0 +1,86 @@
+"""What the chief's launcher knows of one member. Pure; it must never decide anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tftraining.launch.ending import Exit
+from tftraining.launch.progress import from_frame, reports
+from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.watchdog import Look
+
+
+@dataclass
+class Peer:
+    """One member. Times are monotonic seconds of the chief's machine.
+
+    `state`: absent (never seen), ready (no program runs), running, done (its program has ended), lost (not connected).
+    """
+
+    name: str
+    state: str = "absent"
+    incarnation: str = ""
+    heard: float = 0.0
+    round: int = 0
+    started: float = 0.0
+    mode: str = ""
+    pid: int | None = None
+    stuck: float = 0.0
+    leaving: bool = False
+    reporter: bool = False
+    progress: Snapshot = field(default_factory=Snapshot)
+    ended: Exit | None = None
+    witness: int = 0  # the last round whose chief it has seen go, not only fall silent
+    failures: int = 0  # of an evaluator, in a row
+    not_before: float = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether its launcher is here."""
+        return self.state not in ("absent", "lost")
+
+    def join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
+        """A launcher has come, with no program running; an evaluator may have one that went on."""
+        self.incarnation = incarnation
+        self.heard = now
+        self.leaving = False
+        self.witness = int(frame["witness"])
+        self.round = int(frame["round"])
+        self.state = "running" if frame.get("running") else "ready"
+
+    def begin(self, number: int, now: float) -> None:
+        """Its program is started in round `number`."""
+        self.round = number
+        self.state = "running"
+        self.started = now
+        self.stuck = 0.0
+        self.progress = Snapshot()
+        self.ended = None
+
+    def beat(self, frame: Mapping[str, Any], now: float) -> None:
+        """What it says of itself; TypeError or ValueError if that is nonsense."""
+        if frame["round"] != self.round or self.state not in ("running", "done"):
+            return
+        self.mode = str(frame["mode"])
+        self.pid = frame["pid"]
+        self.stuck = float(frame["stuck"])
+        self._take(frame["progress"], now)
+
+    def end(self, ended: Exit, frame: Mapping[str, Any], now: float) -> None:
+        """Its program has ended."""
+        self._take(frame["progress"], now)
+        self.state = "done"
+        self.ended = ended
+
+    def look(self) -> Look:
+        """What the watchdog goes by."""
+        return Look(self.name, self.reporter, self.started, self.progress, self.stuck)
+
+    def _take(self, raw: dict[str, Any], now: float) -> None:
+        told = from_frame(raw, now)
+        # The age of the first step comes again with each beat, each time a little off: the first word stays.
+        first = self.progress.first_step_time
+        self.progress = told if first is None else replace(told, first_step_time=first)
+        self.reporter = self.reporter or reports(told)

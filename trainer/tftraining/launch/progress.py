@@ -1,0 +1,71 @@
+"""The progress of a program as it travels between launchers, and what it says: does it train, has it made progress?
+
+Pure. Monotonic clocks differ between machines, so times travel as ages. A program that reports nothing must never be
+taken for one that stands still: it trains when it has run for a while.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from tftraining.launch.snapshot import Snapshot
+
+# Seconds of a program that reports nothing until it is taken to train (an import of TensorFlow is over by then), and
+# until that counts as progress.
+QUIET_START = 30.0
+QUIET_PROGRESS = 60.0
+
+_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step")
+_TIMES = ("first_step_time", "last_step_time")
+
+
+def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
+    """The fields that are known, times as ages at `now` (monotonic seconds)."""
+    frame: dict[str, Any] = {name: getattr(snapshot, name) for name in (*_COUNTS, "steps_per_second", "updated")}
+    for name in _TIMES:
+        at = getattr(snapshot, name)
+        frame[name] = None if at is None else max(0.0, now - at)
+    frame["metrics"] = snapshot.metrics
+    return {name: value for name, value in frame.items() if value not in (None, {})}
+
+
+def from_frame(frame: dict[str, Any], now: float) -> Snapshot:
+    """The snapshot on this machine's clock; TypeError or ValueError if a field is not what it should be."""
+    known: dict[str, Any] = {name: int(frame[name]) for name in _COUNTS if name in frame}
+    known |= {name: float(frame[name]) for name in ("steps_per_second", "updated") if name in frame}
+    known |= {name: now - float(frame[name]) for name in _TIMES if name in frame}
+    return Snapshot(**known, metrics={str(name): float(value) for name, value in frame.get("metrics", {}).items()})
+
+
+def reports(snapshot: Snapshot) -> bool:
+    """Whether the program has told anything in this round."""
+    return snapshot.updated is not None
+
+
+def trains(snapshot: Snapshot, started: float, now: float) -> bool:
+    """Whether a program that runs since `started` has made a step in this round, or never will tell."""
+    if reports(snapshot):
+        return snapshot.first_step_time is not None
+    return now - started >= QUIET_START
+
+
+def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
+    """The form of /status; None if nothing was reported."""
+    if snapshot.updated is None:
+        return None
+    return {
+        "epoch": snapshot.epoch,
+        "epochs": snapshot.epochs,
+        "step": snapshot.step,
+        "stepsPerEpoch": snapshot.steps_per_epoch,
+        "stepsPerSecond": snapshot.steps_per_second,
+        "metrics": snapshot.metrics,
+        "updatedTime": rfc3339(snapshot.updated),
+    }
+
+
+def rfc3339(at: float) -> str:
+    """Seconds since 1970 as `2026-01-31T12:00:00.123Z`; the nearest that can be written for an absurd clock."""
+    bounded = min(max(at, 0.0), 2.0**37)
+    return datetime.fromtimestamp(bounded, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,120 @@
+"""The rendezvous as a TCP server at the chief's launcher: connections in, the coordinator's decisions out.
+
+It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tftraining.launch.coordinator import CLOSE, Coordinator
+from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
+
+TICKS = 6  # looks in one member timeout
+STRANGERS = 64  # connections beyond the gang's that may be about to introduce themselves
+
+
+class Rendezvous:
+    """Serves one coordinator. `decided` is awaited once, after the verdict and before it is announced."""
+
+    def __init__(self, coordinator: Coordinator, secret: bytes, decided: Callable[[], Awaitable[None]]) -> None:
+        self.coordinator = coordinator
+        self._secret = secret
+        self._decided = decided
+        self._channels: dict[str, Channel] = {}
+        self._introducing = 0
+        self._server: asyncio.AbstractServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._alone = asyncio.Event()
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen, and let the time pass; OSError if the port cannot be had."""
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=1024)
+        self._tasks.append(asyncio.create_task(self._tick()))
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until every member of the gang has heard the verdict and left."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._alone.wait(), timeout)
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for channel in self._channels.values():
+            channel.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            self.coordinator.tick(time.monotonic())
+            self._flush()
+            await asyncio.sleep(self.coordinator.policy.member_timeout / TICKS)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._introducing >= STRANGERS + len(self.coordinator.gang):
+            writer.transport.abort()
+            return
+        self._introducing += 1
+        try:
+            channel, hello = await accept(reader, writer, self._secret)
+        except WireError:
+            writer.transport.abort()
+            return
+        finally:
+            self._introducing -= 1
+        with contextlib.suppress(WireError, KeyError, TypeError, ValueError):
+            await self._admit(channel, hello)
+        channel.close()
+
+    async def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
+        name = str(hello["member"])
+        refusal = self.coordinator.hello(hello, time.monotonic())
+        if refusal:
+            channel.send({"type": "refused", "why": refusal})
+            return
+        if name in self._channels:  # the same launcher again, before its old connection was seen to be gone
+            self._channels.pop(name).abort()
+        self._channels[name] = channel
+        try:
+            self._flush()
+            while True:
+                frame = await channel.receive()
+                self.coordinator.heard(name, frame, time.monotonic())
+                self._flush()
+        finally:
+            self._left(name, channel)
+
+    def _left(self, name: str, channel: Channel) -> None:
+        if self._channels.get(name) is not channel:
+            return
+        del self._channels[name]
+        self.coordinator.lost(name, time.monotonic())
+        self._flush()
+        if self.coordinator.verdict is not None and not set(self._channels) & set(self.coordinator.gang):
+            self._alone.set()
+
+    def _flush(self) -> None:
+        """Send what the coordinator wants sent, in its order."""
+        frames, self.coordinator.outbox = self.coordinator.outbox, []
+        for name, frame in frames:
+            channel = self._channels.get(name)
+            if channel is None:
+                continue
+            if frame["type"] == CLOSE:
+                channel.abort()
+            else:
+                channel.send(frame)
+        if self.coordinator.verdict is not None and len(self._tasks) == 1:
+            self._tasks.append(asyncio.create_task(self._announce()))
+
+    async def _announce(self) -> None:
+        await self._decided()
+        self.coordinator.announce()
+        self._flush()

@@ -1,0 +1,191 @@
+"""What the launcher is told: TF_CONFIG and TFTRAINING_LAUNCHER, read once into frozen dataclasses.
+
+Must never guess: what is missing or wrong ends in a SettingsError, one line that names the variable and the field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tftraining.launch.ledger import Ledger
+
+VARIABLE = "TFTRAINING_LAUNCHER"
+GANG_ROLES = ("chief", "worker", "ps")
+KEY_BYTES = 4096  # more than any secret needs, so that a wrong path does not fill the memory
+
+
+class SettingsError(Exception):
+    """One line for a person: what is wrong and where."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Who trains together: the names of the members in the order of ranks, the chief first, and who this one is."""
+
+    members: tuple[str, ...]
+    me: str
+
+    @property
+    def chief(self) -> str:
+        """The member whose launcher holds the rendezvous."""
+        return self.members[0]
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """Those that make steps: all but the parameter servers."""
+        return tuple(name for name in self.members if role_of(name) != "ps")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the rendezvous decides by. Times are seconds; None is off."""
+
+    member_timeout: float = 3.0
+    max_restarts: int = 10
+    refill: bool = True  # budgetReset OnProgress
+    start_deadline: float = 600.0
+    stall_timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that one launcher needs to know."""
+
+    job: Mapping[str, str]  # namespace, name, uid
+    attempt: int
+    gang: Gang
+    policy: Policy
+    ledger: Ledger
+    rendezvous: tuple[str, int]
+    host: str
+    status_port: int
+    secret_file: Path
+    directory: Path | None
+    termination_message: Path | None
+    warm_start: bool
+    grace: float
+    evaluator_grace: float
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether the rendezvous is held here."""
+        return self.gang.me == self.gang.chief
+
+    @property
+    def in_gang(self) -> bool:
+        """False for the evaluator: it gates nothing and is restarted alone."""
+        return self.gang.me in self.gang.members
+
+    def key(self) -> bytes:
+        """The secret of the job; SettingsError if it cannot be read."""
+        try:
+            with self.secret_file.open("rb") as file:
+                key = file.read(KEY_BYTES)
+        except OSError as error:
+            raise SettingsError(f"{VARIABLE}: secretFile {self.secret_file}: {error.strerror}") from None
+        if not key:
+            raise SettingsError(f"{VARIABLE}: secretFile {self.secret_file} is empty")
+        return key
+
+
+def role_of(name: str) -> str:
+    """`worker` of `worker-1`."""
+    return name.rpartition("-")[0]
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """The settings of this launcher; SettingsError if they are not there or wrong."""
+    gang = _gang(_object(environment, "TF_CONFIG"))
+    raw = _object(environment, VARIABLE)
+    try:
+        return _settings(raw, gang)
+    except KeyError as error:
+        raise SettingsError(f"{VARIABLE}: {error.args[0]} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SettingsError(f"{VARIABLE}: {error}") from None
+
+
+def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:
+    if variable not in environment:
+        raise SettingsError(f"{variable} is not set: the operator and `tftj run` set it for each replica")
+    try:
+        value = json.loads(environment[variable])
+    except ValueError as error:
+        raise SettingsError(f"{variable} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise SettingsError(f"{variable} is not a JSON object")
+    return value
+
+
+def _gang(config: Mapping[str, Any]) -> Gang:
+    """The gang of TF_CONFIG; an evaluator is told of it, but does not belong to it."""
+    try:
+        cluster = config["cluster"]
+        members = tuple(f"{role}-{index}" for role in GANG_ROLES for index in range(len(cluster.get(role, ()))))
+        me = f"{config['task']['type']}-{int(config['task']['index'])}"
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise SettingsError("TF_CONFIG needs cluster: {role: [address…]} and task: {type, index}") from None
+    if not members or role_of(members[0]) == "ps":
+        raise SettingsError("TF_CONFIG: the cluster has neither a chief nor a worker")
+    if me not in members and role_of(me) != "evaluator":
+        raise SettingsError(f"TF_CONFIG: the task {me} is not in the cluster")
+    return Gang(members, me)
+
+
+def _settings(raw: Mapping[str, Any], gang: Gang) -> Settings:
+    return Settings(
+        job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
+        attempt=int(raw["attempt"]),
+        gang=gang,
+        policy=_policy(raw),
+        ledger=Ledger.from_json(raw.get("ledger") or {}),
+        rendezvous=_address(raw["rendezvous"]),
+        host=str(raw.get("host", "")),
+        status_port=_port(raw["statusPort"]),
+        secret_file=Path(raw["secretFile"]),
+        directory=_path(raw.get("directory")),
+        termination_message=_path(raw.get("terminationMessage")),
+        warm_start=bool(raw.get("warmStart", True)),
+        grace=_seconds(raw, "terminationGraceSeconds", 5.0, 0.0),
+        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
+    )
+
+
+def _policy(raw: Mapping[str, Any]) -> Policy:
+    stall = raw.get("stallTimeoutSeconds")
+    return Policy(
+        member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
+        max_restarts=int(raw.get("maxRestarts", 10)),
+        refill=raw.get("budgetReset", "OnProgress") != "Never",
+        start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
+        stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
+    )
+
+
+def _seconds(raw: Mapping[str, Any], field: str, default: float, least: float) -> float:
+    value = float(raw.get(field, default))
+    if not least <= value < float("inf"):
+        raise ValueError(f"{field} must be at least {least:g} seconds")
+    return value
+
+
+def _path(value: object) -> Path | None:
+    return Path(str(value)) if value else None
+
+
+def _port(value: object) -> int:
+    port = int(str(value))
+    if not 0 < port < 65536:
+        raise ValueError(f"{port} is not a port")
+    return port
+
+
+def _address(value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not host:
+        raise ValueError(f"rendezvous {value!r} is not host:port")
+    return host.strip("[]"), _port(port)

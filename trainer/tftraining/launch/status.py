@@ -1,0 +1,152 @@
+"""What /status, /readyz and /metrics say, made from what the launcher knows. Pure.
+
+It must never change while nothing happens, clocks aside: whoever reads it writes what changed to the API server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tftraining.launch.coordinator import Coordinator, some
+from tftraining.launch.incident import Incident, bounded
+from tftraining.launch.member import Member
+from tftraining.launch.progress import rfc3339, to_status, trains
+from tftraining.launch.settings import Settings, role_of
+
+
+def of_member(member: Member, settings: Settings) -> dict[str, Any]:
+    """This member's own part. `firstStepMonotonic` is on this machine's CLOCK_MONOTONIC, for measurements."""
+    snapshot = member.program.snapshot()
+    return {
+        "version": 1,
+        "job": dict(settings.job),
+        "attempt": settings.attempt,
+        "member": settings.gang.me,
+        "chief": settings.is_chief,
+        "incarnation": member.incarnation,
+        "round": member.round,
+        "phase": {"running": "Training" if snapshot.first_step_time else "Starting"}.get(member.state, "Waiting"),
+        "state": member.state,
+        "pid": member.program.pid,
+        "mode": member.program.mode,
+        "firstStepMonotonic": snapshot.first_step_time,
+        "progress": to_status(snapshot),
+    }
+
+
+def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
+    """The chief's part: the whole gang. `now` in monotonic seconds."""
+    phase, reason, message = _phase(coordinator)
+    failure = coordinator.failure
+    return {
+        "round": coordinator.round,
+        "phase": phase,
+        "reason": reason,
+        "message": message,
+        "missing": coordinator.missing if coordinator.verdict is None else [],
+        "members": {
+            name: {
+                "state": peer.state,
+                "round": peer.round,
+                "mode": peer.mode,
+                "pid": peer.pid,
+                "step": peer.progress.step,
+                "silentSeconds": round(max(0.0, now - peer.heard), 1) if peer.connected else None,
+            }
+            for name, peer in coordinator.peers.items()
+        },
+        "ledger": coordinator.ledger.to_json(),
+        "lastRestart": _last_restart(coordinator),
+        "failure": None if failure is None else {**_exit(failure), "reason": failure.reason, "logTail": _tail(failure)},
+        "progress": to_status(coordinator.progress),
+    }
+
+
+def why_not_training(member: Member, settings: Settings, now: float) -> str:
+    """Why this member does not train just now; "" if it does. `now` in monotonic seconds."""
+    if member.state == "done":
+        return ""
+    if member.state != "running":
+        return "waiting for the gang"
+    passive = role_of(settings.gang.me) in ("ps", "evaluator")
+    if passive or trains(member.program.snapshot(), member.started, now):
+        return ""
+    return "the program has made no step yet"
+
+
+def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
+    if coordinator.verdict is not None:
+        return coordinator.verdict.verdict, coordinator.verdict.reason, coordinator.verdict.message
+    incident = coordinator.incident
+    if not coordinator.running:
+        waiting = f"waiting for {some(coordinator.missing)}" if coordinator.missing else "about to start"
+        if incident is None:
+            return "Waiting", "WaitingForMembers", waiting
+        return "Restarting", incident.reason, f"{incident.message}; {waiting}"
+    if coordinator.trained is None:
+        return "Starting", "ProgramsStarted", f"round {coordinator.round} has started; no step yet"
+    if incident is None:
+        return "Training", "Training", "all members train"
+    return "Training", "Resumed", _resumed(coordinator, incident)
+
+
+def _resumed(coordinator: Coordinator, incident: Incident) -> str:
+    restart = _last_restart(coordinator) or {}
+    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
+    where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
+    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s"
+
+
+def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
+    """The last incident, and what the round after it began with; those fields are null until it trains."""
+    incident = coordinator.incident
+    if incident is None:
+        return None
+    trained = coordinator.trained
+    first = [peer.progress for peer in coordinator.trainers if peer.progress.first_step is not None] if trained else []
+    resumed = first[0].first_step if first else None
+    lost = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
+    return {
+        **_exit(incident),
+        "time": rfc3339(incident.time),
+        "reason": incident.reason,
+        "message": incident.message,
+        "downSeconds": None if trained is None else round(trained - incident.at, 2),
+        "resumedFromEpoch": first[0].first_epoch if first else None,
+        "resumedFromStep": resumed,
+        "lostSteps": lost,
+    }
+
+
+def _exit(incident: Incident) -> dict[str, Any]:
+    ended = incident.exit
+    return {
+        "member": incident.member,
+        "exitCode": None if ended is None else ended.code,
+        "signal": None if ended is None else ended.signal,
+    }
+
+
+def _tail(incident: Incident) -> str:
+    return "" if incident.exit is None else "\n".join(bounded(incident.exit.lines))
+
+
+def metrics(settings: Settings, status: dict[str, Any]) -> str:
+    """The chief's numbers in the text format of Prometheus."""
+    numbers = {
+        "tftraining_round": status.get("round"),
+        "tftraining_training": int(status.get("phase") == "Training"),
+        "tftraining_members_missing": len(status.get("missing", ())),
+    }
+    numbers |= {f"tftraining_restarts_{_snake(name)}": n for name, n in status.get("ledger", {}).items()}
+    progress = status.get("progress") or {}
+    numbers |= {
+        f"tftraining_progress_{_snake(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
+    }
+    labels = f'job="{settings.job["name"]}",namespace="{settings.job["namespace"]}",member="{settings.gang.me}"'
+    lines = [f"# TYPE {name} gauge\n{name}{{{labels}}} {n}\n" for name, n in numbers.items() if n is not None]
+    return "".join(lines)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)

@@ -1,0 +1,97 @@
+"""How the job ended, and where that is left: the verdict file in the job's directory, the termination message of a pod.
+
+The file says that a job of this UID has succeeded, so that a gang that is started again ends at once. It must never be
+believed for another job, nor make a success fail: what cannot be written is told to the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tftraining.launch.ending import Exit
+from tftraining.launch.incident import bounded, exit_from_frame, exit_to_frame
+from tftraining.launch.ledger import Ledger
+
+FILE = ".tftraining-verdict.json"
+FILE_BYTES = 4096
+MESSAGE_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The end of a launcher's work; `verdict` is "" when it was told to go before the job had ended."""
+
+    verdict: str
+    reason: str
+    message: str
+    member: str | None = None
+    exit: Exit | None = None
+
+    def to_frame(self) -> dict[str, Any]:
+        """The form in which the chief tells it."""
+        ended = None if self.exit is None else exit_to_frame(self.exit)
+        return {**_head(self), "member": self.member, "exit": ended}
+
+    @classmethod
+    def from_frame(cls, raw: Mapping[str, Any]) -> Verdict:
+        """KeyError, TypeError or ValueError if it is none."""
+        ended = None if raw["exit"] is None else exit_from_frame(raw["exit"])
+        return cls(str(raw["verdict"]), str(raw["reason"]), str(raw["message"]), raw["member"], ended)
+
+
+def _head(verdict: Verdict) -> dict[str, Any]:
+    return {"verdict": verdict.verdict, "reason": verdict.reason, "message": verdict.message[:1000]}
+
+
+def write_success(directory: Path, uid: str) -> None:
+    """Leave the verdict that the job `uid` has succeeded; OSError if that cannot be done."""
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{FILE}.{os.getpid()}"
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            json.dump({"version": 1, "uid": uid, "verdict": SUCCEEDED}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(directory / FILE)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def read_success(directory: Path | None, uid: str) -> Verdict | None:
+    """The verdict that is left in the directory, if it is about the job `uid`; None for anything else there."""
+    if directory is None:
+        return None
+    try:
+        with os.fdopen(os.open(directory / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            found = json.loads(file.read(FILE_BYTES))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):
+        return None
+    return Verdict(SUCCEEDED, "AlreadySucceeded", f"the job has succeeded before: {directory / FILE} says so")
+
+
+def termination_message(verdict: Verdict, ledger: Ledger) -> str:
+    """What the operator reads from a pod that has ended: a line of JSON, then as many of the last lines as fit."""
+    ended = verdict.exit
+    head = {
+        **_head(verdict),
+        "member": verdict.member,
+        "exitCode": None if ended is None else ended.code,
+        "signal": None if ended is None else ended.signal,
+        "ledger": ledger.to_json(),
+    }
+    text = f"tftraining/1 {json.dumps(head)}\n"
+    # As JSON no line is shorter than as UTF-8, so what fits by that count fits in the file.
+    lines = bounded(ended.lines, MESSAGE_BYTES - len(text)) if ended is not None else []
+    return text + "".join(f"{line}\n" for line in lines)
