@@ -1,0 +1,111 @@
+"""The custom loop on two logical devices: what it computes is what one device computes, in every style.
+
+Each training here takes a few seconds on digits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.processes.trainer.programs import Program, check_picture, history, run
+from tftraining import data, machine
+from tftraining.data import Data, Examples
+from tftraining.examples import mirrored_custom_loop as program
+from tftraining.loop import metrics_of_training, per_example_losses, scaled_loss
+from tftraining.pipeline import Order, epoch_batches, test_batches
+
+NAME = "mirrored_custom_loop"
+DECAY = 0.01
+GOOD = 0.9  # test accuracy after 5 epochs of digits; an undisturbed run reaches 0.93
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    machine.set_seed(1)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Data:
+    return data.load("digits")
+
+
+def make_training(devices: int, *arguments: str) -> program.Training:
+    options = program.parse(["--batch-size", str(64 // devices), *arguments])
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
+    machine.set_seed(1)
+    return program.Training(strategy, (8, 8, 1), options)
+
+
+def weights_after_an_epoch(examples: Examples, training: program.Training, style: str) -> list[np.ndarray]:
+    order = Order(64, seed=3)
+    training.train(style, epoch_batches(examples, order, 0), order.steps(len(examples)))
+    return [weights.numpy() for weights in training.replica.model.trainable_variables]
+
+
+@pytest.mark.parametrize("style", program.STYLES)
+def test_two_devices_train_what_one_does(digits: Data, style: str) -> None:
+    """With a loss of the weights, and with a last batch that is smaller than the others (1,500 = 23 x 64 + 28)."""
+    decay = ("--weight-decay", str(DECAY))
+    one = weights_after_an_epoch(digits.train, make_training(1, *decay), "dataset")
+    two = weights_after_an_epoch(digits.train, make_training(2, *decay), style)
+    for first, second in zip(one, two, strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_the_loss_is_that_of_a_single_device(digits: Data) -> None:
+    """Its examples and its weights: the mean over the batch, and the loss of the weights once."""
+    training = make_training(2, "--weight-decay", str(DECAY))
+    images, labels = digits.train.images[:64], digits.train.labels[:64]
+    model = training.replica.model
+    squares = sum(float(tf.reduce_sum(each**2)) for each in model.trainable_variables if len(each.shape) > 1)
+    expected = float(tf.reduce_mean(per_example_losses(model(images), labels))) + DECAY * squares
+    batches = tf.data.Dataset.from_tensors((images, labels))
+    found = metrics_of_training(training.train("dataset", batches, 1), 1)["loss"]
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_parts_of_the_loss_add_up() -> None:
+    losses = tf.constant([1.0, 2.0, 3.0, 6.0])
+    parts = [float(scaled_loss(losses[:3], [], 4)), float(scaled_loss(losses[3:], [], 4))]
+    assert sum(parts) == pytest.approx(3.0)
+
+
+def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path) -> None:
+    """Same predictions, and the same accuracy on the test data."""
+    training = make_training(2)
+    weights_after_an_epoch(digits.train, training, "epoch")
+    model = training.replica.model
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
+    alone = program.restored(path, (8, 8, 1))
+    np.testing.assert_allclose(alone(digits.test.images), model(digits.test.images), atol=1e-5)
+    measured, tested = program.measure(alone, digits.test), training.test(test_batches(digits.test, 100))
+    assert measured == pytest.approx(tested, rel=1e-5)
+
+
+def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
+    """To the last digit: the same seed gives the same training, and a resumed one has the same data."""
+    arguments = ("--logical-devices", "2", "--batch-size", "32", "--epochs", "5")
+    with Program(NAME, tmp_path / "killed", *arguments) as killed:
+        killed.wait_for_line("epoch 3/")
+        killed.kill()
+    with Program(NAME, tmp_path / "killed", *arguments) as resumed:
+        result = resumed.result()
+        assert result["resumed_from"] in (2, 4)
+        assert resumed.lines()[1].startswith(f"resumed from epoch {result['resumed_from']} ")
+    pictures = ("--plot", str(tmp_path / "curves.png"), "--logdir", str(tmp_path / "logs"))
+    undisturbed = run(NAME, tmp_path / "undisturbed", *arguments, *pictures)
+    assert undisturbed["accuracy"] == result["accuracy"] > GOOD
+    assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
+    check_picture(tmp_path / "curves.png")
+    assert list((tmp_path / "logs").glob("events.out.tfevents*"))
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("option", [("--jit",), ("--precision", "mixed_bfloat16"), ("--style", "iterator")])
+def test_it_trains_with_each_option(tmp_path: Path, option: tuple[str, ...]) -> None:
+    result = run(NAME, tmp_path, "--logical-devices", "2", "--batch-size", "32", "--epochs", "5", *option)
+    assert result["accuracy"] > GOOD

@@ -1,0 +1,96 @@
+"""One step of a custom training loop as a replica does it, and what all replicas together make of it.
+
+The gradients of all replicas are summed, so each replica's loss is a part of the loss of the whole batch: the losses of
+its examples over the size of the *whole* batch, and its share of the losses of the weights. It works with tf_keras and
+with Keras 3, under every strategy; it must never ask a model which of the two it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+# What a step tells: the loss of its batch, how many examples were right, how many there were. One tensor, so that
+# one reduction brings the parts of all replicas together.
+LOSS, RIGHT, COUNT = range(3)
+
+
+def per_example_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross entropy, (n,) float32, of logits (n, classes) of any float type and labels (n,)."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+
+
+def scaled_loss(losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: int) -> tf.Tensor:
+    """A replica's part of the loss of a batch of `batch_size` examples over all replicas; the loss is their sum."""
+    loss = tf.nn.compute_average_loss(losses, global_batch_size=batch_size)
+    if weight_losses:
+        loss += tf.nn.scale_regularization_loss(tf.add_n(weight_losses))
+    return loss
+
+
+def tally(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """What a step tells, float32 of shape (3,): see LOSS, RIGHT, COUNT."""
+    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32))
+    return tf.stack([loss, right, tf.cast(tf.shape(labels)[0], tf.float32)])
+
+
+class Replica:
+    """The steps of one replica: `train` and `test` are what strategy.run takes."""
+
+    def __init__(self, model: Any, optimizer: Any, batch_size: int, *, jit: bool = False) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        # Only the gradients are compiled: applying them has the replicas wait for each other, which XLA cannot.
+        self._gradients = tf.function(self._gradients_of, jit_compile=True) if jit else self._gradients_of
+
+    def train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Train one step on this replica's part of a batch; its part of what the step tells."""
+        told, gradients = self._gradients(images, labels)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+        return told
+
+    def _gradients_of(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            logits = self.model(images, training=True)
+            loss = scaled_loss(per_example_losses(logits, labels), self.model.losses, self.batch_size)
+            goal = self._scaled_up(loss)
+        gradients = tape.gradient(goal, self.model.trainable_variables)
+        return tally(loss, logits, labels), self._scaled_down(gradients)
+
+    def _scaled_up(self, loss: tf.Tensor) -> tf.Tensor:
+        # Under mixed_float16 small gradients would become zero: the optimizer knows by how much to scale.
+        return self.optimizer.get_scaled_loss(loss) if hasattr(self.optimizer, "get_scaled_loss") else loss
+
+    def _scaled_down(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        scaled = hasattr(self.optimizer, "get_unscaled_gradients")
+        return self.optimizer.get_unscaled_gradients(gradients) if scaled else gradients
+
+    def test(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Measure this replica's part of a batch; the loss is a sum over its examples, without those of the weights."""
+        logits = self.model(images, training=False)
+        return tally(tf.reduce_sum(per_example_losses(logits, labels)), logits, labels)
+
+
+def metrics_of_training(told: tf.Tensor, steps: int) -> dict[str, float]:
+    """The mean loss and accuracy of an epoch, from the sum of what its steps told."""
+    values = told.numpy()
+    return {"loss": float(values[LOSS]) / steps, "accuracy": float(values[RIGHT] / values[COUNT])}
+
+
+def metrics_of_test(told: tf.Tensor) -> dict[str, float]:
+    """The loss and accuracy on test data, from the sum of what the steps told."""
+    values = told.numpy()
+    return {"test_loss": float(values[LOSS] / values[COUNT]), "test_accuracy": float(values[RIGHT] / values[COUNT])}
+
+
+def evaluate(replica: Replica, batches: tf.data.Dataset) -> dict[str, float]:
+    """Loss and accuracy over all batches, in this process alone and under no strategy."""
+    test = tf.function(replica.test)
+    return metrics_of_test(sum((test(*batch) for batch in batches), tf.zeros(3)))
+
+
+def scaling_optimizer(optimizer: Any, precision: str, keras: Any) -> Any:
+    """The optimizer as `precision` needs it in a loop of one's own: with a scaled loss under mixed_float16."""
+    return keras.mixed_precision.LossScaleOptimizer(optimizer) if precision == "mixed_float16" else optimizer

@@ -1,0 +1,136 @@
+"""What all example programs have in common on their command line, and how they end.
+
+Every program has the same names for the same things, with defaults of its own. It must never import TensorFlow: the
+options are checked before that import is paid for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tftraining import data
+from tftraining.cluster import TFConfigError
+from tftraining.data import DataError
+
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done here; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The defaults of one program; `batch` and `optimizer` are words for its help."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    batch: str
+    optimizer: str
+    steps_per_epoch: int | None = None
+
+
+def make_parser(program: str, description: str | None, defaults: Defaults) -> argparse.ArgumentParser:
+    """A parser with the options that every program has; of the description (a docstring) it shows the first line."""
+    parser = argparse.ArgumentParser(prog=program, description=(description or "").splitlines()[0])
+    _add_training(parser.add_argument_group("training"), defaults)
+    _add_data(parser.add_argument_group("data"))
+    _add_output(parser.add_argument_group("output"))
+    _add_machine(parser.add_argument_group("machine"))
+    return parser
+
+
+def _add_training(group: argparse._ArgumentGroup, defaults: Defaults) -> None:
+    add, steps = group.add_argument, defaults.steps_per_epoch
+    add("--epochs", type=positive, default=defaults.epochs, help="default %(default)s")
+    add(
+        "--steps-per-epoch",
+        type=positive,
+        default=steps,
+        metavar="STEPS",
+        help=f"default {steps or 'as many as the data give'}",
+    )
+    add(
+        "--batch-size",
+        type=positive,
+        default=defaults.batch_size,
+        metavar="IMAGES",
+        help=f"{defaults.batch} (default %(default)s)",
+    )
+    add(
+        "--learning-rate",
+        type=float,
+        default=defaults.learning_rate,
+        metavar="RATE",
+        help=f"of {defaults.optimizer} (default %(default)s)",
+    )
+    add("--seed", type=int, default=1, help="of the weights and of the order of the data (default 1)")
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--data", choices=data.NAMES, default="digits", help="default digits, which needs no download")
+    group.add_argument(
+        "--data-dir", metavar="FOLDER", help="the gzipped IDX files of mnist or fashion_mnist, instead of a download"
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    default = os.environ.get("TFTRAINING_DIR", "training-output")
+    group.add_argument(
+        "--directory",
+        metavar="FOLDER",
+        default=default,
+        help="for checkpoints and the result (default $TFTRAINING_DIR, otherwise training-output)",
+    )
+    group.add_argument("--plot", metavar="FILE.png", help="draw the curves of loss and accuracy")
+    group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")
+
+
+def _add_machine(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="mixed: the matrices in 16 bits, the weights in 32"
+    )
+    group.add_argument("--jit", action="store_true", help="compile with XLA")
+    group.add_argument("--memory-growth", action="store_true", help="take GPU memory as it is needed, not all at once")
+
+
+def positive(text: str) -> int:
+    """A number from 1 up."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return value
+
+
+def check_packages(options: argparse.Namespace) -> None:
+    """UsageError if an option needs a package that is not installed: before the training, not after it."""
+    for given, package, option in ((options.plot, "matplotlib", "--plot"), (options.logdir, "tensorboard", "--logdir")):
+        if given and find_spec(package) is None:
+            raise UsageError(f"{option} needs the package {package}: pip install {package}")
+
+
+def make_directory(directory: str) -> None:
+    """Make the job's directory if it is not there; UsageError if it cannot be written to."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory {directory}: {error.strerror}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write to the directory {directory}")
+
+
+def run_program(program: str, run: Callable[[], None]) -> int:
+    """The exit code of a program: 0 if `run` returns; 2, with one line, if something asked for cannot be done."""
+    try:
+        run()
+    except (UsageError, TFConfigError, DataError) as error:
+        print(f"{program}: {error}", file=sys.stderr, flush=True)
+        return 2
+    return 0

@@ -1,0 +1,77 @@
+"""The training data as tf.data: batches in an order that is a function of the seed and of the place in the training.
+
+The order is not drawn by a buffer but computed: example `p` of the training is the `p`-th of a permutation that follows
+from the seed and the epoch. So a training that resumes at any step goes on with the very examples that it would have
+had, nothing is skipped to get there, and each example comes once an epoch. It must never be what a training waits for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from tftraining.data import Examples
+
+ROUNDS = 4  # of the block cipher behind the permutation; TensorFlow's own default
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a training goes through its examples: `batch_size` of them a step, for all replicas together."""
+
+    batch_size: int
+    seed: int
+    steps_per_epoch: int | None = None  # None: an epoch is the data once, with a smaller batch at its end
+
+    def steps(self, examples: int) -> int:
+        """How many steps an epoch has."""
+        return self.steps_per_epoch or -(-examples // self.batch_size)
+
+    def span(self, examples: int) -> int:
+        """How many examples an epoch has."""
+        return self.steps_per_epoch * self.batch_size if self.steps_per_epoch else examples
+
+
+def order_of(options: argparse.Namespace, replicas: int) -> Order:
+    """The order that the common options ask for, where each of `replicas` takes --batch-size examples."""
+    return Order(options.batch_size * replicas, options.seed, options.steps_per_epoch)
+
+
+def epoch_batches(examples: Examples, order: Order, epoch: int, *, prefetch: bool = True) -> tf.data.Dataset:
+    """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,)."""
+    span = order.span(len(examples))
+    places = tf.data.Dataset.range(epoch * span, (epoch + 1) * span)
+    return _gathered(places, examples, order, prefetch)
+
+
+def endless_batches(examples: Examples, order: Order, *, prefetch: bool = True) -> tf.data.Dataset:
+    """The batches of a whole training from its first step on, all of the same size."""
+    places = tf.data.Dataset.range(tf.int64.max)
+    return _gathered(places, examples, order, prefetch)
+
+
+def _gathered(places: tf.data.Dataset, examples: Examples, order: Order, prefetch: bool) -> tf.data.Dataset:
+    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+
+    def gather(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        chosen = _shuffled(batch, len(examples), order.seed)
+        return tf.gather(images, chosen), tf.gather(labels, chosen)
+
+    batches = places.batch(order.batch_size).map(gather)
+    return batches.prefetch(tf.data.AUTOTUNE) if prefetch else batches
+
+
+def _shuffled(places: tf.Tensor, examples: int, seed: int) -> tf.Tensor:
+    # The raw op, for its wrapper takes no seed for each index (TensorFlow 2.21).
+    epochs = tf.cast(places // examples, tf.int32)
+    seeds = tf.stack([tf.fill(tf.shape(epochs), seed), epochs, tf.zeros_like(epochs)], axis=1)
+    last = tf.constant(examples - 1, tf.int64)
+    return tf.raw_ops.RandomIndexShuffle(index=places % examples, seed=seeds, max_index=last, rounds=ROUNDS)
+
+
+def test_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
+    """All examples once, in their own order, with a smaller batch at the end."""
+    dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
+    return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)

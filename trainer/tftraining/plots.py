@@ -1,0 +1,38 @@
+"""The curves of a training as a picture: loss beside accuracy, of the training and of the test.
+
+It draws into a file and must never open a window nor need a display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+SIZE = (9.0, 3.6)  # inches
+PARTS = (("", "training"), ("test_", "test"), ("val_", "validation"))
+
+
+def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
+    """Draw a history (one record an epoch: epoch, loss, accuracy, test_loss, …) to a PNG file; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=SIZE, layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+        _curves(axes, history, metric)
+    figure.suptitle(title)
+    figure.savefig(path, format="png", dpi=110)
+
+
+def _curves(axes: Axes, history: Sequence[Mapping[str, float]], metric: str) -> None:
+    for prefix, label in PARTS:
+        points = [(record["epoch"], record[prefix + metric]) for record in history if prefix + metric in record]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)
+    axes.set(xlabel="epoch", ylabel=metric)
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend()
