@@ -8,6 +8,7 @@ A new job has no such intent yet: what it is made of comes first.
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,16 +16,17 @@ from tftraining_operator.cluster.api import ApiError
 from tftraining_operator.cluster.children import Children, Refused
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.launcher import Launchers, target
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.waiting import can_wait
 
 logger = logging.getLogger(__name__)
 COUNTS_INTERVAL = 1.0
@@ -40,16 +42,21 @@ class _Memory(msgspec.Struct):
     refusals: int = 0
 
 
+class World(NamedTuple):
+    """What a pass reads and writes."""
+
+    jobs: Jobs
+    children: Children
+    launchers: Launchers
+    events: Events
+    metrics: Metrics
+
+
 class Reconciler:
     """Carries out passes. `image` is the operator's own image; `clock` gives the present time, with a zone."""
 
-    def __init__(
-        self, jobs: Jobs, children: Children, events: Events, metrics: Metrics, queue: WorkQueue, image: str
-    ) -> None:
-        self._jobs = jobs
-        self._children = children
-        self._events = events
-        self._metrics = metrics
+    def __init__(self, world: World, queue: WorkQueue, image: str) -> None:
+        self._jobs, self._children, self._launchers, self._events, self._metrics = world
         self._queue = queue
         self._image = image
         self._memories: dict[Key, _Memory] = {}
@@ -60,6 +67,7 @@ class Reconciler:
         raw = self._jobs.get(key)
         if raw is None:
             self._memories.pop(key, None)
+            self._launchers.follow(key, None)
             return
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
@@ -67,9 +75,11 @@ class Reconciler:
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
-        step = plan(job, self._observe(job, memory), now, self._image)
+        seen = self._observe(job, memory)
+        step = plan(job, seen, now, self._image)
+        self._launchers.follow(key, target(job, step.status, seen.pods))
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
-        if step.status == job.status or (soon and _can_wait(job.status, step.status)):
+        if step.status == job.status or (soon and can_wait(job.status, step.status)):
             if step.status != job.status:
                 self._queue.add_after(key, COUNTS_INTERVAL)
             confirmed = not _creates(step) or await self._still_there(key, raw)
@@ -95,6 +105,7 @@ class Reconciler:
             pods=parse_pods(self._children.pods.of(job.key), job.uid),
             service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
             refusal=memory.refusal,
+            heard=self._launchers.heard(job.key),
         )
 
     async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
@@ -136,21 +147,3 @@ class Reconciler:
 
 def _creates(step: Plan) -> bool:
     return bool(step.create_pods) or step.create_service is not None
-
-
-def _can_wait(old: Status, new: Status) -> bool:
-    """Whether the new status may be written a second later, with what is known by then.
-
-    A new job has no past that a crash could lose: it gets its children first, and is described after them. A write of
-    the status costs the API server as much as four pods (it evaluates every rule of the schema).
-    """
-    return (old.phase, new.phase) == ("Pending", "Starting") or _only_counts(old, new)
-
-
-def _only_counts(old: Status, new: Status) -> bool:
-    """Whether nothing but numbers changed: those may wait a second, so that 200 pods do not cost 200 writes."""
-    same = msgspec.structs.replace(new, replicas=old.replicas, ready=old.ready, message=old.message, reason=old.reason)
-    values = [(each.type, each.status) for each in old.conditions]
-    return values == [(each.type, each.status) for each in new.conditions] and (
-        msgspec.structs.replace(same, conditions=old.conditions) == old
-    )

@@ -12,6 +12,7 @@ from tftraining_operator.cluster.api import Api, ApiError, connect
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.launcher import Direct, Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.reflector import Reflector
@@ -19,7 +20,7 @@ from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION
 from tftraining_operator.model.spec import Frozen
-from tftraining_operator.reconcile import Reconciler
+from tftraining_operator.reconcile import Reconciler, World
 
 logger = logging.getLogger(__name__)
 WORKERS = 16
@@ -28,13 +29,16 @@ AUDIT_SECONDS = 300.0
 
 
 class Settings(Frozen, frozen=True):
-    """What the environment says. No namespaces means all of them; `image` is what helper pods run."""
+    """What the environment says. No namespaces means all of them; `image` is what helper pods run and launchers are
+    copied from; `launchers` is the way to them: direct, proxy (through the API server), or as the operator's place has
+    it if it is empty."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
     port: int = 8080
     identity: str = "tftraining-operator"
     log_level: str = "INFO"
+    launchers: str = ""
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -45,12 +49,16 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
     level = env.get("TFTRAINING_LOG_LEVEL", Settings().log_level).upper()
     if level not in logging.getLevelNamesMapping():
         raise ValueError(f"TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
+    launchers = env.get("TFTRAINING_LAUNCHERS", "")
+    if launchers not in ("", "direct", "proxy"):
+        raise ValueError(f"TFTRAINING_LAUNCHERS must be direct, proxy or empty, not {launchers!r}")
     return Settings(
         namespaces=tuple(each.strip() for each in env.get("TFTRAINING_NAMESPACES", "").split(",") if each.strip()),
         image=env.get("TFTRAINING_IMAGE") or Settings().image,
         port=int(port),
         identity=env.get("POD_NAME") or Settings().identity,
         log_level=level,
+        launchers=launchers,
     )
 
 
@@ -65,9 +73,11 @@ class Operator:
         self._children = Children(api, Store(), Store())
         self._events = Events(api, settings.identity)
         self._metrics = Metrics(self.jobs.all, api.requests)
-        self._reconciler = Reconciler(
-            self.jobs, self._children, self._events, self._metrics, self.queue, settings.image
-        )
+        direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
+        self._direct = Direct() if direct else None
+        self._launchers = Launchers(self._direct.fetch if self._direct else through(api), self.queue.add)
+        world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
+        self._reconciler = Reconciler(world, self.queue, settings.image)
         self._reflectors = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)
@@ -123,6 +133,9 @@ class Operator:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._launchers.close()
+        if self._direct is not None:
+            await self._direct.close()
         if self._server is not None:
             await self._server.cleanup()
         await self._api.close()

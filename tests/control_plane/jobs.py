@@ -45,8 +45,10 @@ class TrainingJob:
         self._core = f"/api/v1/namespaces/{namespace}"
 
     def create(self, changes: dict[str, object] | None = None) -> None:
-        """Create it: two workers without storage, unless changed."""
-        self.plane.request("POST", JOBS.format(self.namespace), changed(minimal(self.name), changes or {}))
+        """Create it: two workers without storage and without launchers, unless changed."""
+        manifest = changed(minimal(self.name), changes or {})
+        manifest["spec"].setdefault("restartPolicy", {}).setdefault("mode", "Recreate")
+        self.plane.request("POST", JOBS.format(self.namespace), manifest)
 
     def delete(self) -> None:
         """Delete it, as kubectl does: what it owns goes later, if garbage collection runs."""

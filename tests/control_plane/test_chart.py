@@ -13,9 +13,14 @@ from tests.control_plane.chart import CHART, REPOSITORY, of_kind, render
 from tests.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
 
 # What the operator may do, in every namespace that it watches; the chart's unit tests hold the whole table.
-ALLOWED = ["create pods", "watch tftrainingjobs.tftraining.dev", "create events.events.k8s.io"]
+ALLOWED = ["create pods", "watch tftrainingjobs.tftraining.dev", "create secrets", "create events.events.k8s.io"]
 FORBIDDEN = [
     "get secrets",
+    "list secrets",
+    "watch secrets",
+    "update secrets",
+    "delete secrets",
+    "get pods --subresource=proxy",
     "get pods --subresource=log",
     "create tftrainingjobs.tftraining.dev",
     "list nodes",

@@ -166,7 +166,7 @@ def test_an_idle_job_costs_no_request(new_job: NewJob, operator: OperatorProcess
 
 
 def test_the_metrics_tell_of_phases_restarts_and_recoveries(new_job: NewJob, operator: OperatorProcess) -> None:
-    name = 'tftraining_restarts_total{charged="true",reason="OOMKilled"}'
+    name = 'tftraining_restarts_total{charged="true",mode="Recreate",reason="OOMKilled"}'
     before = operator.metric(name), operator.metric("tftraining_recovery_seconds_count")
     job = new_job()
     job.run()

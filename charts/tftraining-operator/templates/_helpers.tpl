@@ -44,6 +44,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [services]
   verbs: [create, delete, get, list, watch]
+# Only to create: the operator has no way to read a Secret, not even its own.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

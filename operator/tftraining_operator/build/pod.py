@@ -1,10 +1,11 @@
-"""The pod of one replica: the user's template, and what TensorFlow and the operator need added to it.
+"""The pod of one replica: the user's template, and what TensorFlow, the launcher and the operator need added to it.
 
 What the user wrote wins wherever the two could meet, but for the names and the restart policy.
 """
 
 import copy
 
+from tftraining_operator.build import launcher
 from tftraining_operator.build.metadata import child_metadata, replica_labels
 from tftraining_operator.build.security import container_security, pod_security
 from tftraining_operator.build.storage import job_directory, storage_mount, storage_volume
@@ -16,15 +17,28 @@ from tftraining_operator.model.spec import JobSpec, Manifest
 SHM_VOLUME = "tftraining-shm"
 
 
-def pod(job: Job, spec: JobSpec, replica: Replica) -> Manifest:
-    """The pod manifest of one replica in the job's present attempt."""
+def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
+    """The pod manifest of one replica in the job's present attempt. `image` is the operator's own."""
     template = copy.deepcopy(spec.template_of(replica.role))
-    name = pod_name(job.key.name, replica)
+    own = template.get("spec") or {}
+    pod_spec = _pod_spec(job, spec, replica, own) | {"hostname": pod_name(job.key.name, replica)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": _metadata(job, spec, replica, template.get("metadata") or {}),
-        "spec": _pod_spec(job, spec, replica, template.get("spec") or {}) | {"hostname": name},
+        "spec": _with_launcher(job, pod_spec, launcher.install(spec, image, own.get("securityContext") or {}))
+        if spec.in_place
+        else pod_spec,
+    }
+
+
+def _with_launcher(job: Job, pod_spec: Manifest, init: Manifest) -> Manifest:
+    containers = [launcher.launched(each) if each.get("name") == CONTAINER else each for each in pod_spec["containers"]]
+    return {
+        **pod_spec,
+        "initContainers": [init, *pod_spec.get("initContainers", ())],
+        "containers": containers,
+        "volumes": [*pod_spec["volumes"], *launcher.volumes(job)],
     }
 
 
@@ -42,7 +56,8 @@ def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
         # A namespace full of Services would put a variable for each into every process.
         "enableServiceLinks": False,
         # TensorFlow swallows SIGTERM, so every second of grace is a second of waiting.
-        "terminationGracePeriodSeconds": spec.launcher.termination_grace_seconds,
+        "terminationGracePeriodSeconds": spec.launcher.termination_grace_seconds
+        + (launcher.LAST_WORDS_SECONDS if spec.in_place else 0),
     }
     if scheduling and scheduling.priority_class_name:
         defaults["priorityClassName"] = scheduling.priority_class_name
@@ -70,7 +85,10 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
     user_env = own.get("env") or []
     named = {each.get("name") for each in user_env}
     # First, so that $(TFTRAINING_DIR) expands in the user's own variables.
-    result["env"] = [each for each in _environment(job, spec, replica) if each["name"] not in named] + user_env
+    ours = _environment(job, spec, replica)
+    if spec.in_place:
+        ours.append(launcher.environment(job, spec, own))
+    result["env"] = [each for each in ours if each["name"] not in named] + user_env
     result["volumeMounts"] = _mounts(spec, own.get("volumeMounts") or [])
     return result
 
@@ -79,8 +97,9 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
     env = [{"name": "TF_CONFIG", "value": tf_config(job, spec, replica)}]
     if spec.storage:
         env.insert(0, {"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
-    if len(spec.gang) > 1:
-        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585).
+    if len(spec.gang) > 1 and not spec.in_place:
+        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). The
+        # launcher, where there is one, sees whether tf_keras is there at all, and sets it then.
         env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})
     # A worker's log must not wait in a buffer for a person or for the termination message.
     env.append({"name": "PYTHONUNBUFFERED", "value": "1"})

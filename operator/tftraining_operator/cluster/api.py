@@ -37,10 +37,12 @@ class ApiError(Exception):
 
 
 class Api:
-    """A connection to one API server. `requests` counts what was sent, by HTTP method."""
+    """A connection to one API server. `requests` counts what was sent, by HTTP method; `inside` is whether this process
+    runs in the cluster."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, inside: bool = False) -> None:
         self._client = client
+        self.inside = inside
         self.requests: Counter[str] = Counter()
 
     async def close(self) -> None:
@@ -85,6 +87,19 @@ class Api:
         finally:
             response.close()
 
+    async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout) -> bytes:
+        """The bytes at a path that is no object, such as that of a pod's proxy. ApiError; ValueError if too many."""
+        response = await self._send("GET", path, None, [], patience)
+        try:
+            text = await read_bounded(response, limit)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        finally:
+            response.close()
+        if response.status != 200:
+            raise _error(response.status, text)
+        return text
+
     async def _send(
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
@@ -110,17 +125,18 @@ async def connect() -> Api:
 
     RuntimeError with one clear line if neither is there; the API server itself is not asked yet.
     """
-    configuration = Configuration()
+    configuration, inside = Configuration(), True
     try:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
+        inside = False
         try:
             await config.load_kube_config(client_configuration=configuration)
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
             raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
     _read_environment_once(configuration)
-    return Api(ApiClient(configuration))
+    return Api(ApiClient(configuration), inside)
 
 
 def _read_environment_once(configuration: Configuration) -> None:
@@ -129,6 +145,16 @@ def _read_environment_once(configuration: Configuration) -> None:
     if configuration.proxy is None and not proxy_bypass(server.netloc):
         configuration.proxy = getproxies().get(server.scheme)
     configuration.client_session_kwargs = {"trust_env": False}
+
+
+async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The whole body; ValueError as soon as it is longer than `limit` bytes."""
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise ValueError(f"the answer is longer than {limit} bytes")
+    return body
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -1,7 +1,10 @@
 """Creates and deletes the children of a job, so that doing it twice is as good as once."""
 
 import asyncio
+import secrets
+from base64 import b64encode
 
+from tftraining_operator.build.launcher import KEY
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.model.job import Job
@@ -12,6 +15,7 @@ from tftraining_operator.plan.types import Deletion, Plan
 
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
 CONCURRENCY = 16
+KEY_BYTES = 32
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
 EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
 UNLABELLED = "belongs to this job but has lost its labels: delete it"
@@ -36,7 +40,7 @@ class Children:
         self.services = services
 
     async def apply(self, job: Job, plan: Plan) -> None:
-        """Carry out the children's part of a plan: deletions, then the Service, then the pods, in parallel.
+        """Carry out the children's part of a plan: deletions, then the Service, the Secret, the pods in parallel.
 
         Raises Refused for the first creation that was refused; those after it are not tried.
         """
@@ -46,7 +50,18 @@ class Children:
             await self._delete_service(job)
         if plan.create_service is not None:
             await self._create(job, "services", self.services, plan.create_service)
+        if plan.create_secret is not None:
+            await self._create_secret(job, plan.create_secret)
         await self._create_pods(job, plan.create_pods, limit)
+
+    async def _create_secret(self, job: Job, manifest: Manifest) -> None:
+        """Create the Secret with a key that nobody else has seen; one that is there already keeps its own."""
+        body = {**manifest, "data": {KEY: b64encode(secrets.token_bytes(KEY_BYTES)).decode()}}
+        try:
+            await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
+        except ApiError as error:
+            if error.status != 409:
+                raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
 
     async def _create_pods(self, job: Job, manifests: tuple[Manifest, ...], limit: asyncio.Semaphore) -> None:
         refused: list[Refused] = []

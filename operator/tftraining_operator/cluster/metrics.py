@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from tftraining_operator.model.report import LOST
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 
@@ -26,11 +27,11 @@ class Metrics:
             "tftraining_reconcile_seconds", "Duration of one pass over one job.", registry=self.registry
         )
         self._restarts = Total(
-            "tftraining_restarts", "Restarts of a gang.", ["reason", "charged"], registry=self.registry
+            "tftraining_restarts", "Restarts of a gang.", ["reason", "charged", "mode"], registry=self.registry
         )
         self._recovery = Histogram(
             "tftraining_recovery_seconds",
-            "From the restart of a gang to all its replicas running again.",
+            "From the end of a training to its going on in all members.",
             buckets=RECOVERY_BUCKETS,
             registry=self.registry,
         )
@@ -48,10 +49,14 @@ class Metrics:
 
     def observe(self, old: Status, new: Status) -> None:
         """Take note of what a written status tells beyond the one before it."""
-        restarts = new.restarts.recreated - old.restarts.recreated
-        if restarts > 0 and new.last_restart is not None:
-            charged = "true" if new.restarts.counted > old.restarts.counted else "false"
-            self._restarts.labels(new.last_restart.reason or "Unknown", charged).inc(restarts)
+        recreated = new.restarts.recreated - old.restarts.recreated
+        in_place = new.restarts.in_place - old.restarts.in_place
+        if new.last_restart is not None and recreated + in_place > 0:
+            reason = new.last_restart.reason or "Unknown"
+            # The charge of a restart in place may have been written before it began.
+            charged = reason not in LOST if in_place > 0 else new.restarts.counted > old.restarts.counted
+            labels = (reason, str(charged).lower(), "InPlace" if in_place > 0 else "Recreate")
+            self._restarts.labels(*labels).inc(recreated + in_place)
         if new.last_restart is not None and new.last_restart.down_seconds is not None:
             before = old.last_restart
             if before is None or before.time != new.last_restart.time or before.down_seconds is None:

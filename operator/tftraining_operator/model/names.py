@@ -18,6 +18,8 @@ MANAGER = f"{GROUP}/operator"
 
 CONTAINER = "tensorflow"
 CLEANUP = "cleanup"
+RENDEZVOUS_PORT = 8471
+STATUS_PORT = 8472
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 GANG_ROLES: tuple[Role, ...] = ("chief", "worker")
@@ -44,7 +46,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-def pod_name(job: str, replica: Replica) -> str:
+def pod_name(job: str, replica: Replica | str) -> str:
     """The pod's name, which is its hostname too: `<job>-<role>-<index>`."""
     return f"{job}-{replica}"
 
@@ -52,6 +54,11 @@ def pod_name(job: str, replica: Replica) -> str:
 def cleanup_pod_name(job: str) -> str:
     """The name of the pod that removes the temporary save directories."""
     return f"{job}-{CLEANUP}"
+
+
+def secret_name(job: str, uid: str) -> str:
+    """The Secret by which the job's launchers know each other. The UID keeps apart jobs that follow each other."""
+    return f"{job}-launcher-{uid[:8]}"
 
 
 def address(key: Key, replica: Replica, port: int) -> str:

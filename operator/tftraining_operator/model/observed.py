@@ -17,6 +17,7 @@ from tftraining_operator.model.names import (
     LABEL_ROLE,
     Replica,
 )
+from tftraining_operator.model.report import Report, Verdict, split_verdict
 from tftraining_operator.model.spec import Frozen, Manifest
 
 # Reasons that the kubelet or a controller gives for ending a pod that did nothing wrong.
@@ -35,12 +36,13 @@ LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
 
 
 class Exit(Frozen, frozen=True):
-    """How a container ended. `finished_at` has a resolution of one second."""
+    """How a container ended. `finished_at` has a resolution of one second; `message` is without the verdict."""
 
     code: int
     reason: str = ""
     message: str = ""
     finished_at: datetime | None = None
+    verdict: Verdict | None = None
 
     @property
     def signal(self) -> int | None:
@@ -62,6 +64,7 @@ class Pod(Frozen, frozen=True):
     reason: str = ""
     message: str = ""
     node: str = ""
+    ip: str = ""
     deleted_at: datetime | None = None
     disruption: str = ""
     disrupted_at: datetime | None = None
@@ -112,12 +115,20 @@ class Refusal(Frozen, frozen=True):
     retry_at: datetime
 
 
+class Heard(Frozen, frozen=True):
+    """What the launcher in the pod of that UID last said."""
+
+    uid: str
+    report: Report
+
+
 class Observed(Frozen, frozen=True):
-    """The children of one job: those that it owns, and what kept others from being made."""
+    """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says."""
 
     pods: tuple[Pod, ...] = ()
     service: bool = False
     refusal: Refusal | None = None
+    heard: Heard | None = None
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
@@ -164,6 +175,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         reason=status.get("reason", "")[:LONGEST_REASON],
         message=status.get("message", "")[:LONGEST_MESSAGE],
         node=spec.get("nodeName", ""),
+        ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
         disruption=_disruption(status, state),
         disrupted_at=_disrupted_at(status),
@@ -201,11 +213,13 @@ def _exit(terminated: Manifest | None) -> Exit | None:
     if not terminated:
         return None
     finished = terminated.get("finishedAt")
+    verdict, message = split_verdict(terminated.get("message", ""))
     return Exit(
         code=terminated.get("exitCode", 0),
         reason=terminated.get("reason", "")[:LONGEST_REASON],
-        message=terminated.get("message", "")[-LONGEST_MESSAGE:],
+        message=message[-LONGEST_MESSAGE:],
         finished_at=_time(finished) if finished else None,
+        verdict=verdict,
     )
 
 

@@ -116,6 +116,11 @@ class JobSpec(Frozen, frozen=True):
         return (own.template if own and own.template else self.template) or {}
 
     @property
+    def in_place(self) -> bool:
+        """Whether launchers restart the program inside the running pods."""
+        return self.restart_policy.mode == "InPlace"
+
+    @property
     def gang(self) -> tuple[Replica, ...]:
         """The replicas that train together, the chief first."""
         return tuple(

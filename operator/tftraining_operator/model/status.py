@@ -44,7 +44,8 @@ class Counts(Frozen, frozen=True):
 
 
 class Restarts(Frozen, frozen=True):
-    """Restarts so far. The last two are what the budget and the back-off go by."""
+    """Restarts so far. From `budget_used` on it is what the budget and the back-off go by: `pod_failures` are those of
+    `counted` that no launcher can count, `epoch` is that of the last restart, by which progress is measured."""
 
     counted: int = 0
     disruptions: int = 0
@@ -52,6 +53,8 @@ class Restarts(Frozen, frozen=True):
     recreated: int = 0
     budget_used: int = 0
     without_progress: int = 0
+    pod_failures: int = 0
+    epoch: int | None = None
 
 
 class LastRestart(Frozen, frozen=True):
@@ -100,7 +103,11 @@ class Cleanup(Frozen, frozen=True):
 
 
 class Status(Frozen, frozen=True):
-    """The whole status; equal statuses need no write."""
+    """The whole status; equal statuses need no write.
+
+    `replaced` holds, by replica, the UID of the pod of this attempt that was last given up: it is charged once, however
+    long it takes to go.
+    """
 
     phase: Phase = msgspec.field(default="Pending")
     conditions: tuple[Condition, ...] = ()
@@ -114,6 +121,7 @@ class Status(Frozen, frozen=True):
     selector: str | None = None
     replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
     restarts: Restarts = Restarts()
+    replaced: dict[str, str] = msgspec.field(default_factory=dict)
     last_restart: LastRestart | None = None
     progress: Progress | None = None
     failure: Failure | None = None

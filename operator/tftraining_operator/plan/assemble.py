@@ -1,41 +1,48 @@
 """Bring the gang of the present attempt together, and say how far that is.
 
 New pods are made only when nothing of an older attempt is left: two attempts that write the same backup would spoil it.
+Where launchers say what they do, the gang trains when its pods are ready and the chief's launcher says so too.
 """
 
 from datetime import datetime
 
 import msgspec
 
+from tftraining_operator.build.launcher import secret
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.service import service
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.spec import JobSpec
+from tftraining_operator.model.report import Report
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count
+from tftraining_operator.plan.reported import record_of
+from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import look_again, why_incomplete
 from tftraining_operator.plan.types import Deletion, Note, Plan
+from tftraining_operator.plan.words import resumption, what_happened
 
 # Long enough for the kubelet to send SIGTERM, which TensorFlow swallows; then comes SIGKILL.
 GRACE_SECONDS = 1
 
 
-def assemble(job: Job, spec: JobSpec, gang: Gang, seen: Observed, now: datetime) -> Plan:
+def assemble(job: Job, scene: Scene) -> Plan:
     """The next step towards a gang that trains."""
-    status = _describe(job.status, gang, seen, now)
-    wait = _wait_until(status, gang, seen, now)
-    may_create = not gang.stale and wait is None
+    gang, seen = scene.gang, scene.seen
+    status = _describe(job, scene)
+    wait = _wait_until(status, gang, seen, scene.now)
+    wanted = gang.missing if not gang.stale and wait is None else ()
     attempt = msgspec.structs.replace(job, status=status)
     return Plan(
         status=status,
-        create_service=None if seen.service or wait else service(job, spec),
-        create_pods=tuple(pod(attempt, spec, each) for each in gang.missing) if may_create else (),
-        delete_pods=delete(gang.stale),
+        create_secret=secret(job) if scene.spec.in_place and wanted else None,
+        create_service=None if seen.service or wait else service(job, scene.spec),
+        create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
+        delete_pods=delete((*gang.stale, *gang.leaving)),
         notes=_notes(job.status, status),
-        again_at=wait or look_again(gang, now),
+        again_at=wait or look_again(gang, scene.now),
     )
 
 
@@ -51,12 +58,15 @@ def _wait_until(status: Status, gang: Gang, seen: Observed, now: datetime) -> da
     return max((each for each in until if each is not None and each > now), default=None)
 
 
-def _describe(status: Status, gang: Gang, seen: Observed, now: datetime) -> Status:
+def _describe(job: Job, scene: Scene) -> Status:
+    gang, now, status = scene.gang, scene.now, job.status
     complete = gang.done_or_ready == len(gang.wanted)
-    if complete:
-        status = _running(status, len(gang.wanted), now)
-    elif status.phase != "Running":
-        status = _not_yet(status, why_incomplete(gang, seen, now))
+    if complete and _trains(status, scene.said):
+        status = _running(job, scene)
+    elif scene.said is not None and scene.said.phase == "Restarting" and status.phase in ("Starting", "Running"):
+        status = _restarting(job, scene.said)
+    elif status.phase != "Running" and not (complete and scene.said):
+        status = _not_yet(status, why_incomplete(gang, scene.seen, now), scene.said)
     status = msgspec.structs.replace(
         status,
         replicas=count(gang, status.replicas),
@@ -67,21 +77,42 @@ def _describe(status: Status, gang: Gang, seen: Observed, now: datetime) -> Stat
     return with_condition(status, "Ready", "True" if complete else "False", why, now)
 
 
-def _running(status: Status, size: int, now: datetime) -> Status:
-    last = status.last_restart
+def _trains(status: Status, said: Report | None) -> bool:
+    """Whether a gang whose pods are ready trains. A report may be older than what the pods show: it makes no gang that
+    trains one that starts."""
+    if said is None or said.phase == "Training":
+        return True
+    return status.phase == "Running" and said.phase != "Restarting"
+
+
+def _running(job: Job, scene: Scene) -> Status:
+    status, last, size = job.status, job.status.last_restart, len(scene.gang.wanted)
     if last is not None and last.down_seconds is None:
-        down = round((now - last.time).total_seconds(), 1)
-        last = msgspec.structs.replace(last, down_seconds=down)
+        down = round((scene.now - last.time).total_seconds(), 1)
+        last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
     message = f"{size} replicas train" if size > 1 else "the replica trains"
+    if last is not None and scene.spec.in_place and last.reason != "Scaled":
+        message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message, last_restart=last)
 
 
-def _not_yet(status: Status, why: tuple[str, str]) -> Status:
+def _restarting(job: Job, said: Report) -> Status:
+    """The launchers restart just now; what they say of it is kept when they have begun again."""
+    last = record_of(job, said.last_restart) if said.last_restart else None
+    what = what_happened(job.key.name, last) if last else said.message
+    reason = (last.reason if last else said.reason) or "Error"
+    return msgspec.structs.replace(
+        job.status, phase="Restarting", reason=reason, message=f"{what}; restarting in place"
+    )
+
+
+def _not_yet(status: Status, why: tuple[str, str], said: Report | None) -> Status:
     reason, message = why
-    if status.attempt == 1:
+    if status.attempt == 1 and status.phase in ("Pending", "Starting"):
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
-    last = status.last_restart
-    if last and status.reason == last.reason and reason in ("CreatingPods", "Stopping", "PodsStarting"):
+    restarts = (status.last_restart, said.last_restart if said else None)
+    known = [each.reason for each in restarts if each is not None]
+    if status.reason in known and reason in ("CreatingPods", "Stopping", "PodsStarting"):
         # Why it restarts is worth more to a person than that its pods are on their way.
         return msgspec.structs.replace(status, phase="Restarting")
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)

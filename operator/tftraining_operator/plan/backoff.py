@@ -23,6 +23,9 @@ def due(status: Status) -> datetime | None:
 
 
 def progressed(status: Status, until: datetime) -> bool:
-    """Whether the attempt brought progress: without a launcher, that all its pods ran for a minute."""
+    """Whether there was progress since the last restart: a newer epoch, or, where no program tells of epochs, that all
+    pods ran for a minute."""
+    if status.progress is not None and status.progress.epoch is not None:
+        return status.progress.epoch > (status.restarts.epoch or 0)
     ready = status.condition("Ready")
     return ready is not None and ready.status == "True" and until - ready.last_transition_time >= PROGRESS

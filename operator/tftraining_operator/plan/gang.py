@@ -1,7 +1,8 @@
 """The gang of the present attempt, sorted into what each policy asks for.
 
-Pods are classified once: members, stale ones (of another attempt, or not wanted any more), missing ones, and those that
-have vanished: missing although the whole gang had been seen.
+Pods are classified once: members, stale ones (of another attempt, or not wanted any more), those that are leaving
+(given up alone, their successors not made yet), missing ones, and those that have vanished: missing although the whole
+gang had been seen.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ class Gang(Frozen, frozen=True):
     wanted: tuple[Replica, ...]
     members: dict[Replica, Pod]
     stale: tuple[Pod, ...]
+    leaving: tuple[Pod, ...]
     missing: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
     completed: tuple[Replica, ...]
@@ -28,6 +30,11 @@ class Gang(Frozen, frozen=True):
     def pods(self) -> tuple[Pod, ...]:
         """The pods of the present attempt, in the order of ranks."""
         return tuple(self.members[each] for each in self.wanted if each in self.members)
+
+    @property
+    def chief(self) -> Pod | None:
+        """The chief's pod, if it is there."""
+        return self.members.get(self.wanted[0])
 
     @property
     def done_or_ready(self) -> int:
@@ -62,15 +69,19 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     """Sort the observed pods by what they are to the attempt in `status`."""
     wanted = spec.gang
     current = {pod.replica: pod for pod in seen.replicas if pod.attempt == status.attempt and pod.replica}
-    members = {each: current[each] for each in wanted if each in current}
-    kept = {pod.uid for pod in members.values()}
+    given_up = set(status.replaced.values())
+    members = {each: current[each] for each in wanted if each in current and current[each].uid not in given_up}
+    leaving = tuple(current[each] for each in wanted if each in current and each not in members)
+    kept = {pod.uid for pod in (*members.values(), *leaving)}
     absent = tuple(each for each in wanted if each not in members)
     completed = _completed(absent, status)
-    missing = tuple(each for each in absent if each not in completed)
+    going = {pod.replica for pod in leaving}
+    missing = tuple(each for each in absent if each not in completed and each not in going)
     return Gang(
         wanted=wanted,
         members=members,
         stale=tuple(pod for pod in seen.replicas if pod.uid not in kept),
+        leaving=leaving,
         missing=missing,
         vanished=missing if _was_complete(wanted, status) else (),
         completed=completed,

@@ -5,10 +5,11 @@ a pod that did nothing wrong) is never charged, and neither are the failures tha
 """
 
 import signal as signals
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from tftraining_operator.model.names import Replica
-from tftraining_operator.model.observed import Exit, Pod
+from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import Frozen
 from tftraining_operator.plan.gang import Gang, cut_off
 
@@ -24,47 +25,67 @@ class Incident(Frozen, frozen=True):
     pod: Pod | None = None
 
 
+SCALED = Incident(reason="Scaled", message="the number of workers was changed", charged=False)
+
+
 def find_incident(gang: Gang) -> Incident | None:
     """The incident that the gang shows now, if any: the earliest of its failures and disruptions."""
     disruption = _first_disruption(gang)
-    failure = _first_failure(gang)
+    failure = _first_failure(gang.pods)
     if disruption is not None and (failure is None or disruption[0] <= _ended(failure)):
         return disruption[1]
     if failure is not None:
-        reason = failure.exit.reason if failure.exit and failure.exit.reason else failure.reason
-        message = f"{failure.label} failed: {describe(failure)}"
-        return Incident(reason=reason or "Error", message=message, charged=True, pod=failure)
-    if gang.outdated:
-        return Incident(reason="Scaled", message="the number of workers was changed", charged=False)
-    return None
+        return _failure(failure)
+    return SCALED if gang.outdated else None
+
+
+def find_loss(gang: Gang) -> Incident | None:
+    """The same where launchers keep the others from failing with the first: no failure follows from a disruption."""
+    failure = _first_failure(pod for pod in gang.pods if lost(pod))
+    if failure is not None:
+        return _failure(failure)
+    disruption = _first_disruption(gang)
+    return disruption[1] if disruption else None
+
+
+def lost(pod: Pod) -> bool:
+    """Whether the pod's end says nothing of the job's: it failed as a whole, or the cluster or a person ended it."""
+    decided = pod.exit is not None and pod.exit.verdict is not None and pod.exit.verdict.verdict != ""
+    return cut_off(pod) or (pod.failed and not decided)
+
+
+def _failure(pod: Pod) -> Incident:
+    reason = pod.exit.reason if pod.exit and pod.exit.reason else pod.reason
+    message = f"{pod.label} failed: {describe(pod)}"
+    return Incident(reason=reason or "Error", message=message, charged=True, pod=pod)
 
 
 def describe(pod: Pod) -> str:
     """How a failed pod ended, in words: `exit code 137 (SIGKILL, OOMKilled)`."""
     if pod.exit is None:
         return f"{pod.reason}: {pod.message}" if pod.reason else "the pod failed before its container ran"
-    details = [signal_name(pod.exit)] if pod.exit.signal else []
+    details = [signal_name(pod.exit.signal)] if pod.exit.signal else []
     if pod.exit.reason not in ("", "Error", "Completed"):
         details.append(pod.exit.reason)
     return f"exit code {pod.exit.code}" + (f" ({', '.join(details)})" if details else "")
 
 
-def signal_name(how: Exit) -> str:
-    """SIGKILL for 137."""
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
     try:
-        return signals.Signals(how.signal or 0).name
+        return signals.Signals(number).name
     except ValueError:
-        return f"signal {how.signal}"
+        return f"signal {number}"
 
 
 def _ended(pod: Pod) -> datetime:
     return (pod.exit.finished_at if pod.exit else None) or _LONG_AGO
 
 
-def _first_failure(gang: Gang) -> Pod | None:
+def _first_failure(pods: Iterable[Pod]) -> Pod | None:
     """The first that failed. Kubernetes tells seconds only: within one, a signal came from outside the program, and an
     exit code may be the answer to a peer's death, so the signal was first; then ranks decide."""
-    failed = [pod for pod in gang.pods if pod.failed and not cut_off(pod)]
+    failed = [pod for pod in pods if pod.failed and not cut_off(pod)]
     return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal)), default=None)
 
 

@@ -1,14 +1,17 @@
-"""The answer to an incident: a new attempt of the whole gang, or the end of the job when the budget is used up.
+"""The answer to an incident: new pods, of the whole gang or of those that are lost, or the job's end when the budget is
+used up.
 
-The attempt rises here, in the status, before any pod of the old one is deleted: whatever carries an older attempt from
-then on is garbage, so a crash of the operator in between loses nothing.
+The attempt rises here, or the UID of a lost pod is noted, in the status, before any pod is deleted: whatever carries an
+older attempt or that UID is garbage from then on, so a crash of the operator in between loses nothing.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from tftraining_operator.model.job import Problem
+from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan import backoff
@@ -22,6 +25,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     """The restart counters after the incident. The budget is refilled by progress, if the job says so."""
     old = status.restarts
     progressed = backoff.progressed(status, _ended(incident, now))
+    alone = spec.in_place and incident.charged
     refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
     disrupted = not incident.charged and incident.reason != "Scaled"
     return msgspec.structs.replace(
@@ -31,6 +35,8 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
         without_progress=(0 if progressed else old.without_progress) + (incident.charged or disrupted),
+        pod_failures=old.pod_failures + alone,
+        epoch=status.progress.epoch if status.progress else old.epoch,
     )
 
 
@@ -55,9 +61,27 @@ def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: da
         message=message,
         attempt=status.attempt + 1,
         restarts=restarts,
+        replaced={},
         last_restart=_last_restart(incident, now),
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
         ready=f"0/{sum(old.desired for old in status.replicas.values())}",
+    )
+    return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
+
+
+def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: Iterable[Pod], now: datetime) -> Status:
+    """The status that gives the lost pods up, each by its UID, while the launchers of the others wait for new ones."""
+    wait = backoff.delay(restarts.without_progress).total_seconds()
+    when = f" in {wait:.0f} s" if wait else ""
+    message = f"{incident.message}; making its pod anew{when}, the others wait for it"
+    status = msgspec.structs.replace(
+        status,
+        phase="Restarting",
+        reason=incident.reason,
+        message=message,
+        restarts=restarts,
+        replaced={**status.replaced, **{pod.label: pod.uid for pod in lost}},
+        last_restart=_last_restart(incident, now),
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
@@ -72,9 +96,14 @@ def record_failure(status: Status, incident: Incident) -> Status:
         exit_code=how.code if how else None,
         signal=how.signal if how else None,
         reason=incident.reason,
-        log_tail="\n".join(how.message.splitlines()[-LOG_TAIL_LINES:]) or None if how else incident.pod.message or None,
+        log_tail=log_tail(incident.pod),
     )
     return msgspec.structs.replace(status, failure=failure)
+
+
+def log_tail(pod: Pod) -> str | None:
+    """The last lines that the pod has left."""
+    return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
 
 
 def _ended(incident: Incident, now: datetime) -> datetime:

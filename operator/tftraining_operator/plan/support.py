@@ -13,6 +13,12 @@ def unsupported(spec: JobSpec) -> Problem | None:
         if asked:
             message = f"{path} is not implemented in this version of the operator: remove it from the job"
             return Problem("NotImplemented", message)
+    for path, asked in _launchers(spec).items():
+        if asked and not spec.in_place:
+            message = (
+                f"{path} works only with launchers: set spec.restartPolicy.mode: InPlace, or remove it from the job"
+            )
+            return Problem("NotImplemented", message)
     return None
 
 
@@ -24,12 +30,21 @@ def _asked(spec: JobSpec) -> dict[str, bool]:
         "spec.minReplicas": spec.min_replicas is not None,
         "spec.restartPolicy.scope: Pod": spec.restart_policy.scope == "Pod",
         "spec.restartPolicy.rules": bool(spec.restart_policy.rules),
-        "spec.launcher.memberTimeoutSeconds": spec.launcher.member_timeout_seconds != _LAUNCHER.member_timeout_seconds,
-        "spec.launcher.warmStart: false": not spec.launcher.warm_start,
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
         "spec.successPolicy: AllWorkers": spec.success_policy == "AllWorkers",
     }
     return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
+
+
+def _launchers(spec: JobSpec) -> dict[str, bool]:
+    """Which fields that only launchers can honour differ from their defaults."""
+    run, launcher = spec.run_policy, spec.launcher
+    return {
+        "spec.launcher.memberTimeoutSeconds": launcher.member_timeout_seconds != _LAUNCHER.member_timeout_seconds,
+        "spec.launcher.warmStart: false": not launcher.warm_start,
+        "spec.runPolicy.startDeadlineSeconds": run.start_deadline_seconds != _RUN.start_deadline_seconds,
+        "spec.runPolicy.stallTimeoutSeconds": run.stall_timeout_seconds is not None,
+    }
 
 
 def _later(run: RunPolicy) -> dict[str, bool]:
@@ -37,8 +52,6 @@ def _later(run: RunPolicy) -> dict[str, bool]:
     return {
         "suspend": run.suspend,
         "activeDeadlineSeconds": run.active_deadline_seconds is not None,
-        "startDeadlineSeconds": run.start_deadline_seconds != _RUN.start_deadline_seconds,
-        "stallTimeoutSeconds": run.stall_timeout_seconds is not None,
         "ttlSecondsAfterFinished": run.ttl_seconds_after_finished is not None,
         "evaluatorGraceSeconds": run.evaluator_grace_seconds != _RUN.evaluator_grace_seconds,
         "nodeLostSeconds": run.node_lost_seconds != _RUN.node_lost_seconds,

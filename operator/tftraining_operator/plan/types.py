@@ -24,9 +24,13 @@ class Deletion(Frozen, frozen=True):
 
 
 class Plan(Frozen, frozen=True):
-    """The next step of a job: the status first (so that the intent survives a crash), then the children."""
+    """The next step of a job: the status first (so that the intent survives a crash), then the children.
+
+    `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there.
+    """
 
     status: Status
+    create_secret: Manifest | None = None
     create_service: Manifest | None = None
     delete_service: bool = False
     create_pods: tuple[Manifest, ...] = ()

@@ -15,6 +15,7 @@ OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs/status": ["update"],
     "/pods": ["create", "delete", "get", "list", "watch"],
     "/services": ["create", "delete", "get", "list", "watch"],
+    "/secrets": ["create"],
     "events.k8s.io/events": ["create"],
 }
 

@@ -12,12 +12,13 @@ from tests.unit.cluster.test_refusals import JOB, NOW
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.launcher import Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
 from tftraining_operator.plan.refusals import judge
-from tftraining_operator.reconcile import Reconciler
+from tftraining_operator.reconcile import Reconciler, World
 
 KEY = Key("ns", "job")
 CORE = "/api/v1/namespaces/ns"
@@ -36,12 +37,13 @@ async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store())
-        metrics = Metrics(jobs.all, Counter())
-        reconciler = Reconciler(jobs, children, Events(api, "test"), metrics, queue, "image")
+        launchers = Launchers(through(api), queue.add)
+        world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
-            yield fake, jobs, reconciler
+            yield fake, jobs, Reconciler(world, queue, "image")
         finally:
             queue.close()
+            await launchers.close()
 
 
 def writes(fake: FakeServer) -> list[tuple[str, str]]:

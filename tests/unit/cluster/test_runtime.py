@@ -116,7 +116,7 @@ def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
         'tftraining_jobs{phase="Running"} 2.0',
         'tftraining_jobs{phase="Pending"} 1.0',
         'tftraining_jobs{phase="Failed"} 0.0',
-        'tftraining_restarts_total{charged="true",reason="OOMKilled"} 1.0',
+        'tftraining_restarts_total{charged="true",mode="Recreate",reason="OOMKilled"} 1.0',
         "tftraining_recovery_seconds_count 1.0",
         "tftraining_recovery_seconds_sum 2.5",
         'tftraining_api_requests_total{method="GET"} 3.0',

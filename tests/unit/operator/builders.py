@@ -17,6 +17,7 @@ class JobBuilder:
         self._spec: Manifest = {
             "template": {"spec": {"containers": [container]}},
             "replicaSpecs": {"worker": {"replicas": 2}},
+            "restartPolicy": {"mode": "Recreate"},
         }
         self._metadata: Manifest = {"name": NAME, "namespace": NAMESPACE, "uid": UID, "generation": 1}
 
@@ -37,6 +38,10 @@ class JobBuilder:
     def without(self, role: str) -> Self:
         del self._spec["replicaSpecs"][role]
         return self
+
+    def in_place(self) -> Self:
+        """Launchers restart the program in the running pods: the default of the custom resource."""
+        return self.set("restartPolicy.mode", "InPlace")
 
     def max_restarts(self, number: int) -> Self:
         return self.set("restartPolicy.maxRestarts", number)
@@ -85,5 +90,10 @@ class JobBuilder:
 
 
 def a_job() -> JobBuilder:
-    """A job of two workers, otherwise as the defaults have it."""
+    """A job of two workers without a launcher, otherwise as the defaults have it."""
     return JobBuilder()
+
+
+def a_launched_job() -> JobBuilder:
+    """The same with launchers."""
+    return JobBuilder().in_place()

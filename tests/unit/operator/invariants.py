@@ -44,10 +44,16 @@ def _end_is_the_end(job: Job, step: Plan) -> None:
 
 
 def _within_budget(job: Job, step: Plan) -> None:
-    if job.spec is not None and step.status.restarts.budget_used > job.status.restarts.budget_used:
-        assert step.status.restarts.budget_used <= job.spec.restart_policy.max_restarts
-    charged = step.status.restarts.counted - job.status.restarts.counted
-    assert 0 <= charged <= step.status.attempt - job.status.attempt
+    if job.spec is None:
+        return
+    old, new = job.status.restarts, step.status.restarts
+    charged = new.pod_failures - old.pod_failures if job.spec.in_place else new.counted - old.counted
+    if charged:
+        assert new.budget_used <= job.spec.restart_policy.max_restarts
+    assert 0 <= charged <= (1 if job.spec.in_place else step.status.attempt - job.status.attempt)
+    assert all(
+        getattr(new, count) >= getattr(old, count) for count in ("counted", "in_place", "disruptions", "recreated")
+    )
 
 
 def _only_own_pods_go(seen: Observed, step: Plan) -> None:

@@ -19,10 +19,12 @@ class Kubelet:
             pod["spec"]["nodeName"] = "node-a"
             pod["status"] = {"phase": "Running", "containerStatuses": self._containers(pod, ready)}
 
-    def start_all(self) -> bool:
-        """Start every pod that waits for nothing; whether there was one."""
+    def start_all(self, launched: bool = False) -> bool:
+        """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
         idle = [name for name, pod in self._api.pods.items() if pod["status"] == {"phase": "Pending"}]
-        self.start(*(name for name in idle if "deletionTimestamp" not in self._api.pods[name]["metadata"]))
+        for name in idle:
+            if "deletionTimestamp" not in self._api.pods[name]["metadata"]:
+                self.start(name, ready=not launched or name.endswith("-cleanup"))
         return bool(idle)
 
     def remove_deleted(self) -> bool:

@@ -13,9 +13,10 @@ from tests.unit.operator.apiserver import ApiServer, Rejected, Snapshot
 from tests.unit.operator.builders import JobBuilder
 from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
+from tests.unit.operator.launchers import Launchers
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import CLEANUP, LABEL_ATTEMPT, LABEL_ROLE
-from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
@@ -35,6 +36,9 @@ class World:
     def __init__(self, job: JobBuilder) -> None:
         self.api = ApiServer(job.raw())
         self.kubelet = Kubelet(self.api)
+        self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
+        self.launchers = Launchers(self.api, self.kubelet)
+        self.heard: Heard | None = None
         self.notes: list[Note] = []
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
@@ -69,7 +73,9 @@ class World:
         """What the operator makes of what it has seen."""
         job = parse_job(seen.job)
         service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
-        return job, Observed(pods=parse_pods(seen.pods, job.uid), service=service, refusal=self.refusal)
+        return job, Observed(
+            pods=parse_pods(seen.pods, job.uid), service=service, refusal=self.refusal, heard=self.heard
+        )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:
         """What the operator would do, on what it sees now or has `seen` before."""
@@ -99,7 +105,7 @@ class World:
 
     def forget(self) -> None:
         """The operator is started anew: it knows only what is in the cluster."""
-        self.refusal, self.refused, self.timer = None, 0, None
+        self.refusal, self.refused, self.timer, self.heard = None, 0, None, None
 
     def settle(self) -> Self:
         """Passes until one has nothing to do."""
@@ -112,10 +118,18 @@ class World:
         """The operator and healthy kubelets, until neither has anything to do at this time."""
         for _ in range(MOST_PASSES):
             self.settle()
-            removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all()
-            if not removed and not started:
+            removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all(self.launched)
+            if not removed and not started and not self.listen():
                 return self
         raise AssertionError(f"no fixpoint: {self.api.writes[-10:]}")
+
+    def listen(self) -> bool:
+        """The launchers act, if there are any, and the operator asks the chief's; whether that brings anything new."""
+        if not self.launched:
+            return False
+        acted, before = self.launchers.tick(), self.heard
+        self.heard = self.launchers.heard()
+        return acted or self.heard != before
 
     def wait(self, seconds: float) -> Self:
         """Let time pass; nobody acts in it."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.operator.builders import a_job
+from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 LATER: list[tuple[str, Any, str]] = [
@@ -13,17 +13,19 @@ LATER: list[tuple[str, Any, str]] = [
     ("minReplicas", 1, "spec.minReplicas"),
     ("restartPolicy.scope", "Pod", "spec.restartPolicy.scope: Pod"),
     ("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}], "spec.restartPolicy.rules"),
-    ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
-    ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
     ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
     ("successPolicy", "AllWorkers", "spec.successPolicy: AllWorkers"),
     ("runPolicy.suspend", True, "spec.runPolicy.suspend"),
     ("runPolicy.activeDeadlineSeconds", 3600, "spec.runPolicy.activeDeadlineSeconds"),
-    ("runPolicy.startDeadlineSeconds", 601, "spec.runPolicy.startDeadlineSeconds"),
-    ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
     ("runPolicy.ttlSecondsAfterFinished", 0, "spec.runPolicy.ttlSecondsAfterFinished"),
     ("runPolicy.evaluatorGraceSeconds", 61, "spec.runPolicy.evaluatorGraceSeconds"),
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
+]
+LAUNCHERS: list[tuple[str, Any, str]] = [
+    ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
+    ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
+    ("runPolicy.startDeadlineSeconds", 601, "spec.runPolicy.startDeadlineSeconds"),
+    ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
 ]
 
 
@@ -34,6 +36,14 @@ def test_a_field_that_this_version_cannot_honour(path: str, value: object, named
     assert world.status.message == f"{named} is not implemented in this version of the operator: remove it from the job"
     assert (world.pods, world.api.services) == ([], {})
     assert (world.notes[0].type, world.notes[0].reason) == ("Warning", "Failed")
+
+
+@pytest.mark.parametrize(("path", "value", "named"), LAUNCHERS, ids=[named for *_, named in LAUNCHERS])
+def test_a_field_that_only_launchers_honour(path: str, value: object, named: str) -> None:
+    world = World(a_job().set(path, value)).run()
+    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
+    assert world.status.message is not None and world.status.message.startswith(f"{named} works only with launchers")
+    assert World(a_launched_job().set(path, value)).run().status.phase == "Running"
 
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:

@@ -51,7 +51,7 @@ def test_what_the_cleanup_runs() -> None:
 def test_the_cleanup_sees_the_jobs_storage_where_the_job_saw_it() -> None:
     job = a_job().storage(mountPath="/data", directory="runs/7")
     manifest = made(job)
-    training = pod(*job.parsed(), Replica("worker", 0))
+    training = pod(*job.parsed(), Replica("worker", 0), "operator:1")
     storage = {"name": "tftraining-storage", "mountPath": "/data"}
     assert manifest["spec"]["containers"][0]["volumeMounts"] == [storage]
     assert storage in training["spec"]["containers"][0]["volumeMounts"]

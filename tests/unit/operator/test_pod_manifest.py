@@ -13,7 +13,7 @@ from tftraining_operator.model.spec import Manifest
 
 
 def made(job: JobBuilder, index: int = 1) -> Manifest:
-    return pod(*job.parsed(), Replica("worker", index))
+    return pod(*job.parsed(), Replica("worker", index), "operator:1")
 
 
 def main(job: JobBuilder) -> Manifest:
@@ -81,8 +81,8 @@ def test_the_templates_own_metadata_is_kept_where_it_does_not_collide() -> None:
 def test_the_template_is_not_changed_by_what_is_made_of_it() -> None:
     job, spec = a_job().storage().pod(volumes=[], initContainers=[{"name": "fetch", "image": "x"}]).parsed()
     before = copy.deepcopy(spec.template)
-    first = pod(job, spec, Replica("worker", 0))
-    assert pod(job, spec, Replica("worker", 0)) == first
+    first = pod(job, spec, Replica("worker", 0), "operator:1")
+    assert pod(job, spec, Replica("worker", 0), "operator:1") == first
     first["spec"]["containers"][0]["command"].append("changed")
     assert spec.template == before
 
@@ -265,5 +265,5 @@ def test_the_attempt_is_the_jobs_present_one() -> None:
     raw = a_job().raw() | {"status": {"phase": "Running", "attempt": 7}}
     job = parse_job(raw)
     assert job.spec is not None
-    labels = pod(job, job.spec, Replica("worker", 0))["metadata"]["labels"]
+    labels = pod(job, job.spec, Replica("worker", 0), "operator:1")["metadata"]["labels"]
     assert labels["tftraining.dev/attempt"] == "7"

@@ -1,0 +1,133 @@
+"""What a pod needs for the launcher (see trainer/tftraining/launch), which restarts the program inside the running pod.
+
+An init container of the launcher's image copies it into the pod, so that it works in any image with a Python; it then
+stands in front of the user's command. The key by which a job's launchers know each other is in a Secret and reaches
+them as a file: it must never be in a variable, an argument, a log or an event.
+"""
+
+import json
+import re
+from posixpath import basename
+
+from tftraining_operator.build.metadata import child_metadata
+from tftraining_operator.build.security import container_security
+from tftraining_operator.build.storage import job_directory
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import RENDEZVOUS_PORT, STATUS_PORT, address, secret_name
+from tftraining_operator.model.spec import JobSpec, Manifest
+from tftraining_operator.model.status import Restarts
+
+INIT_CONTAINER = "tftraining-launcher"
+LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
+LAUNCHER_DIRECTORY, KEY_DIRECTORY, KEY = "/opt/tftraining-launcher", "/opt/tftraining-key", "key"
+# Limits equal to requests: a pod whose own containers are of the class Guaranteed stays so.
+RESOURCES = {"cpu": "250m", "memory": "64Mi"}
+# The launcher kills the program after its grace; only then can it say how that ended.
+LAST_WORDS_SECONDS = 2
+
+
+def secret(job: Job) -> Manifest:
+    """The job's Secret, still without its key: who sends it fills in random bytes, so that no plan ever holds them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": child_metadata(job, secret_name(job.key.name, job.uid), {}),
+        "type": "Opaque",
+        "immutable": True,
+    }
+
+
+def install(spec: JobSpec, image: str, of_pod: Manifest) -> Manifest:
+    """The init container. `image` is the operator's; `of_pod` is the security context of the user's template."""
+    return {
+        "name": INIT_CONTAINER,
+        "image": spec.launcher.image or image,
+        "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
+        "securityContext": container_security({"readOnlyRootFilesystem": True}, of_pod),
+        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
+    }
+
+
+def volumes(job: Job) -> list[Manifest]:
+    """Where the launcher is copied to, and the key, readable by the pod's own group (fsGroup) only."""
+    name = secret_name(job.key.name, job.uid)
+    key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
+    return [{"name": LAUNCHER_VOLUME, "emptyDir": {}}, {"name": KEY_VOLUME, "secret": key}]
+
+
+def launched(container: Manifest) -> Manifest:
+    """The training container with the launcher in front of its command; `args` stay where they are.
+
+    The kubelet expands $(VAR) in the longer command as it would have in the user's own.
+    """
+    command = container.get("command") or []
+    probes = {"readinessProbe": _probe("/readyz", 2, 2, 2), "livenessProbe": _probe("/healthz", 10, 5, 12)}
+    return {
+        **probes,
+        **{name: value for name, value in container.items() if name not in probes or value},
+        "command": [python_of(container), LAUNCHER_DIRECTORY, "--", *command],
+        "volumeMounts": [
+            *(container.get("volumeMounts") or ()),
+            {"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY, "readOnly": True},
+            {"name": KEY_VOLUME, "mountPath": KEY_DIRECTORY, "readOnly": True},
+        ],
+    }
+
+
+def python_of(container: Manifest) -> str:
+    """The interpreter that runs the launcher: the user's own if the command begins with one, otherwise python3."""
+    command = container.get("command") or [""]
+    return command[0] if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(command[0])) else "python3"
+
+
+def environment(job: Job, spec: JobSpec, container: Manifest) -> Manifest:
+    """The variable that tells the launcher of its job; no secret is in it."""
+    settings = {
+        "job": {"namespace": job.key.namespace, "name": job.key.name, "uid": job.uid},
+        "attempt": job.status.attempt,
+        "rendezvous": address(job.key, spec.chief, RENDEZVOUS_PORT),
+        "statusPort": STATUS_PORT,
+        "host": "",
+        "secretFile": f"{KEY_DIRECTORY}/{KEY}",
+        "directory": job_directory(job, spec.storage) if spec.storage else None,
+        "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
+        **_policy(spec),
+        "ledger": ledger(job.status.restarts),
+    }
+    # The kubelet would take a $( in a path for a variable.
+    return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
+
+
+def ledger(restarts: Restarts) -> dict[str, int]:
+    """What the job's restarts have cost so far, as the launchers count it."""
+    return {
+        "inPlace": restarts.in_place,
+        "processFailures": restarts.counted - restarts.pod_failures,
+        "podFailures": restarts.pod_failures,
+        "refilledAt": restarts.counted - restarts.budget_used,
+        "withoutProgress": restarts.without_progress,
+    }
+
+
+def _policy(spec: JobSpec) -> Manifest:
+    return {
+        "warmStart": spec.launcher.warm_start,
+        "terminationGraceSeconds": spec.launcher.termination_grace_seconds,
+        "memberTimeoutSeconds": spec.launcher.member_timeout_seconds,
+        "maxRestarts": spec.restart_policy.max_restarts,
+        "budgetReset": spec.restart_policy.budget_reset,
+        "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
+        "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
+        "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
+    }
+
+
+def _probe(path: str, period: int, timeout: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": STATUS_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    }

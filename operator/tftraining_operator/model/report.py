@@ -1,0 +1,174 @@
+"""What launchers say: the chief's /status, and the first line of a termination message.
+
+It comes out of a user's pod and is not trusted: what is not of the right type or size is refused as a whole (ValueError
+or None), strings are cut, and nothing here reads more than it was given. It never decides what a report means.
+"""
+
+import json
+import re
+from datetime import datetime
+from math import isfinite
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from tftraining_operator.model.spec import Frozen
+from tftraining_operator.model.status import Progress
+
+LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
+VERDICT = "tftraining/1 "
+# Reasons of restarts in place that nobody's program is to blame for.
+LOST = ("MemberLost", "Terminated")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+Member = Annotated[str, msgspec.Meta(pattern=r"^(chief|worker|ps|evaluator)-\d{1,5}$")]
+Code = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Phase = Literal["Waiting", "Starting", "Training", "Restarting", "Succeeded", "Failed"]
+Said = TypeVar("Said", bound="Frozen")
+
+
+class Ledger(Frozen, frozen=True):
+    """What restarts have cost, as the launchers count it. All but the last only rise."""
+
+    in_place: Tally = 0
+    process_failures: Tally = 0
+    pod_failures: Tally = 0
+    refilled_at: Tally = 0
+    without_progress: Tally = 0
+
+
+class Resumption(Frozen, frozen=True):
+    """The last restart inside the running pods. Without `down_seconds` it is not over."""
+
+    time: Time | None = None
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    reason: str = ""
+    down_seconds: Seconds | None = None
+    resumed_from_epoch: Count | None = None
+    resumed_from_step: Count | None = None
+    lost_steps: Count | None = None
+
+
+class Culprit(Frozen, frozen=True):
+    """The last failure of a program."""
+
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    reason: str = ""
+    log_tail: str | None = None
+
+
+class Reported(Frozen, frozen=True):
+    """How far the training is."""
+
+    epoch: Count | None = None
+    epochs: Count | None = None
+    step: Count | None = None
+    steps_per_epoch: Count | None = None
+    steps_per_second: Seconds | None = None
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    updated_time: Time | None = None
+
+    def progress(self) -> Progress:
+        """The same as the status has it. Metrics that are no number just now (NaN) are left out."""
+        known = [(name[:LONGEST_REASON], value) for name, value in self.metrics.items() if value is not None]
+        known = [(name, value) for name, value in known if isfinite(value)]
+        rate = None if self.steps_per_second is None else round(self.steps_per_second, 2)
+        return Progress(
+            epoch=self.epoch,
+            epochs=self.epochs,
+            step=self.step,
+            steps_per_epoch=self.steps_per_epoch,
+            steps_per_second=rate,
+            metrics=dict(known[:MOST_METRICS]),
+            updated_time=self.updated_time,
+            display=self._display(),
+        )
+
+    def _display(self) -> str | None:
+        if self.epoch is not None:
+            return f"epoch {self.epoch}/{self.epochs}" if self.epochs else f"epoch {self.epoch}"
+        return None if self.step is None else f"step {self.step}"
+
+
+class Report(Frozen, frozen=True):
+    """What the chief's launcher says of the gang."""
+
+    phase: Phase
+    version: Literal[1] = 1
+    round: Count = 0
+    reason: str = ""
+    message: str = ""
+    missing: tuple[Member, ...] = ()
+    ledger: Ledger = Ledger()
+    last_restart: Resumption | None = None
+    failure: Culprit | None = None
+    progress: Reported | None = None
+
+
+class Verdict(Frozen, frozen=True):
+    """What a launcher leaves behind. An empty verdict means that it was told to go, or could not go on."""
+
+    verdict: Literal["Succeeded", "Failed", ""]
+    reason: str = ""
+    message: str = ""
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    ledger: Ledger = Ledger()
+    progress: Reported | None = None
+
+
+def parse_report(text: bytes) -> Report:
+    """What /status answered. ValueError if it is not what a launcher says."""
+    report = _decode(text.decode(errors="replace"), Report)
+    last, failure = report.last_restart, report.failure
+    return msgspec.structs.replace(
+        report,
+        reason=_word(report.reason),
+        message=_cut(report.message),
+        missing=report.missing[:MOST_MISSING],
+        last_restart=last and msgspec.structs.replace(last, reason=_word(last.reason)),
+        failure=failure
+        and msgspec.structs.replace(
+            failure, reason=_word(failure.reason), log_tail=(failure.log_tail or "")[-LONGEST_TAIL:] or None
+        ),
+    )
+
+
+def split_verdict(message: str) -> tuple[Verdict | None, str]:
+    """The verdict in the first line of a termination message, if there is one, and the log lines after it."""
+    first, _, rest = message.partition("\n")
+    if not first.startswith(VERDICT):
+        return None, message
+    try:
+        verdict = _decode(first.removeprefix(VERDICT), Verdict)
+    except ValueError:
+        return None, rest
+    return msgspec.structs.replace(verdict, reason=_word(verdict.reason), message=_cut(verdict.message)), rest
+
+
+def _decode(text: str, kind: type[Said]) -> Said:
+    """JSON as Python writes it: a NaN among the metrics must not cost the rest."""
+    try:
+        raw: Any = json.loads(text, parse_constant=lambda _: None)
+        return msgspec.convert(raw, kind)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _word(text: str) -> str:
+    """A reason as conditions take them, or nothing."""
+    return text if re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_REASON - 1}}}", text) else ""
+
+
+def _cut(text: str) -> str:
+    return " ".join(text[: 2 * LONGEST_MESSAGE].split())[:LONGEST_MESSAGE]

@@ -1,0 +1,70 @@
+"""restartPolicy.mode InPlace: launchers restart the program inside the pods; the operator replaces pods, each alone.
+
+A pod that ends without a verdict, or that somebody ends, is made anew under the same attempt, while the launchers of
+the others wait for it at the rendezvous. The whole gang is made anew only where its shape changes. The job ends by the
+verdict that its launchers leave.
+"""
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.report import LOST
+from tftraining_operator.plan import restart, verdicts
+from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.gang import count, finished
+from tftraining_operator.plan.incident import SCALED, Incident, find_loss, lost
+from tftraining_operator.plan.recreate import begin_again, told
+from tftraining_operator.plan.reported import take, with_progress
+from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.words import resumption, what_happened
+
+
+def in_place(job: Job, scene: Scene) -> Plan:
+    """The next step."""
+    before, said = job.status, scene.said
+    if said is not None:
+        job = msgspec.structs.replace(job, status=take(job, said, scene.now))
+    step = _next(job, scene)
+    if note := _restarted(job, before.restarts.in_place):
+        step = msgspec.structs.replace(step, notes=(note, *step.notes))
+    return msgspec.structs.replace(step, status=with_progress(before, step.status, said))
+
+
+def _next(job: Job, scene: Scene) -> Plan:
+    gang = scene.gang
+    if verdicts.succeeded(gang) or (gang.chief is not None and finished(gang.chief)):
+        return succeed(msgspec.structs.replace(job, status=verdicts.last_progress(gang, job.status)), scene)
+    if (problem := verdicts.without_python(scene.spec, gang)) is not None:
+        return fail(job, problem, scene.seen, scene.image, scene.now)
+    if (pod := verdicts.failed(gang)) is not None:
+        status, problem = verdicts.failure(job, pod)
+        return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
+    if gang.outdated:
+        return begin_again(job, scene, SCALED)
+    incident = find_loss(gang)
+    return assemble(job, scene) if incident is None else _replace(job, scene, incident)
+
+
+def _replace(job: Job, scene: Scene, incident: Incident) -> Plan:
+    """Make the lost pods anew, or fail the job when its budget is used up. All that are lost now are one incident."""
+    gang, now = scene.gang, scene.now
+    status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
+    status = with_progress(job.status, status, scene.said)
+    restarts = restart.charge(scene.spec, status, incident, now)
+    status = restart.record_failure(status, incident)
+    if problem := restart.exhausted(scene.spec, restarts, incident):
+        return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
+    status = restart.replace_lost(status, restarts, incident, [pod for pod in gang.pods if lost(pod)], now)
+    return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
+
+
+def _restarted(job: Job, before: int) -> Note | None:
+    """The event of a restart in place, told once: when their count rises."""
+    last = job.status.last_restart
+    if job.status.restarts.in_place <= before or last is None:
+        return None
+    what = what_happened(job.key.name, last)
+    message = f"{what}; restarting in place" if last.down_seconds is None else f"{what}; {resumption(last)}"
+    return Note("Normal" if last.reason in LOST else "Warning", last.reason or "Error", message)

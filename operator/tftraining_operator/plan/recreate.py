@@ -1,0 +1,39 @@
+"""restartPolicy.mode Recreate: the operator restarts, by new pods of the whole gang. There is no launcher."""
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.plan import restart
+from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.gang import count, finished
+from tftraining_operator.plan.incident import Incident, find_incident
+from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.types import Note, Plan
+
+
+def recreate(job: Job, scene: Scene) -> Plan:
+    """The next step. Success policy Chief: the chief has done its work, the others wait for it or will end soon."""
+    chief = scene.gang.chief
+    if chief is not None and finished(chief):
+        return succeed(job, scene)
+    incident = find_incident(scene.gang)
+    return assemble(job, scene) if incident is None else begin_again(job, scene, incident)
+
+
+def begin_again(job: Job, scene: Scene, incident: Incident) -> Plan:
+    """Restart the whole gang after the incident, or fail the job when its budget is used up."""
+    gang, now = scene.gang, scene.now
+    status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
+    restarts = restart.charge(scene.spec, status, incident, now)
+    status = restart.record_failure(status, incident)
+    if problem := restart.exhausted(scene.spec, restarts, incident):
+        return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
+    status = restart.next_attempt(status, restarts, incident, now)
+    return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
+
+
+def told(step: Plan, incident: Incident, message: str | None) -> Plan:
+    """The step with the event of the incident before its own."""
+    note = Note("Warning" if incident.charged else "Normal", incident.reason, message or "")
+    return msgspec.structs.replace(step, notes=(note, *step.notes))

@@ -1,0 +1,131 @@
+"""What the chief's launcher says, taken into the status: restarts in place, their cost, progress.
+
+The launchers restart by themselves; here is only told of it. A restart is news when the count of restarts in place has
+risen, whatever the clocks of the pods say. A pod is not trusted: what it says changes the status of its own job only.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import pod_name
+from tftraining_operator.model.report import LOST, Ledger, Report, Resumption
+from tftraining_operator.model.status import Failure, LastRestart, Progress, Restarts, Status
+from tftraining_operator.plan.conditions import with_condition
+from tftraining_operator.plan.words import resumed, resumption, what_happened
+
+# How far the launcher's word on a lost pod and our own may be apart: a node that is lost is given up late.
+SAME_INCIDENT = timedelta(minutes=10)
+PROGRESS_EVERY = timedelta(seconds=10)
+# A clock that is ahead by more than this is no clock: the back-off goes by these times.
+CREDIBLE = timedelta(minutes=5)
+
+
+def take(job: Job, said: Report, now: datetime) -> Status:
+    """The job's status with the launcher's account of its restarts in it."""
+    status, last = job.status, said.last_restart
+    news = said.ledger.in_place > status.restarts.in_place
+    status = msgspec.structs.replace(status, restarts=merged(status.restarts, said.ledger))
+    told = record_of(job, last) if last else None
+    if told is None or told.time > now + CREDIBLE:
+        return status
+    record = _merged_record(status.last_restart, told, news)
+    if record is None:
+        return status
+    status = msgspec.structs.replace(status, last_restart=record)
+    if news:
+        status = _failed(job, status, said)
+    if news and told.down_seconds is None and status.phase in ("Starting", "Running"):
+        message = f"{what_happened(job.key.name, told)}; restarting in place"
+        status = msgspec.structs.replace(status, phase="Restarting", reason=told.reason, message=message)
+    return _resumed(status, record, now)
+
+
+def record_of(job: Job, last: Resumption) -> LastRestart | None:
+    """The launcher's account of a restart as the status has it; None if it does not say when that was."""
+    if last.time is None:
+        return None
+    return LastRestart(
+        time=last.time,
+        pod=pod_name(job.key.name, last.member) if last.member else None,
+        exit_code=last.exit_code,
+        signal=last.signal,
+        reason=last.reason or "Error",
+        down_seconds=None if last.down_seconds is None else round(last.down_seconds, 2),
+        resumed_from_epoch=last.resumed_from_epoch,
+        resumed_from_step=last.resumed_from_step,
+        lost_steps=last.lost_steps,
+    )
+
+
+def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
+    """The restarts as both know them: all counts only rise, but for those in a row, which the later account tells."""
+    pods = max(restarts.pod_failures, ledger.pod_failures)
+    counted = pods + max(restarts.counted - restarts.pod_failures, ledger.process_failures)
+    refilled = max(restarts.counted - restarts.budget_used, ledger.refilled_at)
+    account = ledger.in_place + ledger.process_failures + ledger.pod_failures, ledger.without_progress
+    later = account > (restarts.in_place + restarts.counted, restarts.without_progress)
+    return msgspec.structs.replace(
+        restarts,
+        counted=counted,
+        in_place=max(restarts.in_place, ledger.in_place),
+        budget_used=max(0, counted - refilled),
+        without_progress=ledger.without_progress if later else restarts.without_progress,
+        pod_failures=pods,
+    )
+
+
+def with_progress(old: Status, new: Status, said: Report | None) -> Status:
+    """The new status with the progress of the report, if it is written anyway, or if the progress is worth a write."""
+    if said is None or said.progress is None:
+        return new
+    fresh = said.progress.progress()
+    if fresh != old.progress == new.progress and (new != old or _due(old.progress, fresh)):
+        return msgspec.structs.replace(new, progress=fresh)
+    return new
+
+
+def _due(old: Progress | None, new: Progress) -> bool:
+    if old is None or old.updated_time is None or new.updated_time is None:
+        return True
+    return abs(new.updated_time - old.updated_time) >= PROGRESS_EVERY
+
+
+def _merged_record(old: LastRestart | None, told: LastRestart, news: bool) -> LastRestart | None:
+    """The record of the last restart with what the launcher says of it; None if it speaks of an earlier one."""
+    lost = old is not None and told.reason in LOST and told.reason != old.reason and old.pod == told.pod
+    if old is not None and lost and abs(old.time - told.time) < SAME_INCIDENT:
+        # The pod that was given up: its end is known better here, and what came of it there.
+        down = old.down_seconds if told.down_seconds is None else told.down_seconds
+        cause = {"time": old.time, "exit_code": old.exit_code, "signal": old.signal, "reason": old.reason}
+        return msgspec.structs.replace(told, **cause, down_seconds=down)
+    return told if news or (old is not None and old.time == told.time) else None
+
+
+def _failed(job: Job, status: Status, said: Report) -> Status:
+    """The failure behind a restart in place, kept for people."""
+    culprit, last = said.failure, said.last_restart
+    if culprit is None or last is None or culprit.member is None or culprit.member != last.member:
+        return status
+    failure = Failure(
+        pod=pod_name(job.key.name, culprit.member),
+        exit_code=culprit.exit_code,
+        signal=culprit.signal,
+        reason=culprit.reason or last.reason,
+        log_tail=culprit.log_tail,
+    )
+    return msgspec.structs.replace(status, failure=failure)
+
+
+def _resumed(status: Status, record: LastRestart, now: datetime) -> Status:
+    """The condition Resumed, and from where progress counts from now on."""
+    if record.resumed_from_epoch is None and record.resumed_from_step is None:
+        return status
+    if record.resumed_from_epoch is not None:
+        epoch = max(status.restarts.epoch or 0, record.resumed_from_epoch + 1)
+        status = msgspec.structs.replace(status, restarts=msgspec.structs.replace(status.restarts, epoch=epoch))
+    kept = resumed(record)
+    lost = f", {record.lost_steps} steps had to be done again" if record.lost_steps else ""
+    why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost}")
+    return with_condition(status, "Resumed", "True" if kept else "False", why, now)

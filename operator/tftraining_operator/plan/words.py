@@ -1,0 +1,43 @@
+"""A restart in words for people. Never decides anything."""
+
+from tftraining_operator.model.status import LastRestart
+from tftraining_operator.plan.incident import signal_name
+
+_REASONS = {
+    "MemberLost": "was not heard of any more",
+    "NodeLost": "was lost with its node",
+    "OOMKilled": "ran out of memory (OOMKilled)",
+    "PodDeleted": "was deleted",
+    "Stalled": "made no step any more",
+    "Terminated": "was told to stop",
+}
+
+
+def what_happened(job: str, last: LastRestart) -> str:
+    """`worker-1 was killed (SIGKILL)`."""
+    who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
+    if last.reason in _REASONS:
+        return f"{who} {_REASONS[last.reason]}"
+    if last.signal is not None:
+        return f"{who} was killed ({signal_name(last.signal)})"
+    if last.exit_code is not None:
+        return f"{who} failed with exit code {last.exit_code}"
+    return f"{who} was restarted: {last.reason}"
+
+
+def resumption(last: LastRestart) -> str:
+    """`resumed from epoch 2 after 1.1 s`; epochs and steps are those that were done."""
+    after = f" after {last.down_seconds:g} s" if last.down_seconds is not None else ""
+    if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
+        return f"training began again from the start{after}"
+    where = ""
+    if last.resumed_from_epoch:
+        where = f" from epoch {last.resumed_from_epoch}"
+    elif last.resumed_from_step:
+        where = f" from step {last.resumed_from_step}"
+    return f"resumed{where}{after}"
+
+
+def resumed(last: LastRestart) -> bool:
+    """Whether something of the training before the restart was kept."""
+    return bool(last.resumed_from_epoch or last.resumed_from_step)

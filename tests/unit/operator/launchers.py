@@ -1,0 +1,207 @@
+"""The launchers of the simulated job, at the level of what they tell: /status, termination messages, readiness.
+
+They do what the contract says of them, without time passing; how they do it is tested with the launcher itself. They
+know only their pods' environment, as the real ones do.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from tests.unit.operator.apiserver import DONE, ApiServer
+from tests.unit.operator.kubelet import Kubelet
+from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_operator.model.observed import Heard
+from tftraining_operator.model.report import parse_report
+from tftraining_operator.model.spec import Manifest
+
+NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
+
+
+class Launchers:
+    """All launchers of the present attempt. Members are called by their short names, such as worker-1."""
+
+    def __init__(self, api: ApiServer, kubelet: Kubelet) -> None:
+        self._api = api
+        self._kubelet = kubelet
+        self._job: str = api.job["metadata"]["name"]
+        self.begin("")
+
+    def begin(self, attempt: str) -> None:
+        """Launchers of a new attempt know only what they are told in their environment."""
+        self.attempt = attempt
+        self.phase = "Waiting"
+        self.round = 0
+        self.ledger = dict(NEVER)
+        self.last: dict[str, Any] | None = None
+        self.failure: dict[str, Any] | None = None
+        self.progress: dict[str, Any] | None = None
+        self.mark: int | None = None
+        self.joined: dict[str, str] = {}
+
+    # --- what they do
+
+    def tick(self) -> bool:
+        """Whoever is lost is missed, and a gang that is complete starts; whether something happened."""
+        if self.pods and (attempt := self._label(LABEL_ATTEMPT)) != self.attempt:
+            self.begin(attempt)
+        running = self.running
+        gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
+        if self.phase == "Training" and gone:
+            self._stop(gone[0], "MemberLost", charged=False)
+            return True
+        if self.phase == "Training" or not running or set(running) != set(self.members):
+            return False
+        self._start(running)
+        return True
+
+    def crash(self, member: str, code: int | None = None, signal: int | None = 9) -> bool:
+        """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed."""
+        if self.phase != "Training" or member not in self.running:
+            return False
+        ended = {"exitCode": code, "signal": None if code is not None else signal}
+        self._stop(member, "Error" if code is not None else "Killed", True, **ended)
+        self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
+        settings = self._settings()
+        used = self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"]
+        if used > settings["maxRestarts"]:
+            message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
+            self.end("Failed", "MaxRestartsExceeded", message, self.failure)
+        return True
+
+    def finish(self) -> bool:
+        """The chief's program has done its work; whether it ran."""
+        if self.phase != "Training":
+            return False
+        self.end("Succeeded", "Succeeded", "done", {"member": self.members[0]})
+        return True
+
+    def end(self, verdict: str, reason: str, words: str, culprit: dict[str, Any]) -> None:
+        """All that are there leave with the verdict."""
+        self.phase = verdict
+        for member in self.running:
+            head = {"verdict": verdict, "reason": reason, "message": words, **culprit, "ledger": self.ledger}
+            code = 0 if verdict == "Succeeded" else 1
+            self._kubelet.exit(
+                f"{self._job}-{member}", code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n"
+            )
+
+    def advance(self, epoch: int, step: int, epochs: int = 10, **metrics: float) -> None:
+        """The training has come this far."""
+        self.progress = {
+            "epoch": epoch,
+            "epochs": epochs,
+            "step": step,
+            "stepsPerEpoch": 70,
+            "stepsPerSecond": 12.345,
+            "metrics": metrics,
+            "updatedTime": self._now(),
+        }
+
+    # --- what they say
+
+    def heard(self) -> Heard | None:
+        """What the chief's launcher answers, if it is there."""
+        chief = self.members[0] if self.members else ""
+        if chief not in self.running:
+            return None
+        return Heard(self.running[chief], parse_report(json.dumps(self.status()).encode()))
+
+    def status(self) -> dict[str, Any]:
+        """The chief's /status."""
+        return {
+            "version": 1,
+            "job": {"name": self._job},
+            "member": self.members[0],
+            "round": self.round,
+            "phase": self.phase,
+            "reason": "",
+            "message": "",
+            "missing": [each for each in self.members if each not in self.running],
+            "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
+            "ledger": self.ledger,
+            "lastRestart": self.last,
+            "failure": self.failure,
+            "progress": self.progress,
+        }
+
+    # --- what they know
+
+    @property
+    def pods(self) -> dict[str, Manifest]:
+        """The training pods of the job by their short names."""
+        return {name.removeprefix(f"{self._job}-"): pod for name, pod in self._training_pods()}
+
+    @property
+    def running(self) -> dict[str, str]:
+        """The UIDs of those whose launchers run."""
+        alive = {name: pod for name, pod in self.pods.items() if pod["status"]["phase"] == "Running"}
+        return {name: pod["metadata"]["uid"] for name, pod in alive.items()}
+
+    @property
+    def members(self) -> list[str]:
+        """Who belongs to the gang, the chief first, as TF_CONFIG has it."""
+        if not self.pods:
+            return []
+        cluster = json.loads(self._variable("TF_CONFIG"))["cluster"]
+        return [f"{role}-{index}" for role in ("chief", "worker") for index in range(len(cluster.get(role, ())))]
+
+    # --- internals
+
+    @property
+    def _last(self) -> dict[str, Any]:
+        assert self.last is not None
+        return self.last
+
+    def _start(self, running: dict[str, str]) -> None:
+        for member in running:
+            told = self._settings(member)["ledger"]
+            self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
+        self.ledger["inPlace"] += running == self.joined
+        self.joined = running
+        self.round += 1
+        self.phase = "Training"
+        if self.last is not None and self.last["downSeconds"] is None:
+            step = (self.progress or {}).get("step", 0)
+            epoch = (self.progress or {}).get("epoch", 1) - 1
+            self.last |= {"downSeconds": 1.1, "resumedFromEpoch": epoch, "resumedFromStep": step, "lostSteps": 3}
+        for member in running:
+            self._kubelet.start(f"{self._job}-{member}")
+
+    def _stop(self, member: str, reason: str, charged: bool, **ended: int | None) -> None:
+        epoch = (self.progress or {}).get("epoch")
+        progressed = epoch is not None and self.mark is not None and epoch > self.mark
+        self.mark = epoch
+        if progressed:
+            failures = self.ledger["processFailures"] + self.ledger["podFailures"]
+            self.ledger |= {"refilledAt": failures, "withoutProgress": 0}
+        self.ledger["processFailures"] += charged
+        self.ledger["withoutProgress"] += 1
+        self.phase = "Restarting"
+        self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
+        self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
+        for each in self.running:
+            self._kubelet.start(f"{self._job}-{each}", ready=False)
+
+    def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
+        for name, pod in self._api.pods.items():
+            labels = pod["metadata"]["labels"]
+            if labels.get(LABEL_ROLE) in ("chief", "worker") and pod["status"]["phase"] not in DONE:
+                yield name, pod
+
+    def _label(self, label: str) -> str:
+        return str(next(iter(self.pods.values()))["metadata"]["labels"][label])
+
+    def _settings(self, member: str = "") -> dict[str, Any]:
+        settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
+        return settings
+
+    def _variable(self, name: str, member: str = "") -> str:
+        pod = self.pods.get(member) or next(iter(self.pods.values()))
+        env = next(each for each in pod["spec"]["containers"] if each["name"] == "tensorflow")["env"]
+        return str(next(each["value"] for each in env if each["name"] == name))
+
+    def _now(self) -> str:
+        # The nodes' clock is not the operator's.
+        return (self._api.now + timedelta(seconds=0.25)).isoformat()
