@@ -1,0 +1,49 @@
+"""The lines at the foot of a terminal that show how a job goes. Pure: they are made of the story alone."""
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tftraining_client.local.story import Story, progress_text
+
+BAR = 24
+SHOWN_MEMBERS = 8
+PHASES = {"Training": "green", "Succeeded": "green", "Failed": "red", "Restarting": "yellow"}
+
+
+def display(story: Story, seconds: float) -> RenderableType:
+    """The phase, the progress with a bar, and the members."""
+    return Group(Text(), _head(story, seconds), _progress(story), _members(story))
+
+
+def _head(story: Story, seconds: float) -> RenderableType:
+    phase = str(story.status.get("phase") or "Starting")
+    name = (story.status.get("job") or {}).get("name", "")
+    text = Text.assemble((f"{name} ", "bold"), (phase, PHASES.get(phase, "cyan")), f"  {seconds:.0f} s")
+    if story.restarts:
+        text.append(f"  restarts: {len(story.restarts)}, {story.seconds_lost:.1f} s lost", "yellow")
+    if missing := story.status.get("missing"):
+        text.append(f"  waiting for {', '.join(missing[:SHOWN_MEMBERS])}")
+    return text
+
+
+def _progress(story: Story) -> RenderableType:
+    progress = story.progress
+    total = (progress.get("stepsPerEpoch") or 0) * (progress.get("epochs") or 0)
+    row = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=total or 1, completed=min(progress.get("step") or 0, total or 1), width=BAR)
+    row.add_row(bar, progress_text(progress) or "no progress yet")
+    return row
+
+
+def _members(story: Story) -> RenderableType:
+    members = list((story.status.get("members") or {}).items())
+    words = [f"{name} {member.get('state')} {_step(member)}".rstrip() for name, member in members[:SHOWN_MEMBERS]]
+    if len(members) > SHOWN_MEMBERS:
+        words.append(f"and {len(members) - SHOWN_MEMBERS} more")
+    return Text("   ".join(words), style="dim")
+
+
+def _step(member: dict[str, object]) -> str:
+    return "" if member.get("step") is None else f"step {member['step']}"

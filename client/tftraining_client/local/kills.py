@@ -1,0 +1,45 @@
+"""`--kill worker-1@epoch=2`: which member's program is to be killed, and when. Pure."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tftraining_client.errors import UserError
+from tftraining_client.local.status import Status
+
+_FORM = re.compile(r"(?P<member>[a-z]+-\d+)@(?P<what>epoch|step|seconds)=(?P<value>\d+(\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL for a member's program: in an epoch (counted from 1), after a step, or seconds after the start."""
+
+    member: str
+    what: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.member}@{self.what}={self.value:g}"
+
+    def due(self, status: Status, ran_seconds: float) -> bool:
+        """Whether it is time, by the member's own /status and the seconds since the programs first ran."""
+        if not status.get("pid"):
+            return False
+        if self.what == "seconds":
+            return ran_seconds >= self.value
+        reached = (status.get("progress") or {}).get(self.what)
+        return reached is not None and reached >= self.value
+
+
+def parse_kill(text: str, members: Collection[str]) -> Kill:
+    """Read one --kill; UserError if it is not one, or of a member that the job does not have."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise UserError(
+            f"--kill {text}: must be MEMBER@epoch=N, MEMBER@step=N or MEMBER@seconds=S, such as worker-1@epoch=2"
+        )
+    if found["member"] not in members:
+        raise UserError(f"--kill {text}: the job has no {found['member']}, only {', '.join(members)}")
+    if found["what"] != "seconds" and "." in found["value"]:
+        raise UserError(f"--kill {text}: {found['what']} must be a whole number")
+    return Kill(found["member"], found["what"], float(found["value"]))

@@ -1,0 +1,34 @@
+"""Ports of this machine for a job: free when they are taken, and nobody else's until the job has ended.
+
+Each is held by a socket that is bound and never listens. A process of the job that sets SO_REUSEADDR, as TensorFlow and
+the launcher do, can listen there again and again; the kernel gives the port to nobody who asks for any free one.
+"""
+
+import socket
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+
+
+class Ports:
+    """Holds ports while the `with` block lasts."""
+
+    def __init__(self) -> None:
+        self._held: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for each in self._held:
+            each.close()
+
+    def take(self) -> int:
+        """One more port."""
+        holder = socket.socket()
+        self._held.append(holder)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((HOST, 0))
+        port: int = holder.getsockname()[1]
+        return port

@@ -1,0 +1,171 @@
+"""What each replica of a job is started with on this machine: the operator's pod, with this machine's places in it.
+
+Pure. The pod is made by the very code that makes it in a cluster, so that variables, their order and what is expanded
+in what cannot differ; only addresses, ports, directories and the interpreter are put in afterwards.
+"""
+
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import basename
+from typing import Any
+
+import msgspec
+
+from tftraining_client.errors import UserError
+from tftraining_client.local.environment import container_environment
+from tftraining_client.local.expansion import escape, expand
+from tftraining_client.local.ports import HOST, Ports
+from tftraining_client.validation.structure import Json
+from tftraining_operator.build.pod import pod
+from tftraining_operator.build.storage import job_directory
+from tftraining_operator.model.job import Job, parse_job
+from tftraining_operator.model.names import CONTAINER, Replica
+from tftraining_operator.model.spec import JobSpec
+
+LAUNCHER = ("-P", "-m", "tftraining_client.local.leash")
+TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A validated job and where it runs. `directory` is what TFTRAINING_DIR names, None without storage."""
+
+    job: Job
+    spec: JobSpec
+    directory: Path | None
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """All replicas, the chief first and the evaluator last."""
+        rest = [
+            Replica(role, index)
+            for role in ("ps", "evaluator")
+            if (of := self.spec.role(role)) is not None
+            for index in range(of.replicas)
+        ]
+        return (*self.spec.gang, *rest)
+
+    @property
+    def non_chief_workers(self) -> tuple[int, ...]:
+        """The indexes by which TensorFlow names temporary save directories."""
+        return tuple(each.index for each in self.spec.gang if each.role == "worker" and each != self.spec.chief)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The ports of all replicas, and the files of the launchers."""
+
+    training: Mapping[Replica, int]
+    status: Mapping[Replica, int]
+    rendezvous: int
+    secret_file: Path
+    scratch: Path
+
+    def termination_message(self, replica: Replica) -> Path:
+        """Where the replica's launcher leaves its last words."""
+        return self.scratch / f"{replica}.ended"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A launcher's command line and whole environment."""
+
+    replica: Replica
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+    def with_ledger(self, ledger: Mapping[str, int]) -> "Start":
+        """The same for a launcher that follows another one, and is told what the restarts have cost so far."""
+        settings = json.loads(self.environment[SETTINGS])
+        changed = {SETTINGS: json.dumps({**settings, "ledger": {**settings["ledger"], **ledger}})}
+        return Start(self.replica, self.command, {**self.environment, **changed})
+
+
+def local_job(stored: Json, workdir: Path) -> LocalJob:
+    """The job that a validated manifest describes; UserError if there is nothing to run."""
+    metadata = stored["metadata"]
+    identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
+    job = parse_job({"metadata": identity, "spec": stored["spec"]})
+    if job.spec is None:
+        raise UserError(job.problem.message if job.problem else "the spec cannot be read")
+    if job.spec.run_policy.suspend:
+        raise UserError("the job is suspended (spec.runPolicy.suspend), so nothing would run: set it to false")
+    storage = job.spec.storage
+    # Here the launcher restarts whatever the mode: there are no pods to make anew.
+    spec = msgspec.structs.replace(
+        job.spec, restart_policy=msgspec.structs.replace(job.spec.restart_policy, mode="InPlace")
+    )
+    return LocalJob(job, spec, workdir / (storage.directory or job.key.name) if storage else None)
+
+
+def take_places(local: LocalJob, ports: Ports, scratch: Path) -> Places:
+    """Take the ports; name the files."""
+    return Places(
+        training={each: ports.take() for each in local.replicas if each.role != "evaluator"},
+        status={each: ports.take() for each in local.replicas},
+        rendezvous=ports.take(),
+        secret_file=scratch / "key",
+        scratch=scratch,
+    )
+
+
+def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[str, str]) -> Start:
+    """How the replica's launcher is started. `given` are variables from the command line. UserError as it comes."""
+    manifest = pod(local.job, local.spec, replica, "")
+    container = next(each for each in manifest["spec"]["containers"] if each["name"] == CONTAINER)
+    container = {**container, "env": [_localised(each, local, places, replica) for each in container["env"]]}
+    variables = container_environment(manifest, container, given)
+    # What the operator has put in front of the user's own command ends with the first `--`.
+    own = container["command"][container["command"].index("--") + 1 :]
+    words = [expand(word, variables) for word in (*own, *(container.get("args") or ()))]
+    command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
+    return Start(replica, command, {**_inherited(os.environ), **variables})
+
+
+def interpreter(program: str) -> str:
+    """This very Python for any Python, other programs as they are."""
+    return sys.executable if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(program)) else program
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the image would bring along: here, the person's own environment, its Python found first."""
+    kept = {name: value for name, value in environment.items() if name != TASK and not name.startswith("TFTRAINING_")}
+    return {**kept, "PATH": os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))}
+
+
+def _localised(variable: Json, local: LocalJob, places: Places, replica: Replica) -> Json:
+    value = str(variable.get("value"))
+    if variable["name"] == TASK:
+        return {**variable, "value": _task(json.loads(value), places.training)}
+    if variable["name"] == SETTINGS:
+        return {**variable, "value": _settings(json.loads(expand(value, {})), local, places, replica)}
+    ours = local.spec.storage and variable == {"name": DIRECTORY, "value": job_directory(local.job, local.spec.storage)}
+    if ours and local.directory:
+        return {**variable, "value": escape(str(local.directory))}
+    return variable
+
+
+def _task(config: dict[str, Any], ports: Mapping[Replica, int]) -> str:
+    cluster = {
+        role: [f"{HOST}:{ports[Replica(role, index)]}" for index in range(len(addresses))]
+        for role, addresses in config["cluster"].items()
+    }
+    return json.dumps({**config, "cluster": cluster})
+
+
+def _settings(settings: dict[str, Any], local: LocalJob, places: Places, replica: Replica) -> str:
+    here = {
+        "rendezvous": f"{HOST}:{places.rendezvous}",
+        "host": HOST,
+        "statusPort": places.status[replica],
+        "secretFile": str(places.secret_file),
+        "directory": str(local.directory) if local.directory else None,
+        "terminationMessage": str(places.termination_message(replica)),
+    }
+    return escape(json.dumps({**settings, **here}))

@@ -1,0 +1,126 @@
+"""`tftj run`: from the command line's words to the exit code."""
+
+import argparse
+import asyncio
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tftraining_client.errors import UserError
+from tftraining_client.local import leavings
+from tftraining_client.local.kills import parse_kill
+from tftraining_client.local.ports import Ports
+from tftraining_client.local.replica import LocalJob, local_job, start_of, take_places
+from tftraining_client.local.runner import Outcome, Runner, check_commands
+from tftraining_client.local.screen import make_screen
+from tftraining_client.local.summary import Result, summary
+from tftraining_client.manifest import read_job, with_changes
+from tftraining_client.validation import validate
+
+INTERRUPTED = "stopped; nothing of the job runs any more. The same command goes on from the last backup"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `tftj run`."""
+    add = parser.add_argument
+    add("manifest", help="file with a TFTrainingJob; - for standard input")
+    add("--workdir", default="training", metavar="DIR", help="stands for the job's storage (training)")
+    add("--job", metavar="NAME", help="which one, if the file holds several")
+    add("--set", action="append", default=[], metavar="PATH=VALUE", help="change a field, such as spec.minReplicas=1")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of every replica")
+    add("--kill", action="append", default=[], metavar="MEMBER@WHEN", help="worker-1@epoch=2, @step=N or @seconds=S")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped us. UserError for bad input."""
+    notes: list[str] = []
+    manifest = with_changes(read_job(arguments.manifest, arguments.job, notes.append), arguments.set)
+    local = local_job(validate(manifest), Path(arguments.workdir).resolve())
+    notes += _notes(local)
+    with Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
+        return asyncio.run(_run(local, arguments, ports, Path(scratch), notes))
+
+
+async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, notes: list[str]) -> int:
+    places = take_places(local, ports, scratch)
+    given = dict(_variable(each) for each in arguments.env)
+    starts = [start_of(local, places, replica, given) for replica in local.replicas]
+    kills = [parse_kill(each, [str(replica) for replica in local.replicas]) for each in arguments.kill]
+    check_commands(starts, lambda program, path: shutil.which(program, path=path))
+    _make_directory(local)
+    _write_secret(places.secret_file)
+    since = time.time()
+    runner = Runner(local, starts, places, make_screen([str(replica) for replica in local.replicas]))
+    for note in notes:
+        runner.note(note)
+    outcome = await runner.run(kills)
+    return await _conclude(local, runner, outcome, scratch, since)
+
+
+async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: Path, since: float) -> int:
+    if outcome.stopped is not None:
+        runner.note(INTERRUPTED)
+        return outcome.stopped
+    succeeded = outcome.verdict.get("verdict") == "Succeeded"
+    result = Result(
+        succeeded=succeeded,
+        seconds=runner.seconds,
+        reason=str(outcome.verdict.get("reason", "")),
+        message=str(outcome.verdict.get("message", "")),
+        cleanup=await leavings.clean(local, scratch),
+        models=tuple(leavings.models(local.directory, since)) if local.directory else (),
+        directory=local.directory,
+    )
+    print("\n".join(["", *summary(local.job.key.name, result, runner.story)]), flush=True)
+    return 0 if succeeded else 1
+
+
+def _notes(local: LocalJob) -> list[str]:
+    """What is different here, as far as this job can notice it."""
+    count, where = len(local.replicas), local.directory or "no storage"
+    notes = [f"{local.job.key.name}: {count} replica{'s' * (count != 1)} on this machine, {where}, {sys.executable}"]
+    pods = [local.spec.template_of(replica.role)["spec"] for replica in local.replicas]
+    containers = [each for pod in pods for each in (*(pod.get("initContainers") or ()), *pod["containers"])]
+    others = sorted({each["name"] for each in containers} - {"tensorflow"})
+    if others:
+        notes.append(f"only the container tensorflow is run here; left out: {', '.join(others)}")
+    if any(each.get("envFrom") for each in containers):
+        notes.append("envFrom is left out: give its variables with --env NAME=VALUE")
+    if local.directory and _is_used(local.directory):
+        notes.append(f"{local.directory} holds an earlier run's files: the training goes on from a backup among them")
+    return notes
+
+
+def _is_used(directory: Path) -> bool:
+    """Whether something is in it, apart from what begins with a dot; not if that cannot be told."""
+    try:
+        return any(not each.name.startswith(".") for each in directory.iterdir())
+    except OSError:
+        return False
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--env {text}: must be NAME=VALUE")
+    return name, value
+
+
+def _make_directory(local: LocalJob) -> None:
+    if local.directory is None:
+        return
+    try:
+        local.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the directory {local.directory}: {(error.strerror or '').lower()}") from error
+    if not os.access(local.directory, os.R_OK | os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to the directory {local.directory}: take another --workdir")
+
+
+def _write_secret(path: Path) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(32))

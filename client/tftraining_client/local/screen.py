@@ -1,0 +1,98 @@
+"""Where everything is shown: plain lines, or on a terminal the same lines in colour above a display of the progress.
+
+Must never change what a program prints, but for the name in front of each line.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tftraining_client.local.display import display
+from tftraining_client.local.story import Story
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red")
+OURS = "tftj"
+
+
+class Screen(Protocol):
+    """What the runner needs of it."""
+
+    def output(self, name: str, lines: Sequence[str]) -> None:
+        """Lines that a replica printed."""
+
+    def note(self, text: str) -> None:
+        """A line of our own."""
+
+    def show(self, story: Story, seconds: float) -> None:
+        """How the job is, `seconds` after the start of the run."""
+
+    def close(self) -> None:
+        """The display goes; what was printed stays."""
+
+
+class PlainScreen:
+    """For files, pipes and dumb terminals."""
+
+    def __init__(self, names: Sequence[str], stream: TextIO) -> None:
+        self._width = max(len(name) for name in (*names, OURS))
+        self._stream = stream
+
+    def output(self, name: str, lines: Sequence[str]) -> None:
+        """`worker-0 | line`."""
+        self._stream.write("".join(f"{name:<{self._width}} | {line}\n" for line in lines))
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        """`tftj     | text`."""
+        self.output(OURS, text.splitlines())
+
+    def show(self, story: Story, seconds: float) -> None:
+        """A line at each new epoch, and now and then."""
+        for line in story.see_progress(seconds):
+            self.note(line)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class LiveScreen:
+    """For terminals; honours NO_COLOR."""
+
+    def __init__(self, names: Sequence[str], console: Console) -> None:
+        self._width = max(len(name) for name in (*names, OURS))
+        self._colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def output(self, name: str, lines: Sequence[str]) -> None:
+        """The lines, each behind the coloured name."""
+        prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, "bold"))
+        texts = [prefix + Text.from_ansi(line) for line in lines]
+        self._console.print(Text("\n").join(texts), soft_wrap=True, highlight=False)
+
+    def note(self, text: str) -> None:
+        """A line of our own, in bold."""
+        for line in text.splitlines():
+            self._console.print(Text(f"{OURS:<{self._width}} | {line}", style="bold"), soft_wrap=True, highlight=False)
+
+    def show(self, story: Story, seconds: float) -> None:
+        """Draw the display anew."""
+        self._live.update(display(story, seconds), refresh=True)
+
+    def close(self) -> None:
+        """Take the display away."""
+        self._live.stop()
+
+
+def make_screen(names: Sequence[str]) -> Screen:
+    """The screen that suits our standard output."""
+    console = Console()
+    if console.is_terminal and not console.is_dumb_terminal and os.isatty(sys.stdout.fileno()):
+        return LiveScreen(names, console)
+    return PlainScreen(names, sys.stdout)

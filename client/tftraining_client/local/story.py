@@ -1,0 +1,103 @@
+"""What a person is told of a job as it goes, and what the summary counts, out of the /status of the chief.
+
+Pure: it sees one status after another, each with a time, and gives back lines.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tftraining_client.local.status import Status
+
+PROGRESS_SECONDS = 10.0
+UNTOLD_METRICS = ("epoch", "step")
+
+
+@dataclass
+class Story:
+    """The job so far. Times are seconds since the run began."""
+
+    status: Status = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    started_at: float | None = None
+    trained_at: float | None = None
+    _told_progress: tuple[float, int | None] = (0.0, None)
+
+    def see(self, status: Status, at: float) -> list[str]:
+        """Take in the chief's status; what is new in it, in words."""
+        before, self.status = self.status, status
+        self.progress = status.get("progress") or self.progress
+        self._note_restart(status.get("lastRestart"))
+        if self.started_at is None and status.get("phase") in ("Starting", "Training"):
+            self.started_at = at
+        if _state(before) != _state(status) or _untrained(before, status):
+            return self._turn(status, at)
+        return []
+
+    def see_progress(self, at: float) -> list[str]:
+        """A line about the progress, if it is time for one: at a new epoch, otherwise now and then."""
+        last, epoch = self._told_progress
+        now = self.progress.get("epoch")
+        if self.status.get("phase") != "Training" or (now == epoch and at < last + PROGRESS_SECONDS):
+            return []
+        self._told_progress = (at, now)
+        text = progress_text(self.progress)
+        return [text] if text else []
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """What the restarts have cost, as the launchers count it."""
+        return dict(self.status.get("ledger") or {})
+
+    @property
+    def seconds_lost(self) -> float:
+        """All the time in which the gang did not train because of a restart."""
+        return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values())
+
+    def _turn(self, status: Status, at: float) -> list[str]:
+        if status.get("phase") == "Training" and self.trained_at is None:
+            self.trained_at = at
+            return [f"training, {at:.1f} s after the start ({_modes(status)})"]
+        words = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
+        return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
+
+    def _note_restart(self, restart: dict[str, Any] | None) -> None:
+        if restart and restart.get("time"):
+            self.restarts[str(restart["time"])] = restart
+
+
+def _state(status: Status) -> tuple[Any, ...]:
+    return (status.get("phase"), status.get("round"), tuple(status.get("missing") or ()))
+
+
+def _untrained(before: Status, status: Status) -> bool:
+    """Whether a restart is over whose phases went by unseen."""
+    return (before.get("reason"), before.get("round")) != (status.get("reason"), status.get("round"))
+
+
+def _modes(status: Status) -> str:
+    modes = {name: str(member.get("mode") or "") for name, member in (status.get("members") or {}).items()}
+    different = set(modes.values())
+    if len(different) == 1:
+        return different.pop() or "plain"
+    return ", ".join(f"{name}: {mode}" for name, mode in modes.items())
+
+
+def progress_text(progress: dict[str, Any]) -> str:
+    """`epoch 3/10, step 140/700, 56.1 steps/s, accuracy 0.9102, loss 0.3012`, as far as it is known."""
+    parts = []
+    epoch, epochs = progress.get("epoch"), progress.get("epochs")
+    if epoch is not None:
+        parts.append(f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}")
+    if progress.get("step") is not None:
+        total = (progress.get("stepsPerEpoch") or 0) * (epochs or 0)
+        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
+    if progress.get("stepsPerSecond"):
+        parts.append(f"{progress['stepsPerSecond']:.1f} steps/s")
+    return ", ".join([*parts, *([text] if (text := metrics_text(progress)) else [])])
+
+
+def metrics_text(progress: dict[str, Any]) -> str:
+    """`accuracy 0.9102, loss 0.3012`."""
+    metrics = progress.get("metrics") or {}
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name not in UNTOLD_METRICS)

@@ -1,0 +1,72 @@
+"""The last lines of a run: how it ended, what it reached, what the restarts cost, what was left. Pure."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tftraining_client.local.story import Story, metrics_text
+
+SHOWN_RESTARTS = 10
+SHOWN_MODELS = 3
+WIDTH = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `reason` and `message` say why it failed."""
+
+    succeeded: bool
+    seconds: float
+    reason: str = ""
+    message: str = ""
+    cleanup: str = ""
+    models: tuple[Path, ...] = ()
+    directory: Path | None = None
+
+
+def summary(name: str, result: Result, story: Story) -> list[str]:
+    """The lines."""
+    rows = {
+        "trained": _trained(story.progress),
+        "metrics": metrics_text(story.progress),
+        "restarts": _restarts(story),
+        "cleanup": result.cleanup,
+        "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
+        "directory": str(result.directory or ""),
+    }
+    return [f"{name}: {_how(result)}", *(f"  {what:<{WIDTH}}{text}" for what, text in rows.items() if text)]
+
+
+def _how(result: Result) -> str:
+    if result.succeeded:
+        return f"Succeeded in {result.seconds:.1f} s"
+    return f"Failed after {result.seconds:.1f} s: {result.reason}: {result.message}"
+
+
+def _trained(progress: dict[str, Any]) -> str:
+    if progress.get("epoch") is None:
+        return f"step {progress['step']}" if progress.get("step") is not None else ""
+    epochs = f" of {progress['epochs']}" if progress.get("epochs") else ""
+    step = f", step {progress['step']}" if progress.get("step") is not None else ""
+    return f"epoch {progress['epoch']}{epochs}{step}"
+
+
+def _restarts(story: Story) -> str:
+    """The number, and the last ones; some may have come and gone unseen between two looks."""
+    number = max(len(story.restarts), story.ledger.get("inPlace", 0))
+    if not number:
+        return "none"
+    shown = list(story.restarts.values())[-SHOWN_RESTARTS:]
+    lines = [f"{number}, {story.seconds_lost:.1f} s without training", *map(_restart, shown)]
+    return f"\n{' ' * (WIDTH + 2)}".join(lines)
+
+
+def _restart(restart: dict[str, Any]) -> str:
+    parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
+    if restart.get("resumedFromEpoch") is not None:
+        parts.append(f"resumed from epoch {restart['resumedFromEpoch']}")
+    if restart.get("downSeconds") is not None:
+        parts.append(f"{restart['downSeconds']:.1f} s lost")
+    if restart.get("lostSteps"):
+        parts.append(f"{restart['lostSteps']} steps done again")
+    return ", ".join(parts)

@@ -1,0 +1,121 @@
+"""Reads the file with the TFTrainingJob. What it holds is judged elsewhere (validation/)."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tftraining_client.errors import UserError
+from tftraining_client.validation.crd import custom_resource
+from tftraining_client.validation.structure import Json
+
+Tell = Callable[[str], None]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: a date is text, and a key that is there twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As PyYAML does, but for keys that are there twice."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen and key.value != "<<":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+            seen.add(getattr(key, "value", None) if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_job(path: str, wanted: str | None, tell: Tell) -> Json:
+    """The TFTrainingJob in a file (`-`: standard input); UserError with one line if there is not exactly one.
+
+    `wanted` names one of several. `tell` hears of other objects, which are left out.
+    """
+    documents = _documents(path, _text(path))
+    kind = custom_resource().kind
+    jobs = [each for each in documents if each.get("kind") == kind]
+    others = sorted({str(each.get("kind")) for each in documents if each.get("kind") != kind})
+    if not jobs:
+        found = f", only {', '.join(others)}" if others else ""
+        raise UserError(f"{path}: no {kind} in it{found}")
+    if others:
+        tell(f"{path}: only the {kind} is run; left out: {', '.join(others)}")
+    return _checked(path, _chosen(path, jobs, wanted))
+
+
+def _text(path: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
+
+
+def _documents(path: str, text: str) -> list[Json]:
+    try:
+        documents = [each for each in yaml.load_all(text, _Loader) if each is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{where}: not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not documents:
+        raise UserError(f"{path}: nothing in it")
+    for each in documents:
+        if not isinstance(each, dict):
+            raise UserError(f"{path}: not a Kubernetes manifest: it must begin with apiVersion, kind and metadata")
+    return documents
+
+
+def _name(job: Json) -> str:
+    metadata = job.get("metadata")
+    return str(metadata.get("name")) if isinstance(metadata, dict) else "?"
+
+
+def _chosen(path: str, jobs: list[Json], wanted: str | None) -> Json:
+    named = [job for job in jobs if wanted in (None, _name(job))]
+    if len(named) == 1:
+        return named[0]
+    names = ", ".join(_name(job) for job in jobs)
+    if wanted is not None:
+        raise UserError(f"{path}: no job {wanted} in it; there are: {names}")
+    raise UserError(f"{path}: {len(jobs)} jobs in it ({names}): choose one with --job NAME")
+
+
+def _checked(path: str, job: Json) -> Json:
+    api_version = custom_resource().api_version
+    if job.get("apiVersion") != api_version:
+        raise UserError(f"{path}: apiVersion {job.get('apiVersion')!r} is not known here: use {api_version}")
+    return job
+
+
+def with_changes(job: Json, changes: list[str]) -> Json:
+    """Apply `--set spec.path.to.field=value` in place, the value in YAML; UserError for a path that leads nowhere."""
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals or not path:
+            raise UserError(f"--set {change}: must be PATH=VALUE, such as spec.replicaSpecs.worker.replicas=1")
+        try:
+            _set(job, path.split("."), yaml.load(text, _Loader))
+        except (KeyError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"--set {change}: there is no such field to set in this manifest") from error
+    return job
+
+
+def _set(node: Any, path: list[str], value: Any) -> None:
+    *way, last = path
+    for step in way:
+        node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
+    node[int(last) if isinstance(node, list) else last] = value
