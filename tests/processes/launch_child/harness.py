@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,8 +37,8 @@ class Harness:
         self.ended.clear()
         await program.start(dict(os.environ), self.on_exit)
 
-    async def end(self, program: Program) -> Exit:
-        await asyncio.wait_for(self.ended.wait(), 20)
+    async def end(self, program: Program, seconds: float = 20) -> Exit:
+        await asyncio.wait_for(self.ended.wait(), seconds)
         return self.exits[-1]
 
     async def run(self, *command: str) -> Exit:
@@ -49,6 +50,15 @@ class Harness:
         while self.programs:
             await self.programs.pop().close()
         assert not list_pages(self.directory)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 def list_pages(directory: Path) -> list[Path]:

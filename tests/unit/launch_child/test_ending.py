@@ -8,6 +8,9 @@ from tftraining.launch.ending import exit_of, kind_of
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 1, in <module>')
 
+# The real one is seen in tests/processes/launch_child/test_tensorflow.py.
+PER_REPLICA = "}) with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>) to a Tensor."
+
 
 @pytest.mark.parametrize(
     ("code", "lines", "kind"),
@@ -22,6 +25,13 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 1, i
         (1, (), ""),
         (2, ("/usr/bin/python3: can't open file '/a/train.py': [Errno 2] No such file or directory",), "NotFound"),
         (1, ("/opt/venv/bin/python: No module named nothing",), "NotFound"),
+        (
+            1,
+            (*TRACEBACK, '  File "/x/keras/src/utils/traceback_utils.py", line 1', "ValueError: (", PER_REPLICA),
+            "Keras3Fit",
+        ),
+        (1, ("array([[1., 1.],", PER_REPLICA), "Keras3Fit"),
+        (1, (*TRACEBACK, "ValueError: Attempt to convert a value (PerReplica:{", PER_REPLICA), ""),
         (127, ("sh: 1: train: not found",), "NotFound"),
         (2, ("usage: train [-h]",), ""),
         (137, (*TRACEBACK, "ImportError: x"), ""),

@@ -17,7 +17,8 @@ _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError)\b")
 _IMPORT = re.compile(r"^(ImportError|ModuleNotFoundError)\b")
 # What the interpreter itself says of a script or a module that is not there; it starts with the interpreter's name.
 _NO_PROGRAM = re.compile(r"^\S*python\S*: (can't open file |No module named |Error while finding module spec)")
-_PER_REPLICA = re.compile(r"^ValueError\b.*\bPerReplica\b")
+_PER_REPLICA = re.compile(r"\bunsupported type \(<class '[\w.]*\.PerReplica'>\) to a Tensor")
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,18 @@ def kind_of(code: int, lines: tuple[str, ...]) -> str:
 
 def _kind_of_traceback(lines: tuple[str, ...]) -> str:
     """By the last line of the last traceback: what a program prints after it (at exit, from threads) does not count."""
-    for line in reversed(lines):
+    for number, line in reversed(list(enumerate(lines))):
         if _SYNTAX.search(line):
             return SYNTAX_ERROR
         if _IMPORT.search(line):
             return IMPORT_ERROR
         if _PER_REPLICA.search(line):
-            return KERAS3_FIT
-        if line.startswith("Traceback (most recent call last)"):
+            return KERAS3_FIT if _raised_in_keras3(lines[:number]) else ""
+        if line.startswith(_TRACEBACK):
             break
     return ""
+
+
+def _raised_in_keras3(lines: tuple[str, ...]) -> bool:
+    """Whether the traceback goes through Keras 3; the tensors in its message may have driven it out of the tail."""
+    return not any(line.startswith(_TRACEBACK) for line in lines) or any("/keras/src/" in line for line in lines)

@@ -29,7 +29,8 @@ STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program
 class Writer:
     """The training process's side. Any method may raise: whoever calls keeps that away from the training."""
 
-    RATE_SECONDS = 1.0  # over at least so long the speed is measured
+    RATE_SECONDS = 1.0  # over at least so long the speed is measured,
+    FIRST_RATE_SECONDS = 0.1  # the first time and at the end of an epoch only so long
 
     def __init__(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -62,6 +63,7 @@ class Writer:
 
     def pause(self) -> None:
         """What follows (an evaluation, a backup) is not part of the speed."""
+        self._measure(self.last_time, self.FIRST_RATE_SECONDS)
         self._mark = None
 
     def stepped(self, step: int) -> None:
@@ -74,10 +76,14 @@ class Writer:
         self.last_time = now
         if self._mark is None:
             self._mark = (now, self.count)
-        elif now - self._mark[0] >= self.RATE_SECONDS:
+        else:
+            self._measure(now, self.RATE_SECONDS if self.rate else self.FIRST_RATE_SECONDS)
+        self.write()
+
+    def _measure(self, now: float, seconds: float) -> None:
+        if self._mark is not None and now - self._mark[0] >= seconds:
             self.rate = (self.count - self._mark[1]) / (now - self._mark[0])
             self._mark = (now, self.count)
-        self.write()
 
     def write(self, metrics: Mapping[str, object] | None = None) -> None:
         """Put everything on the page; `metrics` only where they are new."""

@@ -78,6 +78,8 @@ class Tracker:
 
     def end_epoch(self, metrics: Mapping[str, object] | None) -> None:
         """The metrics are those of the whole epoch, of its validation too."""
+        if self._writer is not None:
+            self._writer.pause()
         self._write(metrics)
 
     def end(self, epochs: int | None) -> None:

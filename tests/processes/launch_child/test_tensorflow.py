@@ -1,0 +1,188 @@
+"""The launcher's side of a program with the real TensorFlow: warm and plain starts, progress, resume, stacks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.launch_child.harness import Harness, free_ports, until
+from tftraining.launch import legacy
+from tftraining.launch.program import Program, Snapshot
+
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+# Legacy Keras, a backup after every fifth step, and random numbers of all kinds into a file for each start.
+LEGACY = """
+import random, sys
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+with open(sys.argv[1] + "/random", "a") as file:
+    numbers = [random.random(), np.random.rand(), float(tf.random.uniform(())), float(keras.backend.random_uniform(()))]
+    print(*numbers, file=file)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse", steps_per_execution=5)
+data = tf.data.Dataset.from_tensor_slices((np.ones((64, 4), "f"), np.ones((64, 1), "f"))).repeat().batch(16)
+backup = keras.callbacks.BackupAndRestore(sys.argv[1] + "/backup", save_freq=5)
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        tf.keras  # another Keras is loaded as well
+        __import__("time").sleep(0.02)
+model.fit(data, epochs=4, steps_per_epoch=50, validation_data=data, validation_steps=2, callbacks=[backup, Slow()],
+          verbose=0)
+print("iterations", int(model.optimizer.iterations.numpy()))
+"""
+
+KERAS3 = """
+import sys
+import numpy as np
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+data = tf.data.Dataset.from_tensor_slices((np.ones((64, 4), "f"), np.ones((64, 1), "f"))).repeat().batch(16)
+model.fit(data, epochs=2, steps_per_epoch=6, verbose=0)
+model.evaluate(data, steps=3, verbose=0)
+model.fit(data, epochs=3, initial_epoch=2, steps_per_epoch=4, validation_data=data, validation_steps=2, verbose=0)
+"""
+
+LOOP = """
+import sys, tftraining
+import tensorflow as tf
+for step in range(1001, 1011):
+    tftraining.report(step=step, epoch=3, epochs=10, metrics={"loss": tf.constant(1 / step)})
+"""
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    harness = Harness(tmp_path)
+    yield harness
+    await harness.close()
+
+
+def script(harness: Harness, text: str) -> str:
+    path = harness.directory / "train.py"
+    path.write_text(text)
+    return str(path)
+
+
+async def reached(program: Program, step: int) -> Snapshot:
+    await until(lambda: (program.snapshot().step or 0) >= step, f"step {step}", 60)
+    return program.snapshot()
+
+
+async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.CaptureFixture[str]) -> None:
+    command = (sys.executable, script(harness, LEGACY), str(harness.directory))
+    program = harness.make(*command, warm=True)
+    await program.prepare(ENVIRONMENT)
+    firsts, lasts, waits = [], [], []
+    for target in (70, 120):
+        began = time.monotonic()
+        await program.start(ENVIRONMENT, harness.on_exit)
+        assert program.mode == "warm"
+        now = await reached(program, target)
+        assert now.first_step_time is not None
+        waits.append(now.first_step_time - began)
+        firsts.append(now.first_step)
+        program.dump_stacks()
+        await asyncio.sleep(0.2)
+        await program.kill()
+        lasts.append(program.snapshot().step or 0)
+    harness.ended.clear()
+    await program.start(ENVIRONMENT, harness.on_exit)
+    ended = await harness.end(program)
+    end = program.snapshot()
+    # Resumed in the middle of an epoch, tf_keras may repeat up to `steps_per_execution` steps.
+    assert (ended.code, ended.lines[-1]) == (0, f"iterations {end.step}")
+    assert 200 <= (end.step or 0) <= 210
+    assert (end.epoch, end.epochs, end.steps_per_epoch) == (4, 4, 50)
+    assert {"loss", "val_loss"} == set(end.metrics)
+    assert end.steps_per_second is not None
+    assert 50 < end.steps_per_second < 250
+    firsts.append(end.first_step)
+    assert firsts[0] == 0
+    assert all(step - 15 <= (first or 0) <= step for first, step in zip(firsts[1:], lasts, strict=True)), (
+        firsts,
+        lasts,
+    )
+    lines = [line.split() for line in (harness.directory / "random").read_text().splitlines()]
+    assert [len(set(column)) for column in zip(*lines, strict=True)] == [3, 3, 3, 3]
+    err = capfd.readouterr().err
+    assert "most recent call first" in err
+    assert "in on_train_batch_end" in err
+    assert waits[1] < 3, "a fork does not import"
+
+
+async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
+    program = harness.make(sys.executable, script(harness, KERAS3))
+    await program.start(ENVIRONMENT, harness.on_exit)
+    assert (await harness.end(program, 60)).code == 0
+    end = program.snapshot()
+    assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
+    assert (end.first_epoch, end.first_step) == (0, 0)
+    assert {"loss", "mae", "val_loss", "val_mae"} == set(end.metrics)
+
+
+async def test_a_loop_of_the_users_own(harness: Harness) -> None:
+    program = harness.make("sh", "-c", f"{sys.executable} {script(harness, LOOP)}; exit $?")
+    await program.start(ENVIRONMENT, harness.on_exit)
+    assert (await harness.end(program, 60)).code == 0
+    end = program.snapshot()
+    assert (end.step, end.epoch, end.epochs, end.first_step) == (1010, 3, 10, 1000)
+    assert end.metrics == {"loss": pytest.approx(1 / 1010)}
+
+
+@pytest.mark.slow_fault
+async def test_fit_of_keras_3_with_two_workers_is_told_from_other_errors(harness: Harness) -> None:
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(2)]
+    both = f'TF_CONFIG="$PEER" {sys.executable} $0 & exec {sys.executable} $0'
+    program = harness.make("sh", "-c", both, script(harness, KERAS3))
+    await program.start({**ENVIRONMENT, "PEER": configs[1], "TF_CONFIG": configs[0]}, harness.on_exit)
+    ended = await harness.end(program, 60)
+    assert (ended.code, ended.kind) == (1, "Keras3Fit")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("warm", [False, True])
+async def test_legacy_keras_is_granted_to_a_gang(
+    harness: Harness, warm: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "import tensorflow as tf; print(tf.keras.__name__, __import__('os').environ['TF_USE_LEGACY_KERAS'])"
+    environment = {**ENVIRONMENT, **legacy.request(ENVIRONMENT, 2)}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare(environment)
+    await program.start(environment, harness.on_exit)
+    ended = await harness.end(program, 60)
+    assert "tf_keras" in ended.lines[-1]
+    await harness.close()
+    assert legacy.APPLIED in capfd.readouterr().err
+
+
+@pytest.mark.slow_fault
+async def test_a_warm_interpreter_that_dies_is_replaced(harness: Harness) -> None:
+    program = harness.make(sys.executable, script(harness, "import tensorflow"), warm=True)
+    modes = []
+    for number in range(3):
+        await program.prepare(ENVIRONMENT)
+        harness.ended.clear()
+        await program.start(ENVIRONMENT, harness.on_exit)
+        await harness.end(program, 60)
+        modes.append(program.mode)
+        if number == 0:
+            assert program._warm is not None
+            assert program._warm._interpreter is not None
+            os.kill(program._warm._interpreter.pid or 0, signal.SIGKILL)
+            await asyncio.sleep(0.1)
+    assert modes[0] == "warm"
+    assert modes[2] == "warm"
