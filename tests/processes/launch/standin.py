@@ -15,9 +15,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tftraining.launch.page import Writer
+import tftraining
 
 
 def main() -> int:
@@ -80,18 +81,13 @@ def obey(path: Path) -> None:
 def train(arguments: argparse.Namespace, me: str) -> None:
     save = arguments.directory / f"epoch-{me}"
     done = int(save.read_text()) if save.exists() else 0
-    page = Writer(os.environ["TFTRAINING_PROGRESS"])
-    page.first_epoch, page.first_step, page.epochs = done, done * arguments.steps, arguments.epochs
-    page.step, page.steps_per_epoch = page.first_step, arguments.steps
-    if not arguments.quiet:
-        page.claim()
-        page.write({})
+    tell: Callable[..., None] = (lambda **_: None) if arguments.quiet else tftraining.report
+    tell(epoch=done + 1, epochs=arguments.epochs)
     for epoch in range(done, arguments.epochs):
-        page.epoch = epoch + 1
-        for _ in range(arguments.steps):
+        for step in range(arguments.steps):
             obey(arguments.directory / f"order-{me}")
             time.sleep(arguments.step_seconds)
-            page.stepped(page.step + 1)
+            tell(step=epoch * arguments.steps + step + 1, epoch=epoch + 1, epochs=arguments.epochs)
         save.with_suffix(".new").write_text(str(epoch + 1))
         save.with_suffix(".new").rename(save)
 

@@ -12,7 +12,7 @@ import pytest
 LAUNCH = Path(__file__).parents[3] / "trainer/tftraining/launch"
 FILES = sorted(LAUNCH.rglob("*.py"))
 # Inside the training process, where the user's own packages are; _tftraining is this package under a name of its own.
-GUESTS = {"zygote.py": {"tensorflow", "tf_keras", "_tftraining"}}
+GUESTS = {"zygote.py": {"tensorflow", "tf_keras", "_tftraining"}, "sitecustomize.py": {"_tftraining"}}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

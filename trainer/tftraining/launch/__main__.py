@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tftraining.launch.launcher import Launcher
 from tftraining.launch.settings import SettingsError, read
@@ -33,8 +34,13 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """The launcher as a process of its own."""
     code = main(sys.argv[1:])
     sys.stdout.flush()
     # Not sys.exit: a thread that hangs in a read from dead storage or a write to a blocked log would hold us for ever.
     os._exit(code)
+
+
+if __name__ == "__main__":
+    run()

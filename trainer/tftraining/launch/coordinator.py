@@ -100,8 +100,7 @@ class Coordinator:
         if name in self.gang:
             self._hear_of_earlier_rounds(last_round, frame, now)
         self._send(name, type="welcome", echo=frame["t"], round=self.round, ledger=self.ledger.to_json())
-        if self.verdict is not None:
-            self._send(name, type="end", **self.verdict.to_frame())
+        self._tell_verdict(name)
         self._advance(now)
         return ""
 
@@ -150,8 +149,8 @@ class Coordinator:
     def announce(self) -> None:
         """Tell the verdict to all who are there."""
         for peer in self.peers.values():
-            if self.verdict is not None and peer.connected:
-                self._send(peer.name, type="end", **self.verdict.to_frame())
+            if peer.connected:
+                self._tell_verdict(peer.name)
 
     # Joining.
 
@@ -322,6 +321,10 @@ class Coordinator:
         mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
         self._mark = max(mark, newest)
         return newest > mark
+
+    def _tell_verdict(self, name: str) -> None:
+        if self.verdict is not None:
+            self._send(name, type="end", ledger=self.ledger.to_json(), **self.verdict.to_frame())
 
     def _send(self, name: str, **frame: Any) -> None:
         self.outbox.append((name, frame))

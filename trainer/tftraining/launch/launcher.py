@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch import status
+from tftraining.launch import legacy, status
 from tftraining.launch.coordinator import Coordinator, Job
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
@@ -42,7 +42,7 @@ class Launcher:
         self._settings = settings
         self._scratch = scratch_directory(environment)
         self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
-        self._environment = {name: value for name, value in environment.items() if name != VARIABLE}
+        self._environment = program_environment(environment, len(settings.gang.trainers))
         secret = settings.key()
         self._member = Member(settings, secret, self._program, self._environment)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
@@ -177,6 +177,12 @@ class Launcher:
         if self._rendezvous is None:
             return own
         return {**own, **status.of_gang(self._rendezvous.coordinator, time.monotonic())}
+
+
+def program_environment(environment: Mapping[str, str], trainers: int) -> dict[str, str]:
+    """The environment of the program in a gang with so many chiefs and workers: ours, without what is ours alone."""
+    kept = {name: value for name, value in environment.items() if name != VARIABLE}
+    return {**kept, **legacy.request(kept, trainers)}
 
 
 def scratch_directory(environment: Mapping[str, str]) -> Path:

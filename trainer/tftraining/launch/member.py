@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +50,7 @@ class Member:
         self._secret = secret
         self._channel: Channel | None = None
         self._lease = 0.0
-        self._down: float | None = None  # when the program was killed because the chief was lost
+        self._down: float | None = None  # when the last round ended here
         self._known = 0  # the highest round that was ever heard of
         self._witness = 0  # the last round in which the chief's end of the connection was seen to go
         self._stopping = False
@@ -67,6 +67,8 @@ class Member:
             await asyncio.sleep(DIALS[min(tries, len(DIALS) - 1)])
             try:
                 await self._session()
+            except ConnectionRefusedError:
+                self._complain("no launcher listens there yet")
             except (OSError, asyncio.TimeoutError) as error:
                 self._complain(str(error) or "no answer")
             if self.state != "waiting":  # it was a rendezvous
@@ -128,11 +130,9 @@ class Member:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
+            await _end(tasks)
         # What the launcher itself did wrong must not hide behind the network's errors.
-        failures = [each for each in results if isinstance(each, Exception)]
+        failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
         for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
             raise error
 
@@ -191,7 +191,7 @@ class Member:
             elif frame["type"] == "stop":
                 await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
             elif frame["type"] == "end":
-                self.verdict = Verdict.from_frame(frame)
+                self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
 
     async def _start(self, number: int, ledger: Ledger) -> None:
         self.program.say(f"tftraining: round {number} starts")
@@ -227,6 +227,8 @@ class Member:
 
     async def _kill(self) -> None:
         self._stopping = True
+        if self._down is None and self.round:
+            self._down = time.monotonic()
         await self.program.kill()
 
     # Without the chief.
@@ -236,8 +238,6 @@ class Member:
         if self.verdict is not None:
             return
         if self.settings.in_gang:
-            if self.state in ("running", "done"):
-                self._down = time.monotonic()
             await self._kill()
             self.state = "waiting"
 
@@ -279,6 +279,15 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return ""
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel until all have ended: before Python 3.12 a wait_for may swallow a cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.05)
 
 
 async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:

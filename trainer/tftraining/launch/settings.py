@@ -105,8 +105,10 @@ def read(environment: Mapping[str, str]) -> Settings:
         return _settings(raw, gang)
     except KeyError as error:
         raise SettingsError(f"{VARIABLE}: {error.args[0]} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except ValueError as error:
         raise SettingsError(f"{VARIABLE}: {error}") from None
+    except (TypeError, AttributeError) as error:
+        raise SettingsError(f"{VARIABLE}: a field is of the wrong type: {error}") from None
 
 
 def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""The installed launcher runs with nothing but a bare Python, also the oldest one it promises to run with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.launch.gang import Gang
+from tftraining.launch import install
+
+OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.9.*/bin/python3.9") if path.exists()]
+TOO_OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.[678].*/bin/python3") if path.exists()]
+
+
+@pytest.mark.parametrize("python", [Path(sys.executable).resolve(), *OLD], ids=lambda path: path.name)
+def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: Path) -> None:
+    assert install.main([str(tmp_path / "launcher")]) == 0
+    script = tmp_path / "script.py"
+    script.write_text("import tftraining\ntftraining.report(step=1)\nprint('it works', tftraining.__file__)\n")
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        environment = {**gang.environment("worker-0"), "PATH": os.defpath}
+        environment.pop("PYTHONPATH", None)
+        command = [str(python), "-s", str(tmp_path / "launcher"), "--", str(python), "-S", str(script)]
+        # -S leaves no site-packages to the script, nor the offer of the package: it is on the path.
+        environment["PYTHONPATH"] = str(tmp_path / "launcher")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f"it works {tmp_path}" in done.stdout
+        assert gang.message("worker-0")["verdict"] == "Succeeded"
+
+
+@pytest.mark.skipif(not TOO_OLD, reason="there is no older Python on this machine")
+def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> None:
+    install.install(tmp_path / "launcher")
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        command = [str(TOO_OLD[0]), str(tmp_path / "launcher"), "--", "true"]
+        done = subprocess.run(
+            command, env=gang.environment("worker-0"), capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 1
+        assert len(done.stderr.splitlines()) == 1
+        assert "mode: Recreate" in done.stderr
+        assert gang.message("worker-0")["reason"] == "NoPython"
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert install.main([str(tmp_path / "file" / "launcher")]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""Launchers that are killed and made anew, as pods are: the others wait, nothing is forgotten, no round runs twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes.launch.gang import Gang
+
+ENDLESS = ("--epochs", "100000", "--steps", "10")
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+def test_a_launcher_is_killed_and_made_anew(tmp_path: Path, victim: str) -> None:
+    with Gang(tmp_path, {"worker": 3}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.kill_program("worker-2")
+        gang.wait_for_phase("Training", 2)
+        gang.kill(victim)
+        time.sleep(0.5)
+        assert gang.status("worker-2")["pid"] is None
+        gang.start(victim)
+        status = gang.wait_for_phase("Training", 3)
+        assert (status["lastRestart"]["member"], status["lastRestart"]["reason"]) == (victim, "MemberLost")
+        assert (status["ledger"]["inPlace"], status["ledger"]["processFailures"]) == (1, 1)
+        assert status["lastRestart"]["downSeconds"] >= 0.5
+        assert not gang.violations()
+
+
+def test_a_killed_launcher_takes_its_program_along(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        pid = gang.pid("worker-1")
+        gang.kill("worker-1")
+        gang.wait_for(lambda: not Path(f"/proc/{pid}").exists(), 5)
+
+
+def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
+    known = {"inPlace": 4, "processFailures": 1, "podFailures": 2, "refilledAt": 1, "withoutProgress": 0}
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=2, budgetReset="Never") as gang:
+        gang.start("worker-0")
+        gang.start("worker-1", ledger=known)
+        assert gang.wait_for_phase("Training")["ledger"] == known
+        gang.order("worker-0", "exit 1")
+        assert gang.wait() == {"worker-0": 1, "worker-1": 1}
+        assert gang.message("worker-1")["reason"] == "MaxRestartsExceeded"
+
+
+@pytest.mark.parametrize("moment", ["before", "first step", "saving"])
+@pytest.mark.slow_fault
+def test_a_launcher_is_killed_at_each_stage(tmp_path: Path, moment: str) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "3", "--steps", "5") as gang:
+        gang.start()
+        if moment == "first step":
+            gang.wait_for(lambda: len(gang.starts()) == 2)
+        elif moment == "saving":
+            gang.wait_for((gang.directory / "epoch-worker-1").exists)
+        gang.kill("worker-1")
+        gang.start("worker-1")
+        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert not gang.violations()
+
+
+def test_after_the_chiefs_success_a_killed_launcher_changes_nothing(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-1", "hang")
+        assert gang.launchers["worker-0"].wait(20) == 0
+        gang.kill("worker-1", signal.SIGKILL)
+        gang.start("worker-1")
+        assert gang.wait()["worker-1"] == 0

@@ -1,0 +1,53 @@
+"""A launcher that is told nonsense says so in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.launch.gang import Gang
+
+
+def launch(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "tftraining.launch", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"secretFile": "/nowhere/key"}, "secretFile /nowhere/key: No such file or directory"),
+        ({"rendezvous": "nowhere"}, "rendezvous 'nowhere' is not host:port"),
+        ({"statusPort": 0}, "0 is not a port"),
+        ({"memberTimeoutSeconds": 0}, "memberTimeoutSeconds must be at least 0.5 seconds"),
+        ({"job": None}, "TFTRAINING_LAUNCHER: a field is of the wrong type"),
+    ],
+)
+def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        environment = gang.environment("worker-0")
+        settings = {**json.loads(environment["TFTRAINING_LAUNCHER"]), **change}
+        code, error = launch({**environment, "TFTRAINING_LAUNCHER": json.dumps(settings)}, "--", "true")
+        assert code == 2
+        assert told in error
+        assert len(error.splitlines()) == 1
+
+
+def test_without_a_command_it_says_how_it_is_used(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        assert launch(gang.environment("worker-0"), "python", "train.py")[0] == 2
+
+
+def test_without_settings_it_says_who_sets_them(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        environment = gang.environment("worker-0")
+        del environment["TFTRAINING_LAUNCHER"]
+        code, error = launch(environment, "--", "true")
+        assert (code, len(error.splitlines())) == (2, 1)
+        assert "TFTRAINING_LAUNCHER is not set" in error

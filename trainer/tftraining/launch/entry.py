@@ -1,0 +1,33 @@
+"""The `__main__.py` of an installed launcher: starts it, or says that this Python is too old for it.
+
+It must stay in a syntax that every Python can read.
+"""
+
+import json
+import os
+import sys
+
+MESSAGE = (
+    "the launcher needs Python 3.9 or later, and the image has %d.%d: "
+    "use an image with a newer one, or set spec.restartPolicy.mode: Recreate" % sys.version_info[:2]
+)
+
+
+def refuse():  # type: ignore[no-untyped-def]
+    """End with a verdict that the operator can read: no restart helps."""
+    sys.stderr.write("tftraining: " + MESSAGE + "\n")
+    path = json.loads(os.environ.get("TFTRAINING_LAUNCHER", "{}")).get("terminationMessage")
+    if path:
+        told = {"verdict": "Failed", "reason": "NoPython", "message": MESSAGE}
+        nothing = {"member": None, "exitCode": None, "signal": None, "ledger": {}}  # type: ignore[var-annotated]
+        with open(path, "w") as file:
+            file.write("tftraining/1 " + json.dumps(dict(told, **nothing)) + "\n")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 9):
+        refuse()
+    from tftraining.launch.__main__ import run
+
+    run()
