@@ -25,10 +25,10 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Put `text` at `path` so that a reader sees all of it or what was there before."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Put `content` at `path` so that a reader sees all of it or what was there before."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     temporary.replace(path)
 
 

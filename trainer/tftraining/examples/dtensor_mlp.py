@@ -1,0 +1,251 @@
+"""Train a multi-layer perceptron with DTensor, on a mesh of 8 parts of the CPU or of all GPUs.
+
+    python -m tftraining.examples.dtensor_mlp --data mnist --model-parts 2
+
+Every device gets its part of each batch, and with --model-parts also only a part of the weights: the first layer is cut
+by its outputs and the second by its inputs, so that one sum over the parts gives the result. Layers and optimizer are
+plain TensorFlow (tftraining.mesh). What is trained does not depend on the mesh, and neither does the state in
+`<directory>/state.npz`: a program that is started again goes on from the last epoch, on the same mesh or another. At
+the end the whole weights go to `<directory>/weights.npz`, and are measured once more by a program without a mesh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.experimental import dtensor
+
+from tftraining import data, machine
+from tftraining.data import Examples
+from tftraining.journal import Journal, say, write_atomically
+from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
+from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
+from tftraining.options import (
+    Defaults,
+    UsageError,
+    check_packages,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
+from tftraining.pipeline import Order, epoch_batches
+
+DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
+DEVICES = 8  # parts of the CPU, where there are no GPUs
+CUTS = ((dtensor.UNSHARDED, MODEL), (MODEL, dtensor.UNSHARDED), (dtensor.UNSHARDED, dtensor.UNSHARDED))
+
+State = dict[str, NDArray[Any]]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options; SystemExit(2) if they are wrong."""
+    parser = make_parser("dtensor_mlp", __doc__, DEFAULTS)
+    group = parser.add_argument_group("this program")
+    group.add_argument(
+        "--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU (8 if there are no GPUs)"
+    )
+    group.add_argument(
+        "--model-parts", type=positive, default=1, metavar="N", help="cut the weights into so many parts (1: copies)"
+    )
+    group.add_argument(
+        "--hidden",
+        type=positive,
+        nargs=2,
+        default=(700, 500),
+        metavar="UNITS",
+        help="of the two hidden layers (700 500)",
+    )
+    group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N only")
+    return parser.parse_args(argv)
+
+
+def check(options: argparse.Namespace, devices: int) -> None:
+    """UsageError for sizes that cannot be cut as they would have to be, and for what DTensor cannot do."""
+    if options.precision == "mixed_float16":
+        raise UsageError("--precision mixed_float16 needs a scaled loss, which this program has not: mixed_bfloat16")
+    if devices % options.model_parts:
+        raise UsageError(f"{devices} devices cannot be shared out to --model-parts {options.model_parts}")
+    copies = devices // options.model_parts
+    if options.batch_size % copies:
+        raise UsageError(f"--batch-size {options.batch_size} is not a multiple of {copies}, the copies of the model")
+    if any(units % options.model_parts for units in options.hidden):
+        raise UsageError(f"--hidden {options.hidden[0]} {options.hidden[1]}: not multiples of --model-parts")
+
+
+class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
+    """Three dense layers on a mesh, from images to logits."""
+
+    def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], seed: int, dtype: tf.DType) -> None:
+        super().__init__()
+        self.dtype = dtype
+        generator = np.random.default_rng(seed)
+        shapes = zip(sizes[:-1], sizes[1:], CUTS, strict=True)
+        self.layers = [Dense(mesh, xavier(generator, *shape), cut) for *shape, cut in shapes]
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        """(n, pixels) to logits (n, classes)."""
+        values = images
+        for layer in self.layers[:-1]:
+            values = tf.nn.relu(layer(values, self.dtype))
+        return self.layers[-1](values, self.dtype)
+
+
+class Training:
+    """A perceptron and its optimizer on a mesh, and the steps that they take together."""
+
+    def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], options: argparse.Namespace) -> None:
+        self.mesh = mesh
+        dtype = tf.bfloat16 if options.precision == "mixed_bfloat16" else tf.float32
+        self.model = Perceptron(mesh, sizes, options.seed, dtype)
+        self.optimizer = Adam(self.model.trainable_variables, options.learning_rate)
+        self.train = tf.function(self._train, jit_compile=options.jit or None)
+        self.test = tf.function(self._test, jit_compile=options.jit or None)
+
+    def _train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            logits = self.model(images)
+            loss = tf.reduce_sum(per_example_losses(logits, labels) * weights) / tf.reduce_sum(weights)
+        self.optimizer.apply(tape.gradient(loss, self.optimizer.variables_trained))
+        return _told(loss, logits, labels, weights)
+
+    def _test(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        logits = self.model(images)
+        return _told(tf.reduce_sum(per_example_losses(logits, labels) * weights), logits, labels, weights)
+
+    def on_mesh(self, images: NDArray[Any], labels: NDArray[Any], size: int) -> tuple[tf.Tensor, ...]:
+        """A batch in the parts of the mesh; filled up to `size` examples, of which those added have no weight."""
+        missing = size - len(labels)
+        weights = np.pad(np.ones(len(labels), np.float32), (0, missing))
+        pixels = np.pad(images.reshape(len(labels), -1), ((0, missing), (0, 0)))
+        return (
+            sharded(pixels, dtensor.Layout([BATCH, dtensor.UNSHARDED], self.mesh)),
+            sharded(np.pad(labels, (0, missing)), dtensor.Layout([BATCH], self.mesh)),
+            sharded(weights, dtensor.Layout([BATCH], self.mesh)),
+        )
+
+    def state(self) -> State:
+        """All that a later process needs to go on, whole."""
+        return {name: whole(each) for name, each in self._variables()}
+
+    def restore(self, state: State) -> None:
+        """Take up a state; ValueError if it is one of another network."""
+        for name, each in self._variables():
+            if name not in state or state[name].shape != tuple(each.shape):
+                raise ValueError(f"no {name} of shape {tuple(each.shape)}")
+            each.assign(sharded(state[name], each.layout))
+
+    def _variables(self) -> Iterator[tuple[str, dtensor.DVariable]]:
+        for number, layer in enumerate(self.model.layers):
+            yield from ((f"dense_{number}/kernel", layer.kernel), (f"dense_{number}/bias", layer.bias))
+        for name, slots in (("mean", self.optimizer.means), ("square", self.optimizer.squares)):
+            yield from ((f"adam/{name}_{number}", slot) for number, slot in enumerate(slots))
+        yield "adam/step", self.optimizer.step
+
+
+def _told(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    right = tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32)
+    return tf.stack([loss, tf.reduce_sum(right * weights), tf.reduce_sum(weights)])
+
+
+def train(options: argparse.Namespace, training: Training, examples: data.Data, journal: Journal) -> State:
+    """Train to the last epoch, from the last state if there is one; the state at the end."""
+    steps = options.steps_per_epoch or max(len(examples.train) // options.batch_size, 1)
+    order = Order(options.batch_size, options.seed, steps)
+    state = load_state(Path(options.directory) / "state.npz")
+    done = int(state.get("epoch", np.zeros((), np.int64)))
+    if done:
+        training.restore(state)
+        journal.resume(done, int(state["adam/step"]))
+    for epoch in range(done, options.epochs):
+        journal.begin()
+        batches = epoch_batches(examples.train, order, epoch).as_numpy_iterator()
+        told = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
+        tested = test(training, examples.test, options.batch_size)
+        journal.end(epoch + 1, metrics_of_training(_sum(told), steps) | tested)
+        save_state(Path(options.directory) / "state.npz", training.state() | {"epoch": np.asarray(epoch + 1)})
+    return training.state()
+
+
+def test(training: Training, examples: Examples, batch_size: int) -> dict[str, float]:
+    """Loss and accuracy over all examples, on the mesh."""
+    cuts = (slice(start, start + batch_size) for start in range(0, len(examples), batch_size))
+    batches = (training.on_mesh(examples.images[cut], examples.labels[cut], batch_size) for cut in cuts)
+    return metrics_of_test(_sum([training.test(*batch) for batch in batches]))
+
+
+def _sum(told: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.convert_to_tensor(np.sum([whole(each) for each in told], axis=0))
+
+
+def save_state(path: Path, state: State) -> None:
+    """Write a state, for load_state."""
+    content = io.BytesIO()
+    np.savez(content, **state)  # type: ignore[arg-type]  # the names of a state are not those of its parameters
+    write_atomically(path, content.getvalue())
+
+
+def load_state(path: Path) -> State:
+    """What save_state wrote; nothing if there is no such file."""
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as state:
+        return dict(state)
+
+
+def logits_of(weights: State, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the network of exported weights says of images (n, height, width, 1), in numpy alone."""
+    values = images.reshape(len(images), -1)
+    for number in range(3):
+        values = values @ weights[f"dense_{number}/kernel"] + weights[f"dense_{number}/bias"]
+        values = np.maximum(values, 0) if number < 2 else values
+    return values
+
+
+def measure(weights: State, examples: Examples) -> dict[str, float]:
+    """The loss and accuracy of exported weights, without a mesh."""
+    logits = logits_of(weights, examples.images)
+    accuracy = float(np.mean(np.argmax(logits, axis=1) == examples.labels))
+    return {"accuracy": accuracy, "loss": float(tf.reduce_mean(per_example_losses(logits, examples.labels)))}
+
+
+def first(examples: Examples, count: int | None) -> Examples:
+    """The first `count` examples, or all."""
+    return Examples(examples.images[:count], examples.labels[:count])
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole program."""
+    check_packages(options)
+    loaded = data.load(options.data, options.data_dir)
+    examples = data.Data(first(loaded.train, options.examples), first(loaded.test, options.examples))
+    parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
+    devices = machine.prepare(options, parts)
+    check(options, len(devices))
+    make_directory(options.directory)
+    mesh = make_mesh(devices, options.model_parts)
+    say(f"{len(examples.train)} images of {options.data} on {len(devices)} devices, into {options.directory}")
+    journal = Journal(options.epochs, options)
+    sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
+    state = train(options, Training(mesh, sizes, options), examples, journal)
+    save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
+    measured = measure(load_state(Path(options.directory) / "weights.npz"), examples.test)
+    journal.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    options = parse(argv)
+    return run_program("dtensor_mlp", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
