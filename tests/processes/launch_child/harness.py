@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,6 +53,39 @@ class Harness:
         while self.programs:
             await self.programs.pop().close()
         assert not list_pages(self.directory)
+
+
+@contextmanager
+def stdin(text: str) -> Iterator[None]:
+    """This process's standard input for a while."""
+    kept = os.dup(0)
+    source, sink = os.pipe()
+    os.write(sink, text.encode())
+    os.close(sink)
+    os.dup2(source, 0)
+    os.close(source)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def environment(modules: Path) -> dict[str, str]:
+    """For `python`, with `modules` on its path: stand-ins for TensorFlow."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    return {**kept, "PATH": path, "PYTHONPATH": str(modules), "TF_CONFIG": "{}"}
+
+
+def start_aside(command: Sequence[str | Path], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process that is none of a Program's."""
+    return subprocess.Popen(command, env=env)
+
+
+def succeeds(*command: str | Path) -> bool:
+    """Whether a command, its output of no interest, ends with 0."""
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -119,7 +118,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.Capt
     assert [len(set(column)) for column in zip(*lines, strict=True)] == [3, 3, 3, 3]
     err = capfd.readouterr().err
     assert "most recent call first" in err
-    assert "in on_train_batch_end" in err
+    assert 'train.py", line' in err
     assert waits[1] < 3, "a fork does not import"
 
 
@@ -167,22 +166,3 @@ async def test_legacy_keras_is_granted_to_a_gang(
     assert "tf_keras" in ended.lines[-1]
     await harness.close()
     assert legacy.APPLIED in capfd.readouterr().err
-
-
-@pytest.mark.slow_fault
-async def test_a_warm_interpreter_that_dies_is_replaced(harness: Harness) -> None:
-    program = harness.make(sys.executable, script(harness, "import tensorflow"), warm=True)
-    modes = []
-    for number in range(3):
-        await program.prepare(ENVIRONMENT)
-        harness.ended.clear()
-        await program.start(ENVIRONMENT, harness.on_exit)
-        await harness.end(program, 60)
-        modes.append(program.mode)
-        if number == 0:
-            assert program._warm is not None
-            assert program._warm._interpreter is not None
-            os.kill(program._warm._interpreter.pid or 0, signal.SIGKILL)
-            await asyncio.sleep(0.1)
-    assert modes[0] == "warm"
-    assert modes[2] == "warm"

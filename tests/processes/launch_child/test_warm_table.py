@@ -8,17 +8,16 @@ warnings, is so from the first line on.
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.processes.launch_child.harness import Harness
+from tests.processes.launch_child.harness import Harness, environment, stdin
 
 
 @dataclass(frozen=True)
@@ -165,6 +164,8 @@ CASES = {
         "import sys, os; print(sys.modules['sitecustomize'].MINE, os.environ['PYTHONPATH'])", shows="yes"
     ),
 }
+# Deliberately not as without a launcher.
+OF_THE_LAUNCHER = {"dies with its launcher"}
 # Started plainly where a fork was wanted: the program's text or command asks for it.
 PLAIN = {
     *("module is not there", "no module at all", "syntax error", "indentation error", "null bytes", "missing file"),
@@ -200,9 +201,7 @@ class Lab(Harness):
         (self.directory / "work/links/link.py").symlink_to("../script.py")
 
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}
-        path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-        return {**kept, "PATH": path, "PYTHONPATH": str(self.directory / "work/modules"), "TF_CONFIG": "{}"}
+        return environment(self.directory / "work/modules")
 
     async def observe(self, case: Case, warm: bool) -> tuple[str, tuple[int | None, int | None]]:
         """How it was started; its exit code, or the signal that ended it."""
@@ -214,24 +213,24 @@ class Lab(Harness):
             ended = await self.end(program)
         mode = program.mode
         await program.close()
-        self.programs.remove(program)
         return mode, (ended.code, ended.signal)
 
-
-@contextmanager
-def stdin(text: str) -> Iterator[None]:
-    """This process's standard input for a while."""
-    kept = os.dup(0)
-    source, sink = os.pipe()
-    os.write(sink, text.encode())
-    os.close(sink)
-    os.dup2(source, 0)
-    os.close(source)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
+    def bare(self, case: Case) -> tuple[tuple[int | None, int | None], str, str]:
+        """The same without a launcher: how it ended, stdout, stderr."""
+        python = Path(sys.executable).parent / case.command[0]
+        done = subprocess.run(
+            case.command,
+            executable=python,
+            env=self.environment(),
+            input=case.stdin,
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        code = done.returncode
+        return ((code, None) if code >= 0 else (None, -code)), done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -247,9 +246,11 @@ async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 async def test_a_fork_does_what_a_plain_start_does(lab: Lab, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     case = CASES[name]
     lab.write(case)
+    bare = lab.bare(case)
     _, plain = await lab.observe(case, warm=False)
     plain_out, plain_err = capfd.readouterr()
     assert case.shows in plain_out
+    assert name in OF_THE_LAUNCHER or (plain, plain_out, plain_err) == bare
     mode, warm = await lab.observe(case, warm=True)
     warm_out, warm_err = capfd.readouterr()
     warm_err = "".join(line for line in warm_err.splitlines(True) if not line.startswith("tftraining: started plainly"))

@@ -42,6 +42,7 @@ class Program:
         self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
+        self._closed = False
 
     @property
     def mode(self) -> str:
@@ -112,7 +113,10 @@ class Program:
         return snapshot.read(self._page) if self._page is not None else Snapshot()
 
     async def close(self) -> None:
-        """Kill what runs, pass on the last output, give everything back."""
+        """Kill what runs, pass on the last output, give everything back. A second time it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         await self.kill()
         if self._warm is not None:
             await self._warm.close()

@@ -36,7 +36,7 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import keras_hook, legacy, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining import keras_hook, legacy, offer, sources  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -161,7 +161,7 @@ def import_tensorflow(launcher: Launcher) -> dict[str, str]:
     before = dict(os.environ)
     try:
         import tensorflow  # noqa: F401, PLC0415
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Refusal(f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
@@ -223,6 +223,7 @@ def settle(environment: dict[str, str]) -> None:
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     keras_hook.install()
+    offer.install(os.path.dirname(_package.__path__[0]))
 
 
 def serve() -> Program:

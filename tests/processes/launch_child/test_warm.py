@@ -1,0 +1,338 @@
+"""The warm interpreter on a real kernel: whose child a fork is, and what happens when something is not as it should be.
+
+TensorFlow is a stand-in, a module that is imported at once, or as slowly or badly as a test wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.launch_child.harness import Harness, alive, environment, start_aside, succeeds, until, written
+from tftraining.launch import warm
+from tftraining.launch.ending import Exit
+from tftraining.launch.program import Program
+
+
+class Lab(Harness):
+    """One script in a working directory, with stand-ins for TensorFlow in another."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.extra: dict[str, str] = {}
+        self.work, self.modules = directory / "work", directory / "modules"
+        for place in (self.work, self.modules):
+            place.mkdir()
+        self.tensorflow("")
+        (self.modules / "tf_keras.py").write_text("")
+
+    def tensorflow(self, text: str) -> None:
+        (self.modules / "tensorflow.py").write_text(text)
+
+    def script(self, text: str, name: str = "script.py") -> None:
+        (self.work / name).write_text(text)
+
+    def environment(self) -> dict[str, str]:
+        return {**environment(self.modules), "OUT": str(self.directory), **self.extra}
+
+    async def prepared(self, *command: str) -> Program:
+        program = self.make(*(command or ("python", "script.py")), warm=True)
+        await program.prepare(self.environment())
+        return program
+
+    async def go(self, program: Program) -> Exit:
+        """One start, to its end."""
+        self.ended.clear()
+        await program.start(self.environment(), self.on_exit)
+        return await self.end(program)
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    lab = Lab(tmp_path)
+    monkeypatch.chdir(lab.work)
+    yield lab
+    await lab.close()
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found.append(int(entry.name))
+    return found
+
+
+SLEEPS = "import os, time\nprint(os.getpid(), file=open(os.environ['OUT'] + '/pid', 'w'), flush=True)\ntime.sleep(600)"
+
+
+async def test_a_fork_is_a_child_of_the_launcher_in_a_session_of_its_own(lab: Lab) -> None:
+    lab.script(SLEEPS)
+    program = await lab.prepared()
+    await program.start(lab.environment(), lab.on_exit)
+    pid = int(await written(lab.directory / "pid"))
+    assert program.mode == "warm"
+    assert program.pid == pid
+    assert pid in children_of(os.getpid())
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    os.kill(pid, signal.SIGSEGV)
+    assert (await lab.end(program)).signal == signal.SIGSEGV
+    assert pid not in children_of(os.getpid())  # reaped, and by nobody else
+
+
+async def test_a_fork_that_ends_at_once_is_not_lost(lab: Lab) -> None:
+    lab.script("import os; os._exit(7)")
+    program = await lab.prepared()
+    for _ in range(30):
+        assert (await lab.go(program)).code == 7
+        assert program.mode == "warm"
+
+
+async def test_forks_are_independent(lab: Lab) -> None:
+    lab.script("import tensorflow as tf\ntf.x = getattr(tf, 'x', 0) + 1\nimport os\nos.environ['N'] = '1'\nprint(tf.x)")
+    program = await lab.prepared()
+    for number in range(3):
+        lab.extra["TFTRAINING_ROUND"] = str(number)
+        assert (await lab.go(program)).lines == ("1",)
+    assert program.mode == "warm"
+
+
+async def test_a_start_waits_for_the_import_and_kill_does_not(lab: Lab) -> None:
+    lab.tensorflow("import time; time.sleep(1.5)")
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    starting = asyncio.create_task(program.start(lab.environment(), lab.on_exit))
+    await asyncio.sleep(0.3)
+    began = time.monotonic()
+    await program.kill()
+    await starting
+    assert time.monotonic() - began < 0.5
+    assert (program.pid, lab.exits) == (None, [])
+    assert (await lab.go(program)).lines == ("ran",)
+    assert program.mode == "warm"
+    assert 0.5 < time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "reason"),
+    [
+        ("raise ImportError('no such library')", "TensorFlow cannot be imported: ImportError: no such library"),
+        ("1/0", "TensorFlow cannot be imported: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "TensorFlow cannot be imported: SystemExit: 3"),
+        ("import os; os._exit(3)", "the warm interpreter has died"),
+        ("import os; os.abort()", "the warm interpreter has died"),
+    ],
+)
+async def test_an_import_that_fails(lab: Lab, tensorflow: str, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
+    lab.tensorflow(tensorflow)
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    for _ in range(2):
+        assert (await lab.go(program)).lines == ("ran",)
+        assert program.mode == f"plain: {reason}"
+    await lab.close()
+    assert capfd.readouterr().err.count(f"tftraining: started plainly: {reason}\n") == 1
+
+
+async def test_no_tensorflow_at_all(lab: Lab) -> None:
+    lab.tensorflow("raise ModuleNotFoundError(\"No module named 'tensorflow'\")")
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    assert (await lab.go(program)).lines == ("ran",)
+    assert "No module named" in program.mode
+
+
+async def test_a_changed_environment_is_warmed_for_anew(lab: Lab) -> None:
+    lab.tensorflow("import os; seen = os.environ.get('TF_X')")
+    lab.script("import os, tensorflow; print(tensorflow.seen, os.environ.get('TF_X'), os.environ['TF_CONFIG'])")
+    program = await lab.prepared()
+    assert (await lab.go(program)).lines == ("None None {}",)
+    lab.extra = {"TF_X": "1", "TF_CONFIG": "[]"}
+    assert (await lab.go(program)).lines == ("1 1 []",)
+    assert program.mode == "plain: its environment has changed since the last start"
+    assert (await lab.go(program)).lines == ("1 1 []",)
+    assert program.mode == "warm"
+
+
+async def test_a_warm_interpreter_that_dies_is_replaced(lab: Lab) -> None:
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    await lab.go(program)
+    for _ in range(2):
+        assert program.mode == "warm"
+        (interpreter,) = children_of(os.getpid())
+        os.kill(interpreter, signal.SIGKILL)
+        assert (await lab.go(program)).lines == ("ran",)
+        assert program.mode == "plain: the warm interpreter has died"
+        assert (await lab.go(program)).lines == ("ran",)
+    assert program.mode == "warm"
+
+
+async def test_a_warm_interpreter_that_hangs_is_not_waited_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "FORK_SECONDS", 0.3)
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    await lab.go(program)
+    (interpreter,) = children_of(os.getpid())
+    os.kill(interpreter, signal.SIGSTOP)
+    assert (await lab.go(program)).lines == ("ran",)
+    assert program.mode == "plain: the warm interpreter was ended: it did not answer"
+
+
+async def test_a_python_that_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "HELLO_SECONDS", 0.3)
+    fake = lab.directory / "python3"
+    fake.write_text('#!/bin/sh\ncase "$1" in script.py) echo ran;; *) sleep 600;; esac\n')
+    fake.chmod(0o755)
+    lab.script("")
+    program = await lab.prepared(str(fake), "script.py")
+    assert (await lab.go(program)).lines == ("ran",)
+    assert "did not answer" in program.mode
+
+
+async def test_a_script_that_is_changed_between_two_starts(lab: Lab) -> None:
+    lab.script("print(1)")
+    program = await lab.prepared()
+    assert (await lab.go(program)).lines == ("1",)
+    lab.script("print(22)")
+    assert (await lab.go(program)).lines == ("22",)
+    assert program.mode == "warm"
+    lab.script("import os\nos.environ['TF_X'] = '1'\nimport tensorflow\nprint(333)")
+    assert (await lab.go(program)).lines == ("333",)
+    assert program.mode == "plain: it sets TF_X before it imports TensorFlow"
+
+
+@pytest.mark.parametrize("command", [("python", "script.py"), ("python", "-m", "script")])
+async def test_settings_in_a_module_of_its_own(lab: Lab, command: tuple[str, ...]) -> None:
+    lab.script("import settings, tensorflow; print(tensorflow.seen)")
+    lab.script("import os; os.environ['TF_X'] = '1'", "settings.py")
+    lab.tensorflow("import os; seen = os.environ.get('TF_X')")
+    program = await lab.prepared(*command)
+    assert (await lab.go(program)).lines == ("1",)
+    assert program.mode == "plain: it sets TF_X before it imports TensorFlow"
+
+
+async def test_a_module_that_the_programs_directory_replaces(lab: Lab) -> None:
+    lab.tensorflow("import colorsys; seen = colorsys.__file__")
+    lab.script("import tensorflow; print(tensorflow.seen)")
+    lab.script("", "colorsys.py")
+    program = await lab.prepared()
+    assert (await lab.go(program)).lines == (str(lab.work / "colorsys.py"),)
+    assert "its directory has a module colorsys" in program.mode
+
+
+async def test_everything_dies_with_the_launcher(lab: Lab) -> None:
+    lab.script(SLEEPS)
+    text = (
+        "import asyncio, json, os, sys\nfrom pathlib import Path\nfrom tftraining.launch.program import Program\n"
+        "async def main():\n"
+        "    program = Program(['python', 'script.py'], warm=True, grace=1, directory=Path(os.environ['OUT']))\n"
+        "    await program.prepare(os.environ)\n    await program.start(os.environ, print)\n"
+        "    assert program.mode == 'warm'\n    await asyncio.sleep(600)\nasyncio.run(main())"
+    )
+    launcher = start_aside([sys.executable, "-c", text], lab.environment())
+    pid = int(await written(lab.directory / "pid"))
+    family = children_of(launcher.pid)
+    assert pid in family
+    assert len(family) == 2
+    launcher.kill()
+    launcher.wait()
+    await until(lambda: not any(alive(each) for each in family), "all have died")
+    for page in lab.directory.glob("progress-*"):
+        page.unlink()
+
+
+async def test_kill_takes_what_a_fork_has_started_but_not_the_interpreter(lab: Lab) -> None:
+    lab.script("import os\nos.system('setsid sleep 600 & echo $! > $OUT/child; sleep 600')")
+    program = await lab.prepared()
+    await program.start(lab.environment(), lab.on_exit)
+    child = int(await written(lab.directory / "child"))
+    await program.kill()
+    assert not alive(child)
+    assert len(children_of(os.getpid())) == 1
+    await program.close()
+    assert children_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("start_warm", [False, True])
+async def test_stacks_of_every_thread_also_of_one_in_c(
+    lab: Lab, start_warm: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lab.script(
+        "import os, threading, time\ndef work():\n    time.sleep(600)\n"
+        "def wait():\n    print(file=open(os.environ['OUT'] + '/on', 'w'))\n    time.sleep(600)\n"
+        "threading.Thread(target=work, daemon=True).start()\nwait()"
+    )
+    program = lab.make("sh", "-c", "python script.py; exit $?") if not start_warm else await lab.prepared()
+    program.dump_stacks()
+    await program.start(lab.environment(), lab.on_exit)
+    await until((lab.directory / "on").exists, "it runs")
+    program.dump_stacks()
+    seen = ""
+
+    def look() -> bool:
+        nonlocal seen
+        seen += capfd.readouterr().err
+        return "in wait" in seen
+
+    await until(look, "stacks")
+    assert "in work" in seen
+    assert seen.count("no stacks to show") == 1
+    assert program.pid is not None
+
+
+REPORTS = """
+import os, subprocess, sys, tftraining
+tftraining.report(step=5, metrics={"loss": 1})
+code = "import tftraining; tftraining.report(step=99)"
+subprocess.run([sys.executable, "-c", code], check=False, stderr=subprocess.DEVNULL)
+if not os.fork():
+    tftraining.report(step=98)
+    os._exit(0)
+os.wait()
+import multiprocessing
+process = multiprocessing.get_context("spawn").Process(target=tftraining.report, kwargs={"step": 97})
+if __name__ == "__main__":
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("start_warm", [False, True])
+async def test_only_the_main_process_reports(lab: Lab, start_warm: bool) -> None:
+    lab.script(REPORTS)
+    program = lab.make("python", "script.py", warm=start_warm)
+    assert (await lab.go(program)).code == 0
+    assert (program.snapshot().step, program.snapshot().metrics) == (5, {"loss": 1})
+
+
+async def test_reports_from_an_image_without_our_package(lab: Lab) -> None:
+    python = Path(sys.base_prefix) / "bin/python3"
+    assert not succeeds(python, "-c", "import tftraining")
+    lab.script("import tftraining; tftraining.report(step=5, epoch=1, epochs=2)")
+    for start_warm in (False, True):
+        program = lab.make(str(python), "script.py", warm=start_warm)
+        assert (await lab.go(program)).code == 0
+        assert program.snapshot().step == 5
+        assert program.mode.startswith("warm" if start_warm else "plain")
+        await program.close()
+
+
+async def test_a_page_that_cannot_be_made_costs_only_the_progress(lab: Lab) -> None:
+    lab.script("import tftraining; tftraining.report(step=5); print('ran')")
+    program = Program(["python", "script.py"], warm=False, grace=1, directory=lab.directory / "not there")
+    lab.programs.append(program)
+    assert (await lab.go(program)).lines[-1] == "ran"
+    assert program.snapshot().step is None
