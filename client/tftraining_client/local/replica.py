@@ -71,6 +71,10 @@ class Places:
         """Where the replica's launcher leaves its last words."""
         return self.scratch / f"{replica}.ended"
 
+    def temporary(self, replica: Replica) -> Path:
+        """The replica's directory for temporary files."""
+        return self.scratch / str(replica)
+
 
 @dataclass(frozen=True)
 class Start:
@@ -125,7 +129,9 @@ def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[s
     own = container["command"][container["command"].index("--") + 1 :]
     words = [expand(word, variables) for word in (*own, *(container.get("args") or ()))]
     command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
-    return Start(replica, command, {**_inherited(os.environ), **variables})
+    # Temporary files end with the run, as those of a container end with its pod, however their owner ends.
+    private = {"TMPDIR": str(places.temporary(replica))}
+    return Start(replica, command, {**_inherited(os.environ), **private, **variables})
 
 
 def interpreter(program: str) -> str:

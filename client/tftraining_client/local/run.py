@@ -39,8 +39,13 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped us. UserError for bad input."""
     notes: list[str] = []
     manifest = with_changes(read_job(arguments.manifest, arguments.job, notes.append), arguments.set)
-    local = local_job(validate(manifest), Path(arguments.workdir).resolve())
+    stored = validate(manifest)
+    local = local_job(stored, Path(arguments.workdir).resolve())
     notes += _notes(local)
+    if stored["spec"]["restartPolicy"]["mode"] == "Recreate":
+        notes.append(
+            "restartPolicy.mode Recreate: there are no pods to make anew here, so the launchers restart in place"
+        )
     with Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
         return asyncio.run(_run(local, arguments, ports, Path(scratch), notes))
 
@@ -53,6 +58,8 @@ async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scr
     check_commands(starts, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
     _write_secret(places.secret_file)
+    for replica in local.replicas:
+        places.temporary(replica).mkdir()
     since = time.time()
     runner = Runner(local, starts, places, make_screen([str(replica) for replica in local.replicas]))
     for note in notes:

@@ -113,6 +113,7 @@ class Runner:
 
     def _decide(self, ended: Ended) -> None:
         words = ended.words or {"verdict": "Succeeded"}
+        self.story.see_last_words(words)
         if not self._verdict:
             self._verdict = words
             patience = self._local.spec.run_policy.evaluator_grace_seconds + self._grace + LAST_WORDS_SECONDS
@@ -151,7 +152,7 @@ class Runner:
                 self._see(status)
             self._print(lambda: self._screen.show(self.story, self.seconds))
             await self._kill_those_due(status or {})
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS / 4 if self._kills else LOOK_SECONDS)
 
     def _see(self, status: Status) -> None:
         for line in self.story.see(status, self.seconds):

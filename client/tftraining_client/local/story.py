@@ -34,6 +34,11 @@ class Story:
             return self._turn(status, at)
         return []
 
+    def see_last_words(self, words: Status) -> None:
+        """Take in what a launcher left at its end: the last steps may have gone by between two looks."""
+        self.progress = words.get("progress") or self.progress
+        self._note_restart(words.get("lastRestart"))
+
     def see_progress(self, at: float) -> list[str]:
         """A line about the progress, if it is time for one: at a new epoch, otherwise now and then."""
         last, epoch = self._told_progress

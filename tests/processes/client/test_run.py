@@ -1,0 +1,163 @@
+"""`tftj run` with a program that only pretends to train: the road to the end, kills, deaths of launchers, and every way
+to be stopped. After each of them no process and no file of the run is left."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes.client.local_run import Run, manifest
+
+
+def test_the_road_to_the_end(tmp_path: Path) -> None:
+    with Run(tmp_path, manifest("3", "0.05")) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert re.search(r"^tftj     \| digits: 2 replicas on this machine, ", log)
+    for line in ("worker-0 | begins after epoch 0", "worker-1 | begins after epoch 0"):
+        assert line in log.splitlines()
+    tail = log.splitlines()[-7:]
+    assert re.fullmatch(r"digits: Succeeded in \d+\.\d s", tail[0])
+    assert tail[1:] == [
+        "  trained   epoch 3 of 3, step 15",
+        "  metrics   accuracy 1.0000, loss 0.3333",
+        "  restarts  none",
+        "  cleanup   1 temporary save directory removed",
+        f"  model     {run.job / 'model'}",
+        f"  directory {run.job}",
+    ]
+    assert not (run.job / "workertemp_1").exists()
+    assert (run.job / "model").is_dir()
+
+
+@pytest.mark.parametrize("member", ["worker-1", "worker-0"])
+def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> None:
+    with Run(tmp_path, manifest("4", "0.2"), "--kill", f"{member}@epoch=3") as run:
+        assert run.wait() == 0
+        log = run.log
+    assert f"SIGKILL for the program of {member} (--kill {member}@epoch=3)" in log
+    assert log.count("begins after epoch 2") == 2, log
+    assert re.search(
+        rf"restarts  1, \d\.\d s without training\n +{member} was killed \(SIGKILL\), resumed from epoch 2,", log
+    )
+
+
+def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
+    kills = ("--kill", "worker-1@step=3", "--kill", "worker-0@step=12", "--kill", "worker-0@epoch=9")
+    with Run(tmp_path, manifest("4", "0.1"), *kills) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert "restarts  2, " in log
+    assert "--kill worker-0@epoch=9 never came due" in log
+
+
+def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
+    job = manifest("4", "0.02", "--fail", "7", restartPolicy={"maxRestarts": 1, "budgetReset": "Never"})
+    with Run(tmp_path, job) as run:
+        assert run.wait() == 1
+        log = run.log
+    assert "worker-0 | no more of this" in log
+    assert re.search(r"^digits: Failed after .* failed with exit code 7", log, re.MULTILINE), log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("member", ["worker-1", "worker-0"])
+def test_a_launcher_that_dies_is_started_again(tmp_path: Path, member: str) -> None:
+    with Run(tmp_path, manifest("6", "0.2", "--children")) as run:
+        run.wait_for(r"epoch 2/6")
+        os.kill(run.launcher(member), signal.SIGKILL)
+        assert run.wait() == 0
+        log = run.log
+    assert f"the launcher of {member} has ended with 137: it is started again" in log
+    assert "trained   epoch 6 of 6" in log
+
+
+def test_a_launcher_that_cannot_live_ends_the_job(tmp_path: Path) -> None:
+    """A variable of the job's own that the launcher's Python cannot live with."""
+    with Run(tmp_path, manifest("3", "0.05"), "--env", "PYTHONHOME=/nowhere") as run:
+        assert run.wait() == 1
+    assert re.search(
+        r"Failed after .*: LauncherFailed: the launcher of worker-[01] ends at once, with 1$", run.log, re.M
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    with Run(tmp_path, manifest("100", "0.1", "--children", "--deaf")) as run:
+        run.wait_for(r"epoch 1/100")
+        run.process.send_signal(number)
+        assert run.wait() == code
+        log = run.log
+    assert "stopped; nothing of the job runs any more" in log
+    assert "Traceback" not in log
+
+
+def test_stopped_before_anything_runs(tmp_path: Path) -> None:
+    with Run(tmp_path, manifest("100", "0.1")) as run:
+        run.wait_for("on this machine")
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait() == 130
+    assert "Traceback" not in run.log
+
+
+def test_asked_twice_to_stop_it_does_not_wait_for_the_grace(tmp_path: Path) -> None:
+    job = manifest("100", "0.1", "--deaf", launcher={"warmStart": False, "terminationGraceSeconds": 300})
+    with Run(tmp_path, job) as run:
+        run.wait_for(r"epoch 1/100")
+        run.process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.process.wait(0.5)
+        run.process.send_signal(signal.SIGINT)
+        assert run.wait() == 130
+
+
+def test_killed_itself_it_leaves_nothing_running(tmp_path: Path) -> None:
+    with Run(tmp_path, manifest("100", "0.1")) as run:
+        run.wait_for(r"epoch 1/100")
+        run.process.kill()
+        run.process.wait()
+        deadline = time.monotonic() + 15
+        while run.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert run.processes() == []
+
+
+def test_whoever_reads_the_output_goes_away(tmp_path: Path) -> None:
+    with Run(tmp_path, manifest("1", "0")) as run:
+        assert run.wait() == 0
+    words = [sys.executable, "-m", "tftraining_client", "run", str(tmp_path / "job.yaml"), "--workdir", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr.read() == b""
+
+
+def test_not_done_in_time(tmp_path: Path) -> None:
+    with Run(tmp_path, manifest("100", "0.1", runPolicy={"activeDeadlineSeconds": 2})) as run:
+        assert run.wait() == 1
+    assert "DeadlineExceeded: not done after 2 s (spec.runPolicy.activeDeadlineSeconds)" in run.log
+
+
+def test_a_second_run_goes_on_from_the_first(tmp_path: Path) -> None:
+    for epochs, begins in (("2", 0), ("3", 2)):
+        with Run(tmp_path, manifest(epochs, "0.02")) as run:
+            assert run.wait() == 0
+        assert f"worker-0 | begins after epoch {begins}" in run.log
+    assert "holds an earlier run's files: the training goes on from a backup among them" in run.log
+
+
+def test_a_chief_a_parameter_server_and_an_evaluator(tmp_path: Path) -> None:
+    roles = {"chief": {}, "worker": {"replicas": 1}, "ps": {}, "evaluator": {}}
+    job = manifest("2", "0.05", replicaSpecs=roles, runPolicy={"evaluatorGraceSeconds": 5})
+    with Run(tmp_path, job) as run:
+        assert run.wait() == 0
+    for member in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
+        assert f"{member:<11} | begins after epoch 0" in run.log
