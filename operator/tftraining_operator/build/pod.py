@@ -36,7 +36,7 @@ def _with_launcher(job: Job, pod_spec: Manifest, init: Manifest) -> Manifest:
     containers = [launcher.launched(each) if each.get("name") == CONTAINER else each for each in pod_spec["containers"]]
     return {
         **pod_spec,
-        "initContainers": [init, *pod_spec.get("initContainers", ())],
+        "initContainers": [init, *(pod_spec.get("initContainers") or ())],
         "containers": containers,
         "volumes": [*pod_spec["volumes"], *launcher.volumes(job)],
     }

@@ -15,7 +15,7 @@ from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import count, finished
 from tftraining_operator.plan.incident import SCALED, Incident, find_loss, lost
 from tftraining_operator.plan.recreate import begin_again, told
-from tftraining_operator.plan.reported import take, with_progress
+from tftraining_operator.plan.reported import take, with_latest, with_progress
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
@@ -51,7 +51,7 @@ def _replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     """Make the lost pods anew, or fail the job when its budget is used up. All that are lost now are one incident."""
     gang, now = scene.gang, scene.now
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
-    status = with_progress(job.status, status, scene.said)
+    status = with_latest(status, scene.said)
     restarts = restart.charge(scene.spec, status, incident, now)
     status = restart.record_failure(status, incident)
     if problem := restart.exhausted(scene.spec, restarts, incident):

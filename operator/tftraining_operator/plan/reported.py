@@ -78,16 +78,21 @@ def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
 
 def with_progress(old: Status, new: Status, said: Report | None) -> Status:
     """The new status with the progress of the report, if it is written anyway, or if the progress is worth a write."""
-    if said is None or said.progress is None:
+    latest = with_latest(new, said)
+    if new.progress != old.progress or latest == new:
         return new
-    fresh = said.progress.progress()
-    if fresh != old.progress == new.progress and (new != old or _due(old.progress, fresh)):
-        return msgspec.structs.replace(new, progress=fresh)
-    return new
+    return latest if new != old or _due(old.progress, latest.progress) else new
 
 
-def _due(old: Progress | None, new: Progress) -> bool:
-    if old is None or old.updated_time is None or new.updated_time is None:
+def with_latest(status: Status, said: Report | None) -> Status:
+    """The status with the progress of the report, whenever that is written."""
+    if said is None or said.progress is None:
+        return status
+    return msgspec.structs.replace(status, progress=said.progress.progress())
+
+
+def _due(old: Progress | None, new: Progress | None) -> bool:
+    if old is None or new is None or old.updated_time is None or new.updated_time is None:
         return True
     return abs(new.updated_time - old.updated_time) >= PROGRESS_EVERY
 

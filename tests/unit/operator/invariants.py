@@ -3,6 +3,7 @@
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
+from tftraining_operator.plan.incident import lost
 from tftraining_operator.plan.types import Plan
 
 
@@ -12,7 +13,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan) -> None:
     _one_attempt_at_a_time(seen, step)
     _end_is_the_end(job, step)
     _within_budget(job, step)
-    _only_own_pods_go(seen, step)
+    _only_own_pods_go(job, seen, step)
     assert not step.notes or step.status != job.status, "an event without a change would be repeated for ever"
 
 
@@ -56,5 +57,10 @@ def _within_budget(job: Job, step: Plan) -> None:
     )
 
 
-def _only_own_pods_go(seen: Observed, step: Plan) -> None:
-    assert {each.uid for each in step.delete_pods} <= {pod.uid for pod in seen.pods}
+def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
+    going = {each.uid for each in step.delete_pods}
+    assert going <= {pod.uid for pod in seen.pods}
+    if job.spec is not None and job.spec.in_place and not step.status.terminal:
+        members = [pod for pod in seen.replicas if pod.replica in job.spec.gang and pod.uid in going]
+        present = [pod for pod in members if pod.attempt == step.status.attempt]
+        assert all(lost(pod) for pod in present), "a pod that trains is left alone by the loss of another"

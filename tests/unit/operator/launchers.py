@@ -58,7 +58,7 @@ class Launchers:
 
     def crash(self, member: str, code: int | None = None, signal: int | None = 9) -> bool:
         """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed."""
-        if self.phase != "Training" or member not in self.running:
+        if not self._trains(member):
             return False
         ended = {"exitCode": code, "signal": None if code is not None else signal}
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
@@ -72,7 +72,7 @@ class Launchers:
 
     def finish(self) -> bool:
         """The chief's program has done its work; whether it ran."""
-        if self.phase != "Training":
+        if not self.members or not self._trains(self.members[0]):
             return False
         self.end("Succeeded", "Succeeded", "done", {"member": self.members[0]})
         return True
@@ -81,7 +81,7 @@ class Launchers:
         """All that are there leave with the verdict."""
         self.phase = verdict
         for member in self.running:
-            head = {"verdict": verdict, "reason": reason, "message": words, **culprit, "ledger": self.ledger}
+            head = {**culprit, "verdict": verdict, "reason": reason, "message": words, "ledger": self.ledger}
             code = 0 if verdict == "Succeeded" else 1
             self._kubelet.exit(
                 f"{self._job}-{member}", code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n"
@@ -148,6 +148,9 @@ class Launchers:
         return [f"{role}-{index}" for role in ("chief", "worker") for index in range(len(cluster.get(role, ())))]
 
     # --- internals
+
+    def _trains(self, member: str) -> bool:
+        return self.phase == "Training" and self.running.get(member, "") == self.joined[member]
 
     @property
     def _last(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.unit.operator.apiserver import Snapshot
-from tests.unit.operator.builders import JobBuilder, a_job
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
@@ -19,11 +19,11 @@ ANY = st.integers(0, 7)
 GRACE = st.sampled_from([0, 5, 30])
 
 
-def jobs() -> st.SearchStrategy[JobBuilder]:
-    """Small jobs of every shape that this version runs."""
+def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
+    """Small jobs of every shape that this version runs, with launchers or without."""
 
     def made(workers: int, chief: bool, allowed: int, reset: str, policy: str) -> JobBuilder:
-        job = a_job().workers(workers).max_restarts(allowed).storage()
+        job = (a_launched_job() if launched else a_job()).workers(workers).max_restarts(allowed).storage()
         job.set("restartPolicy.budgetReset", reset).set("runPolicy.cleanPodPolicy", policy)
         return job.chief() if chief else job
 
@@ -37,7 +37,6 @@ class Life(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(job=jobs())
     def begin(self, job: JobBuilder) -> None:
         self.world = World(job)
         self.seen: list[Snapshot] = [self.world.api.snapshot()]
@@ -76,11 +75,11 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def kubelets_start_everything(self) -> None:
-        self.world.kubelet.start_all()
+        self.world.kubelet.start_all(self.world.launched)
 
     @rule(which=ANY)
     def a_kubelet_starts_one(self, which: int) -> None:
-        self._on(which, self._waiting, self.world.kubelet.start)
+        self._on(which, self._waiting, lambda name: self.world.kubelet.start(name, ready=not self.world.launched))
 
     @rule()
     def kubelets_carry_out_deletions(self) -> None:
@@ -89,10 +88,6 @@ class Life(RuleBasedStateMachine):
     @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
     def a_program_fails(self, which: int, code: int) -> None:
         self.faults += self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
-
-    @rule(which=ANY)
-    def a_program_finishes(self, which: int) -> None:
-        self._on(which, self._running, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
 
     @rule(which=ANY)
     def a_pod_is_evicted(self, which: int) -> None:
@@ -140,13 +135,20 @@ class Life(RuleBasedStateMachine):
         for _ in range(200):
             self.world.run()
             names = [name for name in self._running() if self._is(who, name)]
-            if names:
-                self.world.kubelet.exit(names[0], 0, message='{"removed": 1}')
-            elif self.world.timer is not None:
+            if names and self._finishes(who, names[0]):
+                continue
+            if self.world.timer is not None:
                 self.world.api.now = max(self.world.now, self.world.timer)
             else:
                 return
         raise AssertionError(f"never at rest: {self.world.trajectory[-5:]}")
+
+    def _finishes(self, who: str, name: str) -> bool:
+        """Whether the program could do its work; behind a launcher it waits for the whole gang."""
+        if who == "chief" and self.world.launched:
+            return self.world.launchers.finish()
+        self.world.kubelet.exit(name, 0, message='{"removed": 1}')
+        return True
 
     def _is(self, who: str, name: str) -> bool:
         chief = "chief-0" if "chief" in self.world.api.job["spec"]["replicaSpecs"] else "worker-0"
@@ -170,5 +172,49 @@ class Life(RuleBasedStateMachine):
         return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Pending"]
 
 
-TestLife = Life.TestCase
-TestLife.settings = PROFILE
+class LifeWithoutLaunchers(Life):
+    """Restarts by new pods of the whole gang."""
+
+    @initialize(job=jobs(launched=False))
+    def begin(self, job: JobBuilder) -> None:
+        super().begin(job)
+
+    @rule(which=ANY)
+    def a_program_finishes(self, which: int) -> None:
+        self._on(which, self._running, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
+
+
+class LifeWithLaunchers(Life):
+    """Restarts in place, and lost pods replaced alone."""
+
+    @initialize(job=jobs(launched=True))
+    def begin(self, job: JobBuilder) -> None:
+        super().begin(job)
+
+    @rule()
+    def launchers_do_what_there_is_to_do(self) -> None:
+        self.world.launchers.tick()
+
+    @rule()
+    def the_operator_asks_the_chief(self) -> None:
+        self.world.heard = self.world.launchers.heard()
+
+    @rule(which=ANY, code=st.sampled_from([None, 1]))
+    def a_program_crashes(self, which: int, code: int | None) -> None:
+        if members := sorted(self.world.launchers.running):
+            self.faults += self.world.launchers.crash(members[which % len(members)], code)
+
+    @rule(epoch=st.integers(1, 5))
+    def the_training_goes_on(self, epoch: int) -> None:
+        if self.world.launchers.phase == "Training":
+            self.world.launchers.advance(epoch, 70 * epoch)
+
+    @rule()
+    def the_chief_finishes(self) -> None:
+        self.world.launchers.finish()
+
+
+TestLifeWithoutLaunchers = LifeWithoutLaunchers.TestCase
+TestLifeWithoutLaunchers.settings = PROFILE
+TestLifeWithLaunchers = LifeWithLaunchers.TestCase
+TestLifeWithLaunchers.settings = PROFILE

@@ -1,0 +1,132 @@
+"""What launchers say is read strictly: a pod is not trusted, and nonsense is ignored rather than half believed."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tftraining.launch.ending import Exit
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.verdict import Verdict, termination_message
+from tftraining_operator.model.report import parse_report, split_verdict
+
+LAST = {"time": "2026-03-01T12:00:00.25Z", "member": "worker-1", "signal": 9, "reason": "Killed", "downSeconds": 1.1}
+
+
+def status(**fields: Any) -> bytes:
+    return json.dumps({"version": 1, "phase": "Training", **fields}).encode()
+
+
+def test_a_whole_report() -> None:
+    progress = {"epoch": 3, "epochs": 10, "step": 140, "stepsPerSecond": 12.3456, "metrics": {"loss": 0.5}}
+    report = parse_report(
+        status(round=3, ledger={"inPlace": 2}, lastRestart=LAST, progress=progress, missing=[], members={"x": 1})
+    )
+    assert report.ledger.in_place == 2
+    assert report.last_restart is not None and report.last_restart.down_seconds == 1.1
+    assert report.progress is not None
+    shown = report.progress.progress()
+    assert (shown.display, shown.steps_per_second, shown.metrics) == ("epoch 3/10", 12.35, {"loss": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("progress", "display"),
+    [({"epoch": 3}, "epoch 3"), ({"step": 70}, "step 70"), ({}, None), ({"epoch": 1, "epochs": 0}, "epoch 1")],
+)
+def test_progress_for_people(progress: dict[str, Any], display: str | None) -> None:
+    report = parse_report(status(progress=progress))
+    assert report.progress is not None and report.progress.progress().display == display
+
+
+def test_metrics_that_are_no_numbers_cost_only_themselves() -> None:
+    text = (
+        b'{"phase": "Training", "progress": {"step": 1, "metrics": {"loss": NaN, "x": Infinity, "y": 1e999, "a": 1}}}'
+    )
+    report = parse_report(text)
+    assert report.progress is not None and report.progress.progress().metrics == {"a": 1.0}
+
+
+def test_there_are_not_more_metrics_than_the_status_takes() -> None:
+    report = parse_report(status(progress={"metrics": {f"metric {number}": number for number in range(200)}}))
+    assert report.progress is not None and len(report.progress.progress().metrics) == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"ok",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"phase": "Training", "round": ' + b"9" * 5000 + b"}",
+        status(phase="Dancing"),
+        status(version=2),
+        status(round=-1),
+        status(round=2**60),
+        status(round="3"),
+        status(ledger={"inPlace": 10**7}),
+        status(ledger=[]),
+        status(missing=["../../etc"]),
+        status(missing="worker-1"),
+        status(lastRestart={**LAST, "member": "worker-1; rm"}),
+        status(lastRestart={**LAST, "time": "2026-03-01T12:00:00"}),
+        status(lastRestart={**LAST, "time": 5}),
+        status(lastRestart={**LAST, "signal": 900}),
+        status(lastRestart={**LAST, "downSeconds": -1}),
+        status(lastRestart={**LAST, "downSeconds": 1e300}),
+        status(progress={"step": 1.5}),
+        status(progress={"metrics": {"loss": "low"}}),
+    ],
+    ids=lambda text: text[:60].decode(errors="replace"),
+)
+def test_nonsense_is_no_report(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_report(text)
+
+
+def test_words_are_bounded() -> None:
+    report = parse_report(
+        status(
+            message="a\nb " * 10_000,
+            reason="no reason at all",
+            failure={"member": "worker-1", "reason": "x" * 500, "logTail": "y" * 100_000 + "the end"},
+        )
+    )
+    assert len(report.message) == 1024 and "\n" not in report.message
+    assert report.reason == ""
+    assert report.failure is not None and report.failure.reason == ""
+    assert report.failure.log_tail is not None and len(report.failure.log_tail) == 4096
+    assert report.failure.log_tail.endswith("the end")
+
+
+def test_a_verdict_as_the_launcher_writes_it() -> None:
+    ended = Exit(3, None, ("loss 0.5", "ValueError: no"), "")
+    verdict = Verdict("Failed", "MaxRestartsExceeded", "worker-1 failed", "worker-1", ended)
+    found, lines = split_verdict(termination_message(verdict, Ledger(in_place=2, process_failures=1)))
+    assert found is not None
+    assert (found.verdict, found.reason, found.member, found.exit_code) == (
+        "Failed", "MaxRestartsExceeded", "worker-1", 3,
+    )  # fmt: skip
+    assert (found.ledger.in_place, found.ledger.process_failures) == (2, 1)
+    assert lines == "loss 0.5\nValueError: no\n"
+
+
+@pytest.mark.parametrize("message", ["", "epoch 3\nKilled", "tftraining/2 {}\n", "x tftraining/1 {}"])
+def test_a_message_without_a_verdict_is_left_alone(message: str) -> None:
+    assert split_verdict(message) == (None, message)
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", '{"verdict": "Perhaps"}', '{"verdict": "Failed", "exitCode": "x"}'])
+def test_a_verdict_that_is_none_is_not_shown_as_a_log_line(line: str) -> None:
+    assert split_verdict(f"tftraining/1 {line}\nlast") == (None, "last")
+
+
+def test_what_is_read_can_be_written() -> None:
+    report = parse_report(
+        status(progress={"step": 2**53, "metrics": {"a": 1e300}, "updatedTime": "9999-12-31T00:00:00Z"})
+    )
+    assert report.progress is not None
+    assert msgspec.json.encode(report.progress.progress())
