@@ -52,13 +52,15 @@ class Gang:
             if role != "evaluator"
         }
         self.launchers: dict[str, subprocess.Popen[bytes]] = {}
-        self.wrapper: list[str] = []
+        self.retired: list[subprocess.Popen[bytes]] = []  # replaced, but not ended
+        self.wrappers: dict[str, list[str]] = {}  # what is put before a launcher's command
+        self.hosts = dict.fromkeys(self.names, "127.0.0.1")
 
     def __enter__(self) -> Gang:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for launcher in self.launchers.values():
+        for launcher in [*self.launchers.values(), *self.retired]:
             launcher.send_signal(signal.SIGKILL)
             launcher.wait()
 
@@ -68,9 +70,9 @@ class Gang:
         launcher = {
             "job": {"namespace": "tests", "name": "job", "uid": UID},
             "attempt": 1,
-            "rendezvous": f"127.0.0.1:{self.rendezvous}",
+            "rendezvous": f"{self.hosts[self.names[0]]}:{self.rendezvous}",
             "statusPort": self.ports[name],
-            "host": "127.0.0.1",
+            "host": self.hosts[name],
             "secretFile": str(self.secret),
             "directory": str(self.directory),
             "terminationMessage": str(self.place / f"message-{name}"),
@@ -86,15 +88,15 @@ class Gang:
             "TFTRAINING_LAUNCHER": json.dumps(launcher),
         }
 
-    def start(self, *names: str, **options: Any) -> None:
-        """Start the launchers of these members, by default of all."""
+    def start(self, *names: str, out: int | None = None, **options: Any) -> None:
+        """Start the launchers of these members, by default of all; their output goes to a log, or to `out`."""
         for name in names or self.names:
             with (self.place / f"log-{name}").open("ab") as log:
                 self.launchers[name] = subprocess.Popen(
-                    [*self.wrapper, sys.executable, "-m", "tftraining.launch", "--", *self.command],
+                    [*self.wrappers.get(name, []), sys.executable, "-m", "tftraining.launch", "--", *self.command],
                     env=self.environment(name, **options),
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
+                    stdout=log if out is None else out,
                     stderr=log,
                 )
 
@@ -103,7 +105,7 @@ class Gang:
     def get(self, name: str, path: str = "/status") -> tuple[int, str]:
         """A page of a launcher; (0, "") if there is no answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.hosts[name]}:{self.ports[name]}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -1,6 +1,6 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
-    python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet]
+    python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N]
 
 It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
 then exit 1), `hang`. Each process holds a shared lock on the file of its round; who finds another round's lock held has
@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--step-seconds", type=float, default=0.02)
     parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--chatter", type=int, default=0)
     arguments = parser.parse_args()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
@@ -78,15 +81,24 @@ def obey(path: Path) -> None:
     time.sleep(1000)
 
 
+def spin() -> None:
+    while True:
+        pass
+
+
 def train(arguments: argparse.Namespace, me: str) -> None:
     save = arguments.directory / f"epoch-{me}"
     done = int(save.read_text()) if save.exists() else 0
+    if arguments.busy:
+        threading.Thread(target=spin, daemon=True).start()
     tell: Callable[..., None] = (lambda **_: None) if arguments.quiet else tftraining.report
     tell(epoch=done + 1, epochs=arguments.epochs)
     for epoch in range(done, arguments.epochs):
         for step in range(arguments.steps):
             obey(arguments.directory / f"order-{me}")
             time.sleep(arguments.step_seconds)
+            if arguments.chatter:
+                print("x" * arguments.chatter, flush=True)
             tell(step=epoch * arguments.steps + step + 1, epoch=epoch + 1, epochs=arguments.epochs)
         save.with_suffix(".new").write_text(str(epoch + 1))
         save.with_suffix(".new").rename(save)

@@ -1,0 +1,109 @@
+"""Who is not, or not any more, a member cannot disturb the rendezvous, whatever it says or does not say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.launch.gang import UID, Gang
+from tftraining.launch.wire import Channel, WireError, connect
+
+SECRET = b"a secret of the tests"
+NOISES = (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 200_000, b"nonce\n" + b"{}\n" * 10)
+ENDLESS = ("--epochs", "100000", "--steps", "10")
+
+
+def hello(member: str, **fields: Any) -> dict[str, Any]:
+    frame = {"type": "hello", "t": 0.0, "uid": UID, "attempt": 1, "member": member, "incarnation": "of the test"}
+    last = {"round": 0, "known": 0, "witness": 0, "ledger": {}, "running": False, "down": None, "step": None}
+    return {**frame, **last, **fields}
+
+
+@asynccontextmanager
+async def dialled(
+    gang: Gang, first: dict[str, Any], secret: bytes = SECRET
+) -> AsyncIterator[tuple[Channel, dict[str, Any]]]:
+    """A connection of a member, and the chief's first word."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gang.rendezvous)
+    try:
+        channel = await connect(reader, writer, secret, first)
+        yield channel, await asyncio.wait_for(channel.receive(), 10)
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def talk_to(gang: Gang, said: bytes) -> None:
+    """Say something to the rendezvous, and read until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", gang.rendezvous), 10) as loud, contextlib.suppress(ConnectionError):
+        loud.sendall(said)
+        while loud.recv(4096):
+            pass
+
+
+async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        with ThreadPoolExecutor(100) as crowd:
+            list(crowd.map(partial(talk_to, gang), [b""] * 97 + list(NOISES)))
+        with pytest.raises(WireError):
+            async with dialled(gang, hello("worker-1"), b"another secret"):
+                pass
+        status = gang.status()
+        assert (status["phase"], status["round"]) == ("Training", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"attempt": 0}, "this is attempt 1, not 0"),
+        ({"uid": "another"}, "another job"),
+        ({"member": "worker-7"}, "worker-7 is not a member"),
+        ({"member": "worker-1"}, "another worker-1 is connected"),
+    ],
+)
+async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        async with dialled(gang, hello(**{"member": "worker-1", **change})) as (_, answer):
+            assert (answer["type"], why in answer["why"]) == ("refused", True)
+        await asyncio.sleep(0.3)
+        assert (gang.status()["phase"], gang.status()["round"]) == ("Training", 1)
+
+
+async def test_a_half_open_connection_is_given_up_and_replaced(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
+        gang.start("worker-0")
+        gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)
+        await asyncio.sleep(0.3)
+        async with dialled(gang, hello("worker-1")) as (_, answer):
+            assert answer["type"] == "welcome"
+            gang.start("worker-1")
+            status = gang.wait_for_phase("Training")
+            assert status["lastRestart"]["member"] == "worker-1"
+            assert status["members"]["worker-1"]["pid"] is not None
+
+
+async def test_a_member_that_talks_nonsense_is_cut_off(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start("worker-0")
+        gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)
+        await asyncio.sleep(0.3)
+        async with dialled(gang, hello("worker-1")) as (channel, _):
+            beat = {"type": "beat", "t": 1.0, "round": 1, "mode": "", "pid": None, "stuck": "very", "progress": []}
+            channel.send(beat)
+            with pytest.raises(WireError):
+                while True:
+                    await asyncio.wait_for(channel.receive(), 10)
