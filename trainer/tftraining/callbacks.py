@@ -5,56 +5,40 @@ They must never change what is trained, nor print anything but whole lines. Kera
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 
 import tf_keras as keras
 
-
-def say(text: str) -> None:
-    """Print a line at once and in one piece, so that TensorFlow's own log lines do not end up inside it."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+from tftraining.journal import Journal
 
 
 class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
-    """One line an epoch, and one when the training goes on where an earlier process was stopped.
+    """Puts a training with `fit` into the journal, epoch by epoch. Put it behind BackupAndRestore."""
 
-    Put it behind BackupAndRestore. `resumed_from` is the number of epochs that were done before, 0 for a new training.
-    """
-
-    def __init__(self, epochs: int) -> None:
+    def __init__(self, journal: Journal) -> None:
         super().__init__()
-        self.epochs = epochs
-        self.resumed_from = 0
+        self.journal = journal
         self._first_epoch: int | None = None
-        self._began = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Note the time; say so if the first epoch is not the first one of the training."""
-        self._began = time.monotonic()
+        """The first epoch that begins tells where the training goes on; `epoch` counts from 0."""
         if self._first_epoch is None:
             self._first_epoch = epoch
             self._tell_resumed(epoch)
+        self.journal.begin()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """`epoch 3/10 loss 0.4100 accuracy 0.8800 (1.2 s)`."""
-        metrics = " ".join(f"{name} {value:.4f}" for name, value in (logs or {}).items())
-        say(f"epoch {epoch + 1}/{self.epochs} {metrics} ({time.monotonic() - self._began:.1f} s)")
+        """What was measured, with the names that custom loops have."""
+        values = {name.replace("val_", "test_"): value for name, value in (logs or {}).items()}
+        self.journal.end(epoch + 1, values)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """A training that was done already begins no epoch."""
         if self._first_epoch is None:
-            self._tell_resumed(self.epochs)
+            self._tell_resumed(self.journal.epochs)
 
     def _tell_resumed(self, epoch: int) -> None:
-        done = int(self.model.optimizer.iterations.numpy())
-        if not done:
-            return
-        self.resumed_from = epoch
-        rest = ", nothing left to train" if epoch == self.epochs else ""
-        say(f"resumed from epoch {epoch} (step {done} of the training){rest}")
+        self.journal.resume(epoch, int(self.model.optimizer.iterations.numpy()))
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]

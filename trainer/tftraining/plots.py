@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 SIZE = (9.0, 3.6)  # inches
-PARTS = (("", "training"), ("test_", "test"), ("val_", "validation"))
+PARTS = (("", "training"), ("test_", "test"))
 
 
 def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:

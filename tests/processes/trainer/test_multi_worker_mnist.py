@@ -118,4 +118,4 @@ def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
             gang.wait_for_line(0, "result: ")
             assert gang.workers[0].wait(timeout=30) == 0
         assert gang.wait() == [0, 0]
-    assert sorted(path.name for path in job.iterdir()) == ["backup", "model", "result.json"]
+    assert sorted(path.name for path in job.iterdir()) == ["backup", "history.json", "model", "result.json"]

@@ -15,11 +15,9 @@ Keras is tf_keras, by that name: `fit` of Keras 3 fails under MultiWorkerMirrore
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,18 +25,32 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining import data, paths
-from tftraining.callbacks import Progress, SaveEvery, say
-from tftraining.cluster import Task, TFConfigError, task_from_environment
-from tftraining.data import DataError, Examples
+from tftraining import data, machine, paths
+from tftraining.callbacks import Progress, SaveEvery
+from tftraining.cluster import Task, task_from_environment
+from tftraining.data import Examples
+from tftraining.journal import Journal, say
+from tftraining.options import (
+    Defaults,
+    UsageError,
+    check_packages,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
 from tftraining.proof import ProofError, prove
 
+DEFAULTS = Defaults(
+    10,
+    64,
+    0.1,
+    batch="for each worker; together they take this times their number",
+    optimizer="plain gradient descent",
+    steps_per_epoch=70,
+)
 AUTO_SHARD = {policy.name.lower(): policy for policy in tf.data.experimental.AutoShardPolicy if policy.name != "HINT"}
 COMMUNICATION = {kind.name.lower(): kind for kind in tf.distribute.experimental.CommunicationImplementation}
-
-
-class UsageError(ValueError):
-    """What was asked for cannot be done here; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -57,50 +69,20 @@ class Places:
         """The state of an unfinished training, for BackupAndRestore."""
         return str(Path(self.directory) / "backup")
 
-    @property
-    def result(self) -> Path:
-        """What came out, as JSON."""
-        return Path(self.directory) / "result.json"
-
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the options; SystemExit(2) if they are wrong."""
-    parser = argparse.ArgumentParser(prog="multi_worker_mnist", description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--epochs", type=_positive, default=10)
-    add("--steps-per-epoch", type=_positive, default=70, help="default 70")
-    add(
-        "--batch-size",
-        type=_positive,
-        default=64,
-        help="for each worker (64); together they take this times their number",
-    )
-    add("--learning-rate", type=float, default=0.1, help="of plain gradient descent (0.1)")
-    add("--seed", type=int, default=1, help="of the weights and of the order of the data")
-    add("--data", choices=data.NAMES, default="digits", help="default digits, which needs no download")
-    add("--data-dir", help="folder with the gzipped IDX files of mnist or fashion_mnist, instead of a download")
-    add(
-        "--directory",
-        default=os.environ.get("TFTRAINING_DIR", "training-output"),
-        help="$TFTRAINING_DIR or training-output",
-    )
+    parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
+    add = parser.add_argument_group("this program").add_argument
     add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
-    add("--save-every", type=_positive, help="also save the model every so many epochs, not only at the end")
+    add("--save-every", type=positive, help="also save the model every so many epochs, not only at the end")
     add("--auto-shard", choices=sorted(AUTO_SHARD), default="data", help="how the workers share the data (data)")
     add("--communication", choices=sorted(COMMUNICATION), default="auto", help="of the collectives; nccl needs GPUs")
-    add("--memory-growth", action="store_true", help="take GPU memory as it is needed, not all at once")
     return parser.parse_args(argv)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
-    return value
-
-
 def _save_freq(text: str) -> str | int:
-    return text if text == "epoch" else _positive(text)
+    return text if text == "epoch" else positive(text)
 
 
 def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
@@ -111,16 +93,6 @@ def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
         raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
     if options.auto_shard == "file" and task.workers > 1:
         raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
-
-
-def make_directory(directory: str) -> None:
-    """Make the job's directory if it is not there; UsageError if it cannot be written to."""
-    try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the directory {directory}: {error.strerror}") from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write to the directory {directory}")
 
 
 def make_strategy(communication: str) -> tf.distribute.MultiWorkerMirroredStrategy:
@@ -142,7 +114,7 @@ def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) ->
     return dataset.with_options(policy).prefetch(tf.data.AUTOTUNE)
 
 
-def make_model(shape: tuple[int, ...], learning_rate: float) -> keras.Model:
+def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False) -> keras.Model:
     """The network of TensorFlow's multi-worker tutorial for images of `shape` (height, width, 1), compiled."""
     model = keras.Sequential(
         [
@@ -151,6 +123,7 @@ def make_model(shape: tuple[int, ...], learning_rate: float) -> keras.Model:
             keras.layers.Flatten(),
             keras.layers.Dense(128, activation="relu"),
             keras.layers.Dense(data.CLASSES),
+            keras.layers.Activation("linear", dtype="float32"),
         ]
     )
     model.compile(
@@ -159,17 +132,17 @@ def make_model(shape: tuple[int, ...], learning_rate: float) -> keras.Model:
         # Not just "accuracy": which one that is, Keras finds out at the first step, and a job that was stopped after
         # the last one saves the model without a step.
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        jit_compile=jit,
     )
     return model
 
 
-def train(options: argparse.Namespace, task: Task, examples: Examples) -> int:
-    """Train to the last epoch and save; the number of epochs that an earlier process had done. All workers do this."""
-    places, progress = Places(options.directory), Progress(options.epochs)
-    keras.utils.set_random_seed(options.seed)
+def train(options: argparse.Namespace, task: Task, examples: Examples, journal: Journal) -> None:
+    """Train to the last epoch and save. All workers do this."""
+    places = Places(options.directory)
     strategy = make_strategy(options.communication)
     with strategy.scope():
-        model = make_model(examples.images.shape[1:], options.learning_rate)
+        model = make_model(examples.images.shape[1:], options.learning_rate, options.jit)
 
     def save() -> None:
         model.save(paths.write_filepath(places.model, task))
@@ -183,14 +156,13 @@ def train(options: argparse.Namespace, task: Task, examples: Examples) -> int:
         make_dataset(examples, options, task),
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, progress, *saving],
+        callbacks=[backup, Progress(journal), *saving],
         verbose=0,
     )
     save()
-    return progress.resumed_from
 
 
-def finish(options: argparse.Namespace, task: Task, outcome: dict[str, float]) -> None:
+def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
     """The chief's end: prove the saved model, write the result, give up the backup. ProofError if it is no good."""
     places = Places(options.directory)
     proof = prove(places.model, options.data, options.data_dir)
@@ -198,34 +170,23 @@ def finish(options: argparse.Namespace, task: Task, outcome: dict[str, float]) -
         f"loaded the saved model in a single process: test accuracy {proof['accuracy']:.4f},"
         f" and trained it one step more: loss {proof['loss_of_step']:.4f}"
     )
-    result = {"epochs": options.epochs, "accuracy": proof["accuracy"], "loss": proof["loss"], "workers": task.workers}
-    result |= outcome
-    write_atomically(places.result, json.dumps(result) + "\n")
+    journal.finish({"accuracy": proof["accuracy"], "loss": proof["loss"], "workers": task.workers})
     shutil.rmtree(Path(places.backup) / "chief", ignore_errors=True)
-    say("result: " + " ".join(f"{key}={round(value, 4)}" for key, value in result.items()))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Put `text` at `path` so that a reader sees all of it or what was there before."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def run(options: argparse.Namespace) -> None:
     """The whole program for one process of the job."""
-    began = time.monotonic()
     task = task_from_environment()
-    gpus = tf.config.list_physical_devices("GPU")
-    check(options, task, len(gpus))
-    for gpu in gpus if options.memory_growth else ():
-        tf.config.experimental.set_memory_growth(gpu, True)
+    check_packages(options)
+    check(options, task, len(tf.config.list_physical_devices("GPU")))
+    machine.prepare(options)
     examples = data.load(options.data, options.data_dir).train
     make_directory(options.directory)
+    journal = Journal(options.epochs, options if task.is_chief else None)
     say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
-    resumed_from = train(options, task, examples)
+    train(options, task, examples, journal)
     if task.is_chief:
-        finish(options, task, {"resumed_from": resumed_from, "seconds": round(time.monotonic() - began, 1)})
+        finish(options, task, journal)
     elif "TFTRAINING_DIR" not in os.environ:
         paths.remove_own_temporary_directory(options.directory, task)
 
@@ -234,14 +195,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and proved; 2 with one line for what cannot be done; 1 for a model of no use."""
     options = parse(argv)
     try:
-        run(options)
-    except (UsageError, TFConfigError, DataError) as error:
-        print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
-        return 2
+        return run_program("multi_worker_mnist", lambda: run(options))
     except ProofError as error:
         print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

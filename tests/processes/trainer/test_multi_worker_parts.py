@@ -1,25 +1,20 @@
 """The parts of the multi-worker example in one process: options, data for several workers, lines, saves, the result.
 
-These import TensorFlow, so they stay few. What several workers do together is in tests/processes/trainer.
+What several workers do together is in test_multi_worker_mnist.py.
 """
 
 from __future__ import annotations
 
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
+import tf_keras as keras
 
+from tftraining.callbacks import Progress, SaveEvery
 from tftraining.cluster import Task
 from tftraining.data import Examples
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # TensorFlow's own, at import
-    import tf_keras as keras
-
-    from tftraining.callbacks import Progress, SaveEvery
-    from tftraining.examples import multi_worker_mnist as program
+from tftraining.examples import multi_worker_mnist as program
+from tftraining.journal import Journal
+from tftraining.options import UsageError
 
 WORKER = Task("worker", 1, 2, is_chief=False)
 ALONE = Task()
@@ -68,7 +63,7 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
     ],
 )
 def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: int, message: str) -> None:
-    with pytest.raises(program.UsageError, match=message):
+    with pytest.raises(UsageError, match=message):
         program.check(program.parse(arguments), task, gpus)
 
 
@@ -99,7 +94,7 @@ def test_without_sharding_the_workers_draw_in_different_orders() -> None:
 
 
 def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(epochs=4)
+    progress = Progress(Journal(4))
     model.optimizer.iterations.assign(12)
     saves: list[int] = []
     every = SaveEvery(2, lambda: saves.append(1))
@@ -108,30 +103,24 @@ def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pyte
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "resumed from epoch 1 (step 12 of the training)"
     assert [line.split(" loss ")[0] for line in lines[1:]] == ["epoch 2/4", "epoch 3/4", "epoch 4/4"]
-    assert progress.resumed_from == 1
+    assert progress.journal.resumed_from == 1
     assert len(saves) == 1  # after epoch 2; the end of the training has its own
 
 
 def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(epochs=3)
+    progress = Progress(Journal(3))
     model.optimizer.iterations.assign(9)
     model.fit(EXAMPLES.images, EXAMPLES.labels, initial_epoch=3, epochs=3, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out == "resumed from epoch 3 (step 9 of the training), nothing left to train\n"
-    assert progress.resumed_from == 3
+    assert progress.journal.resumed_from == 3
 
 
 def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(epochs=1)
+    progress = Progress(Journal(1))
     model.optimizer.iterations.assign(0)
     model.fit(EXAMPLES.images, EXAMPLES.labels, epochs=1, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out.startswith("epoch 1/1 loss ")
-    assert progress.resumed_from == 0
-
-
-def test_the_result_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    for text in ("first", "second"):
-        program.write_atomically(tmp_path / "result.json", text)
-        assert [path.read_text() for path in tmp_path.iterdir()] == [text]
+    assert progress.journal.resumed_from == 0
 
 
 @pytest.mark.parametrize(
