@@ -1,0 +1,204 @@
+"""What the launcher costs: steps per second under it beside a bare process, and memory, on this machine.
+
+`python -m benchmarks.overhead` keeps one training bare and one under a launcher (warm, as by default), and lets them
+train in turns of less than a second, the order of each pair changing, so that what else the machine does hits both.
+The ratio is the median of the pairs', its interval a bootstrap's 95 %; the CPU ratio, which a busy machine disturbs
+less, is that of the CPU seconds a step, the launcher's own included. Memory is the proportional set size (proc(5)),
+in which pages shared by the warm interpreter and its fork count half each. The last line is JSON. It must never judge.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.usage import cpu_seconds
+from tftraining.launch import snapshot
+from tftraining.launch.tracker import Tracker
+
+PROGRAM = Path(__file__).with_name("segments.py")
+SEGMENT_SECONDS = 0.4
+PROBE_STEPS = 500
+BOOTSTRAPS = 2000
+
+
+class Training:
+    """One process that trains when told to."""
+
+    def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self) -> str:
+        """The next line; RuntimeError if the program is gone."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"the program of {self.process.args!r} has ended")
+        return line
+
+    def train(self, steps: int) -> float:
+        """Steps per second of one segment."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return float(self.hear())
+
+    def end(self) -> None:
+        """Let it end by itself; kill it if it does not."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+
+
+def bare_environment() -> dict[str, str]:
+    """The same for both, without what a launcher around this benchmark might have set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TFTRAINING_")}
+    return {**kept, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def launcher_environment(place: Path) -> dict[str, str]:
+    """A job of one worker whose launcher meets itself."""
+    ports = free_ports(3)
+    (place / "key").write_bytes(os.urandom(32))
+    settings = {
+        "job": {"namespace": "benchmark", "name": "overhead", "uid": "overhead"},
+        "attempt": 1,
+        "rendezvous": f"127.0.0.1:{ports[0]}",
+        "statusPort": ports[1],
+        "host": "127.0.0.1",
+        "secretFile": str(place / "key"),
+        "directory": str(place),
+        "terminationMessage": None,
+    }
+    config = {"cluster": {"worker": [f"127.0.0.1:{ports[2]}"]}, "task": {"type": "worker", "index": 0}}
+    return {**bare_environment(), "TFTRAINING_LAUNCHER": json.dumps(settings), "TF_CONFIG": json.dumps(config)}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on just now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def pss_mib(pid: int) -> float:
+    """Proportional set size of a process in MiB."""
+    found = re.search(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    if found is None:
+        raise RuntimeError(f"process {pid} has no memory figures")
+    return int(found[1]) / 1024
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, in the order of their start."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def memory(launched: Training, bare: Training) -> dict[str, float]:
+    """Of the launcher, the warm interpreter, the training it forked, and a bare training."""
+    warm, training = children(launched.process.pid)  # in the order of their start
+    return {
+        "launcher_pss_mib": pss_mib(launched.process.pid),
+        "warm_pss_mib": pss_mib(warm),
+        "training_pss_mib": pss_mib(training),
+        "bare_pss_mib": pss_mib(bare.process.pid),
+    }
+
+
+def cpu(training: Training) -> float:
+    """CPU seconds so far of a process and its children."""
+    pid = training.process.pid
+    return sum(map(cpu_seconds, [pid, *children(pid)]))
+
+
+def measure(bare: Training, launched: Training, seconds: float) -> list[tuple[float, float]]:
+    """Pairs of steps per second, bare and launched."""
+    steps = max(PROBE_STEPS, int(min(bare.train(PROBE_STEPS), launched.train(PROBE_STEPS)) * SEGMENT_SECONDS))
+    pairs: list[tuple[float, float]] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(pairs) < 4:
+        turns = [bare, launched] if len(pairs) % 2 else [launched, bare]
+        speed = {id(turn): turn.train(steps) for turn in turns}
+        pairs.append((speed[id(bare)], speed[id(launched)]))
+    return pairs
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % of the medians of resampled values."""
+    source = random.Random(1)
+    medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(BOOTSTRAPS))
+    return medians[int(0.025 * BOOTSTRAPS)], medians[int(0.975 * BOOTSTRAPS)]
+
+
+def report_microseconds(place: Path, steps: int = 200_000) -> float:
+    """What telling the progress adds to a step, by itself."""
+    fd = snapshot.create(place / "page")
+    os.close(fd)
+    tracker = Tracker(str(place / "page"))
+    tracker.begin(0, 1, steps)
+    tracker.begin_epoch(0, 0, steps)
+    began = time.perf_counter()
+    for step in range(steps):
+        tracker.begin_batch(step)
+        tracker.end_batch(step)
+    return (time.perf_counter() - began) / steps * 1e6
+
+
+def run(seconds: float, place: Path) -> dict[str, float]:
+    """All figures."""
+    figures = {"report_us_per_step": report_microseconds(place)}
+    program = [sys.executable, str(PROGRAM)]
+    bare = Training(program, bare_environment())
+    launched = Training([sys.executable, "-m", "tftraining.launch", "--", *program], launcher_environment(place))
+    try:
+        for training in (bare, launched):
+            training.hear()
+        before = cpu(bare), cpu(launched)
+        pairs = measure(bare, launched, seconds)
+        figures["cpu_ratio"] = (cpu(bare) - before[0]) / (cpu(launched) - before[1])
+        figures |= memory(launched, bare)
+    finally:
+        bare.end()
+        launched.end()
+    ratios = [under / alone for alone, under in pairs]
+    figures["overhead_ratio"] = statistics.median(ratios)
+    figures["overhead_ratio_low"], figures["overhead_ratio_high"] = interval(ratios)
+    figures["bare_steps_per_second"] = statistics.median(alone for alone, _ in pairs)
+    figures["pairs"] = len(pairs)
+    return figures
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="overhead", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=90, help="of training in turns (90)")
+    seconds = parser.parse_args().seconds
+    with tempfile.TemporaryDirectory() as place:
+        figures = run(seconds, Path(place))
+    for name, value in figures.items():
+        print(f"{name:24} {value:.4g}")
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()
