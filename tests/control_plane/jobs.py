@@ -122,6 +122,10 @@ class TrainingJob:
         """The pod's container runs and is ready."""
         self._container(name, "Running", {"running": {"startedAt": _now()}}, ready=True)
 
+    def place_pod(self, name: str, ip: str) -> None:
+        """The pod has an address, such as that of a `ChiefLauncher`."""
+        self.patch_pod(name, {"status": {"podIP": ip, "podIPs": [{"ip": ip}]}}, "/status")
+
     def fail_pod(self, name: str, exit_code: int = 1, message: str = "", reason: str = "Error") -> None:
         """The pod's container ends with that code, and with that termination message."""
         ended = {"exitCode": exit_code, "reason": reason, "message": message, "finishedAt": _now()}

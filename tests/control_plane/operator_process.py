@@ -33,6 +33,8 @@ class OperatorProcess:
             "KUBECONFIG": str(kubeconfig),
             "TFTRAINING_PORT": str(self.port),
             "TFTRAINING_IMAGE": "operator-image",
+            # The tests' launchers listen on this machine, where no API server's proxy goes.
+            "TFTRAINING_LAUNCHERS": "direct",
             **environment,
         }
         self._server: Server | None = None

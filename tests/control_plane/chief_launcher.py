@@ -1,0 +1,61 @@
+"""The chief's launcher as the operator sees it: an HTTP server that says what a test tells it to.
+
+It must never be mistaken for the real one: how that behaves is tested with itself, in tests/processes/launch.
+"""
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PORT = 8472
+_numbers = itertools.count(1)
+
+
+class ChiefLauncher:
+    """Answers `/status` on an address of its own; `asked` counts the questions."""
+
+    def __init__(self) -> None:
+        number = next(_numbers)
+        # Several test runs side by side: the whole of 127/8 is this machine.
+        self.ip = f"127.{os.getpid() // 200 % 200 + 1}.{os.getpid() % 200 + 1}.{number % 250 + 1}"
+        self.asked = 0
+        self.body = b""
+        self.say()
+
+    def say(self, phase: str = "Training", **fields: Any) -> None:
+        """Answer like this from now on; what is not named is as for a gang that trains."""
+        ledger = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
+        ledger |= fields.pop("ledger", {})
+        self.body = json.dumps({"version": 1, "phase": phase, "round": 1, "ledger": ledger, **fields}).encode()
+
+
+@contextmanager
+def chief_launcher() -> Iterator[ChiefLauncher]:
+    """A launcher that is there in the `with` block."""
+    launcher = ChiefLauncher()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            launcher.asked += 1
+            self.send_response(200 if self.path == "/status" else 404)
+            self.send_header("Content-Length", str(len(launcher.body)))
+            self.end_headers()
+            self.wfile.write(launcher.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer((launcher.ip, PORT), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield launcher
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

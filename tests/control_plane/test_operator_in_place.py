@@ -1,0 +1,205 @@
+"""Jobs with launchers on a real API server: what their pods get, how restarts are told, which pods are replaced."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.operator_process import OperatorProcess
+
+IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
+KILLED = {"member": "worker-1", "exitCode": None, "signal": 9, "reason": "Killed"}
+RESUMED = {"downSeconds": 1.1, "resumedFromEpoch": 2, "resumedFromStep": 140, "lostSteps": 30}
+
+
+@pytest.fixture
+def launcher() -> Iterator[ChiefLauncher]:
+    """Give the launcher in the chief's pod."""
+    with chief_launcher() as launcher:
+        yield launcher
+
+
+def train(job: TrainingJob, launcher: ChiefLauncher) -> dict[str, Any]:
+    """Wait until the job trains and its launcher is heard; return the pods."""
+    pods = job.wait_for_pods(attempt=1)
+    job.place_pod("job-worker-0", launcher.ip)
+    for name in pods:
+        job.run_pod(name)
+    job.wait_for("Running", ready="2/2")
+    wait_until(lambda: launcher.asked > 0, "the launcher is asked")
+    return pods
+
+
+def uids(job: TrainingJob) -> dict[str, str]:
+    """The UIDs of the job's pods by name."""
+    return {name: pod["metadata"]["uid"] for name, pod in job.pods().items()}
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def requests(operator: OperatorProcess) -> float:
+    """All requests to the API server so far."""
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    return sum(operator.metric(f'tftraining_api_requests_total{{method="{each}"}}') for each in methods)
+
+
+def test_pods_meet_the_restricted_standard_and_share_a_secret(new_job: NewJob, operator: OperatorProcess) -> None:
+    job = new_job("never")  # so that the namespace is there
+    job.delete()
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    job.plane.request("PATCH", f"/api/v1/namespaces/{job.namespace}", restricted, "application/merge-patch+json")
+    job = new_job(**IN_PLACE)
+    pods = job.wait_for_pods(attempt=1)
+    owner = job.raw()["metadata"]["uid"]
+    name = f"job-launcher-{owner[:8]}"
+    secret = job.objects("secrets")[name]
+    key = base64.b64decode(secret["data"]["key"])
+    assert len(key) == 32
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == owner
+    for pod in pods.values():
+        assert int(secret["metadata"]["resourceVersion"]) < int(pod["metadata"]["resourceVersion"])
+        assert [each["name"] for each in pod["spec"]["initContainers"]] == ["tftraining-launcher"]
+        assert pod["spec"]["initContainers"][0]["image"] == "operator-image"
+        container = pod["spec"]["containers"][0]
+        assert container["command"] == ["python3", "/opt/tftraining-launcher", "--", "train"]
+        volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "tftraining-key")
+        assert (volume["secret"]["secretName"], volume["secret"]["defaultMode"]) == (name, 0o440)
+        assert secret["data"]["key"] not in json.dumps(pod)
+    assert secret["data"]["key"] not in operator.log_text()
+    assert secret["data"]["key"] not in json.dumps(job.events())
+
+
+def test_progress_and_restarts_in_place_are_told(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    name = 'tftraining_restarts_total{charged="true",mode="InPlace",reason="Killed"}'
+    before = operator.metric(name), operator.metric("tftraining_recovery_seconds_count")
+    progress = {"epoch": 3, "epochs": 10, "step": 170, "stepsPerSecond": 9.5, "metrics": {"loss": 0.5}}
+    launcher.say(progress={**progress, "updatedTime": now()})
+    job = new_job(**IN_PLACE)
+    old = {each: pod["metadata"]["uid"] for each, pod in train(job, launcher).items()}
+    status = wait_until(lambda: job.status() if "progress" in job.status() else None, "the progress") or {}
+    assert status["progress"]["display"] == "epoch 3/10"
+
+    launcher.say(
+        round=2,
+        ledger={"inPlace": 1, "processFailures": 1, "withoutProgress": 1},
+        lastRestart={"time": now(), **KILLED, **RESUMED},
+        failure={**KILLED, "logTail": "epoch 3\nloss 0.5"},
+        progress={**progress, "updatedTime": now()},
+    )
+    words = "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s"
+    status = job.wait_for("Running", message=words)
+    assert status["restarts"] == {"counted": 1, "inPlace": 1, "budgetUsed": 1, "withoutProgress": 1, "epoch": 3}
+    assert status["lastRestart"].items() >= {"pod": "job-worker-1", "signal": 9, **RESUMED}.items()
+    assert status["failure"]["logTail"] == "epoch 3\nloss 0.5"
+    assert job.condition("Resumed")["status"] == "True"
+    assert (status["attempt"], uids(job)) == (1, old)
+    wait_until(lambda: ("Warning", "Killed", words) in job.events(), "the event")
+    assert [event[1] for event in job.events()].count("Killed") == 1
+    assert operator.metric(name) == before[0] + 1
+    assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
+
+
+def test_a_restart_in_the_making_is_shown_and_survives_the_operator(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    begun = {"time": now(), **KILLED}
+    launcher.say("Restarting", ledger={"processFailures": 1, "withoutProgress": 1}, lastRestart=begun)
+    job.wait_for("Restarting", reason="Killed", message="worker-1 was killed (SIGKILL); restarting in place")
+    operator.kill()
+    ledger = {"inPlace": 1, "processFailures": 1, "withoutProgress": 1}
+    launcher.say(ledger=ledger, lastRestart={**begun, **RESUMED})
+    operator.start()
+    status = job.wait_for("Running", message="worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
+    assert status["restarts"]["counted"] == status["restarts"]["inPlace"] == 1
+
+
+def test_a_calm_job_is_asked_and_costs_no_request(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    launcher.say(progress={"epoch": 1, "step": 5, "updatedTime": now()})
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    wait_until(lambda: "progress" in job.status(), "the progress")
+    time.sleep(1.5)  # what is still on its way
+    asked, before = launcher.asked, requests(operator)
+    wait_until(lambda: launcher.asked >= asked + 2, "two more questions")
+    # A watch may end and begin again just now, nothing else.
+    assert requests(operator) <= before + 2
+
+
+def test_a_pod_that_somebody_deletes_is_replaced_alone(new_job: NewJob, launcher: ChiefLauncher) -> None:
+    job = new_job(**IN_PLACE)
+    old = {name: pod["metadata"]["uid"] for name, pod in train(job, launcher).items()}
+    job.remove_pod("job-worker-1")
+    wait_until(lambda: "job-worker-1" in job.pods(), "the new pod")
+    status = job.wait_for("Restarting", reason="PodDeleted")
+    assert "worker-1" in status["message"] and "the others wait for it" in status["message"]
+    job.run_pod("job-worker-1")
+    status = job.wait_for("Running", ready="2/2", attempt=1)
+    new = uids(job)
+    assert new["job-worker-0"] == old["job-worker-0"] and new["job-worker-1"] != old["job-worker-1"]
+    assert status["restarts"].items() >= {"counted": 0, "disruptions": 1, "recreated": 1}.items()
+    assert len([name for name in job.objects("secrets") if name.startswith("job-launcher-")]) == 1
+
+
+def test_a_pod_that_fails_as_a_whole_is_replaced_alone_and_charged_once(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    job = new_job(**IN_PLACE)
+    old = {name: pod["metadata"]["uid"] for name, pod in train(job, launcher).items()}
+    job.fail_pod("job-worker-1", 137, "epoch 2", reason="OOMKilled")
+    wait_until(lambda: uids(job).get("job-worker-1", old["job-worker-1"]) != old["job-worker-1"], "another pod")
+    operator.kill()
+    operator.start()
+    environment = {
+        each["name"]: each.get("value") for each in job.pods()["job-worker-1"]["spec"]["containers"][0]["env"]
+    }
+    assert json.loads(environment["TFTRAINING_LAUNCHER"] or "")["ledger"]["podFailures"] == 1
+    job.run_pod("job-worker-1")
+    status = job.wait_for("Running", ready="2/2", attempt=1)
+    assert status["restarts"].items() >= {"counted": 1, "podFailures": 1, "recreated": 1}.items()
+    assert status["failure"]["reason"] == "OOMKilled"
+    assert uids(job)["job-worker-0"] == old["job-worker-0"]
+
+
+def test_verdicts_end_the_job(new_job: NewJob, launcher: ChiefLauncher) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    head = {
+        "verdict": "Failed", "reason": "ImportError", "message": "worker-1 failed with exit code 1: No module named x",
+        "member": "worker-1", "exitCode": 1, "signal": None, "ledger": {"processFailures": 1},
+    }  # fmt: skip
+    job.fail_pod("job-worker-0", 1, f"tftraining/1 {json.dumps(head)}\nImportError: No module named x\n")
+    status = job.wait_for("Failed", reason="ImportError", message=head["message"])
+    assert status["failure"] == {
+        "pod": "job-worker-1", "exitCode": 1, "reason": "ImportError", "logTail": "ImportError: No module named x",
+    }  # fmt: skip
+    assert status["restarts"]["counted"] == 1 and "recreated" not in status["restarts"]
+
+
+def test_success_is_a_verdict_too(new_job: NewJob, launcher: ChiefLauncher) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    job.succeed_pod("job-worker-1", 'tftraining/1 {"verdict": "Succeeded"}\n')
+    job.wait_for("Succeeded", reason="ChiefSucceeded")
+
+
+def test_an_image_without_python_fails_at_once(new_job: NewJob) -> None:
+    job = new_job(**IN_PLACE)
+    job.wait_for_pods(attempt=1)
+    words = 'failed to create containerd task: exec: "python3": executable file not found in $PATH: unknown'
+    job.fail_pod("job-worker-1", 128, words, reason="StartError")
+    status = job.wait_for("Failed", reason="NoPython")
+    assert "Python 3.9" in status["message"] and "mode: Recreate" in status["message"]

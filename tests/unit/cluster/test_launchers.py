@@ -1,0 +1,321 @@
+"""Asking launchers: how often, within which bounds, and what an answer that is none costs."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from tests.unit.cluster.fake_server import Answer, serving
+from tests.unit.operator.builders import a_job, a_launched_job
+from tftraining_operator.build.launcher import secret
+from tftraining_operator.cluster import launcher
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.children import Children, Refused
+from tftraining_operator.cluster.launcher import Direct, Launchers, Target, target, through
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.job import parse_job
+from tftraining_operator.model.names import Key, Replica
+from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.status import Phase, Status
+from tftraining_operator.plan.types import Plan
+
+KEY = Key("ns", "job")
+CHIEF = Target("uid-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
+
+
+def said(phase: str = "Training", **fields: Any) -> bytes:
+    return json.dumps({"phase": phase, **fields}).encode()
+
+
+class Pods:
+    """Answers in order, the last one for ever; notes when it was asked, in the loop's time."""
+
+    def __init__(self, *answers: bytes | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[float] = []
+        self.changed: list[Key] = []
+
+    async def fetch(self, _: Target) -> bytes:
+        self.asked.append(asyncio.get_running_loop().time())
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def pauses(self) -> list[float]:
+        return [round(later - earlier, 2) for earlier, later in zip(self.asked, self.asked[1:], strict=False)]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second is ten milliseconds."""
+    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(launcher, "LONGEST_PAUSE", 0.15)
+
+
+@asynccontextmanager
+async def following(pods: Pods) -> AsyncIterator[Launchers]:
+    launchers = Launchers(pods.fetch, pods.changed.append)
+    launchers.follow(KEY, CHIEF)
+    try:
+        yield launchers
+    finally:
+        await launchers.close()
+
+
+async def until(check: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if check():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("not within 10 s")
+
+
+async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None:
+    pods = Pods(said())
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 6)
+    assert [round(pause * 100) >= least for pause, least in zip(pods.pauses, (2, 4, 8, 15, 15), strict=True)] == [
+        True
+    ] * 5
+    assert pods.changed == [KEY], "what is the same is no news"
+
+
+async def test_a_change_is_followed_closely(quick: None) -> None:
+    pods = Pods(said(), said(), said(), said("Restarting"), said("Restarting"), said("Restarting"))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 7)
+    assert min(pods.pauses[3:]) < 0.08 <= pods.pauses[2]
+    assert pods.changed == [KEY, KEY]
+
+
+async def test_progress_is_news_but_no_unrest(quick: None) -> None:
+    pods = Pods(*(said(progress={"step": step}) for step in range(20)))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 5)
+    assert pods.pauses[3] > 0.14
+    assert len(pods.changed) == 5
+
+
+async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
+    pods = Pods(said())
+    async with following(pods) as launchers:
+        await until(lambda: len(pods.asked) == 1)
+        launchers.follow(KEY, CHIEF)
+        await asyncio.sleep(0.05)
+        assert len(pods.asked) == 1
+        launchers.follow(KEY, Target("uid-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
+        await until(lambda: len(pods.asked) == 2)
+
+
+async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
+    pods = Pods(said(round=3))
+    async with following(pods) as launchers:
+        await until(lambda: launchers.heard(KEY) is not None)
+        heard = launchers.heard(KEY)
+        assert heard is not None and (heard.uid, heard.report.round) == ("uid-1", 3)
+        assert launchers.heard(Key("ns", "other")) is None
+
+
+@pytest.mark.parametrize(
+    "trouble", [b"not a report", OSError("refused"), TimeoutError(), ApiError(503, "", "no endpoints")]
+)
+async def test_after_three_silences_nothing_is_known_any_more(quick: None, trouble: bytes | Exception) -> None:
+    pods = Pods(said(), trouble, trouble, said(), trouble, trouble, trouble)
+    async with following(pods) as launchers:
+        await until(lambda: len(pods.asked) == 6)
+        assert launchers.heard(KEY) is not None
+        await until(lambda: len(pods.asked) == 8)
+        assert launchers.heard(KEY) is None
+    assert pods.changed == [KEY, KEY]
+
+
+async def test_a_fault_of_our_own_does_not_end_the_asking(quick: None, caplog: pytest.LogCaptureFixture) -> None:
+    pods = Pods(KeyError("bug"), said())
+    async with following(pods) as launchers:
+        await until(lambda: launchers.heard(KEY) is not None)
+    assert "bug" in caplog.text
+
+
+async def test_nobody_is_asked_about_a_job_that_is_done() -> None:
+    pods = Pods(said())
+    async with following(pods) as launchers:
+        await until(lambda: len(pods.asked) == 1)
+        launchers.follow(KEY, None)
+        assert launchers.heard(KEY) is None
+        await asyncio.sleep(0)
+    assert len(pods.asked) == 1
+
+
+async def test_not_all_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, most = 0, 0
+
+    async def fetch(_: Target) -> bytes:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return said()
+
+    heard: list[Key] = []
+    launchers = Launchers(fetch, heard.append)
+    for number in range(100):
+        launchers.follow(Key("ns", f"job-{number}"), CHIEF)
+    await until(lambda: len(heard) == 100)
+    await launchers.close()
+    assert most == launcher.CONCURRENCY
+
+
+# --- whom to ask
+
+
+JOB = parse_job(a_launched_job().raw())
+RUNNING = Status(phase="Running", attempt=1, ready="1/2")
+POD = Pod(
+    name="mnist-worker-0",
+    uid="u",
+    attempt=1,
+    created=datetime(2026, 1, 1, tzinfo=UTC),
+    replica=Replica("worker", 0),
+    running=True,
+    ip="10.0.0.1",
+)
+
+
+def test_the_chiefs_pod_is_asked() -> None:
+    other = replace(POD, name="mnist-worker-1", replica=Replica("worker", 1))
+    assert target(JOB, RUNNING, (other, POD)) == Target("u", "ml", "mnist-worker-0", "10.0.0.1", "Running 1/2")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Suspended", "Succeeded", "Failed"])
+def test_a_job_that_does_not_run_has_nobody_to_ask(phase: Phase) -> None:
+    assert target(JOB, replace(RUNNING, phase=phase), (POD,)) is None
+
+
+@pytest.mark.parametrize("change", [{"ip": ""}, {"running": False}, {"attempt": 2}, {"replica": Replica("worker", 1)}])
+def test_a_pod_that_cannot_answer_is_not_asked(change: dict[str, Any]) -> None:
+    assert target(JOB, RUNNING, (replace(POD, **change),)) is None
+
+
+def test_jobs_that_are_not_ours_or_have_no_launcher_are_not_asked() -> None:
+    others = [a_job().raw(), a_launched_job().set("runPolicy.managedBy", "example.com/other").raw()]
+    assert [target(parse_job(raw), RUNNING, (POD,)) for raw in others] == [None, None]
+    assert target(replace(JOB, deleting=True), RUNNING, (POD,)) is None
+
+
+# --- the ways into a pod
+
+
+@asynccontextmanager
+async def a_pod(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+    app = web.Application()
+    app.router.add_get("/status", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int) -> bytes:
+    monkeypatch.setattr(launcher, "STATUS_PORT", port)
+    direct = Direct()
+    try:
+        return await direct.fetch(replace(CHIEF, ip="127.0.0.1"))
+    finally:
+        await direct.close()
+
+
+async def test_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=said())
+
+    async with a_pod(answer) as port:
+        assert await ask_directly(monkeypatch, port) == said()
+
+
+async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 65536)
+
+    async with a_pod(answer) as port:
+        with pytest.raises(ValueError, match="longer than 262144 bytes"):
+            await ask_directly(monkeypatch, port)
+
+
+async def test_a_slow_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "PATIENCE", aiohttp.ClientTimeout(total=0.1))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.02)
+
+    async with a_pod(answer) as port:
+        with pytest.raises(TimeoutError):
+            await ask_directly(monkeypatch, port)
+
+
+@pytest.mark.parametrize("status", [302, 404, 503])
+async def test_only_a_success_is_an_answer(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Location": "/status"}, body=said())
+
+    async with a_pod(answer) as port:
+        with pytest.raises(ValueError, match=f"HTTP status {status}"):
+            await ask_directly(monkeypatch, port)
+
+
+async def test_the_way_through_the_api_server() -> None:
+    path = "/api/v1/namespaces/ns/pods/job-worker-0:8472/proxy/status"
+    async with serving() as (fake, api):
+        fake.on(f"GET {path}", Answer(said()), Answer(b"x" * 300_000), Answer({"message": "no endpoints"}, 503))
+        fetch = through(api)
+        assert await fetch(CHIEF) == said()
+        with pytest.raises(ValueError, match="longer than 262144 bytes"):
+            await fetch(CHIEF)
+        with pytest.raises(ApiError, match="no endpoints"):
+            await fetch(CHIEF)
+
+
+# --- the Secret
+
+
+async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Recording(Api):
+        async def request(self, method: str, path: str, body: Any = None, query: Any = None) -> dict[str, Any]:
+            sent.append({"method": method, "path": path, **body})
+            if len(sent) > 2:
+                raise ApiError(len(sent) * 100 + 9, "AlreadyExists", "it exists")
+            return {}
+
+    async with serving() as (_, api):
+        children = Children(Recording(api._client), Store(), Store())
+        step = Plan(status=RUNNING, create_secret=secret(JOB))
+        await children.apply(JOB, step)
+        await children.apply(JOB, step)
+        with pytest.raises(Refused):
+            await children.apply(JOB, step)
+        await children.apply(JOB, step)
+    keys = [base64.b64decode(each["data"]["key"]) for each in sent]
+    assert [len(key) for key in keys] == [32] * 4 and len(set(keys)) == 4
+    assert (sent[0]["method"], sent[0]["path"]) == ("POST", "/api/v1/namespaces/ml/secrets")
+    assert "data" not in secret(JOB)
