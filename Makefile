@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo test test-faults check lint types unit control-plane processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check lint types unit control-plane processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,7 +63,12 @@ cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up
 cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
 	@$(RUN)python -m tests.cluster.lab down
 
-demo: $(VENV)/installed  ## A training on a real cluster, a worker killed in the middle, and what becomes of it.
+demo: $(VENV)/installed  ## A training of two workers on this machine, one of them killed in the middle: half a minute.
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	  $(RUN)tftj run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 --workdir "$$folder" \
+	    --env TF_CPP_MIN_LOG_LEVEL=3
+
+demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
 	@$(RUN)python -m tests.cluster.demo
 
 bench: $(VENV)/installed  ## The figures of docs/results.md.

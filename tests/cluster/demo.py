@@ -1,6 +1,6 @@
 """The demo: a real cluster, a real training of two workers, one of them killed in the middle, and what becomes of it.
 
-    make demo
+    make demo-cluster
 
 It tells what it does while it does it, and leaves nothing running, unless the cluster was up before. It fails, with one
 line, when anything that it tells of does not happen.

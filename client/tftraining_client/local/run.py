@@ -8,13 +8,14 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tftraining_client.errors import UserError
 from tftraining_client.local import leavings
 from tftraining_client.local.kills import parse_kill
 from tftraining_client.local.ports import Ports
-from tftraining_client.local.replica import LocalJob, local_job, start_of, take_places
+from tftraining_client.local.replica import LocalJob, Places, Start, local_job, start_of, take_places
 from tftraining_client.local.runner import Outcome, Runner, check_commands
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
@@ -52,20 +53,26 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, notes: list[str]) -> int:
     places = take_places(local, ports, scratch)
-    given = dict(_variable(each) for each in arguments.env)
+    names = [str(replica) for replica in local.replicas]
+    kills = [parse_kill(each, names) for each in arguments.kill]
+    starts = prepare(local, places, dict(_variable(each) for each in arguments.env))
+    since = time.time()
+    runner = Runner(local, starts, places, make_screen(names))
+    for note in notes:
+        runner.note(note)
+    outcome = await runner.run(kills)
+    return await _conclude(local, runner, outcome, scratch, since)
+
+
+def prepare(local: LocalJob, places: Places, given: Mapping[str, str]) -> list[Start]:
+    """Make the directories and the secret; how each replica is started. UserError for what cannot be."""
     starts = [start_of(local, places, replica, given) for replica in local.replicas]
-    kills = [parse_kill(each, [str(replica) for replica in local.replicas]) for each in arguments.kill]
     check_commands(starts, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
     _write_secret(places.secret_file)
     for replica in local.replicas:
         places.temporary(replica).mkdir()
-    since = time.time()
-    runner = Runner(local, starts, places, make_screen([str(replica) for replica in local.replicas]))
-    for note in notes:
-        runner.note(note)
-    outcome = await runner.run(kills)
-    return await _conclude(local, runner, outcome, scratch, since)
+    return starts
 
 
 async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: Path, since: float) -> int:

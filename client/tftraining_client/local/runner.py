@@ -184,14 +184,15 @@ class Runner:
         try:
             printing()
         except BrokenPipeError:
-            self._stop(BROKEN_PIPE)
+            self.stop(BROKEN_PIPE)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number, code in STOPPED.items():
-            loop.add_signal_handler(number, self._stop, code)
+            loop.add_signal_handler(number, self.stop, code)
 
-    def _stop(self, code: int) -> None:
+    def stop(self, code: int) -> None:
+        """End the run, with this exit code unless the job has a verdict; asked twice, at once."""
         if self._stopped is not None and code != BROKEN_PIPE:
             self._signal_all(signal.SIGKILL)  # asked a second time
         self._stopped = code

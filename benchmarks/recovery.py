@@ -1,0 +1,223 @@
+"""How long a killed worker keeps everybody from training, and how much of the training frequent kills leave.
+
+    python -m benchmarks.recovery --local                      ten kills of a worker, ten of the chief, three cold ones
+    python -m benchmarks.recovery --local --goodput 600        besides: a kill every 60 s for 600 s
+
+A recovery is the time from the SIGKILL of a member's program to the first step of the next round in all members, both
+read from CLOCK_MONOTONIC, the second from the members' own progress. Cold is the same with `warmStart: false`: the
+programs are started plainly, and import TensorFlow. The last line is JSON; what was not measured is null.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from tftraining_client.local.ports import Ports
+from tftraining_client.local.replica import LocalJob, Places, local_job, take_places
+from tftraining_client.local.run import prepare
+from tftraining_client.local.runner import Runner
+from tftraining_client.local.screen import PlainScreen
+from tftraining_client.local.status import Status, ask
+from tftraining_client.validation import validate
+from tftraining_operator.model.names import Replica
+
+LOOK_SECONDS = 0.02
+PATIENCE = 180.0
+WORKER, CHIEF = Replica("worker", 1), Replica("worker", 0)
+COLD_KILLS = 3
+KEYS = (
+    *("recovery_median_s", "recovery_worst_s", "recovery_first_s", "recovery_last_s", "chief_median_s", "cold_s"),
+    *("pod_deleted_median_s", "goodput"),
+)
+
+
+def say(line: str) -> None:
+    """Print a line of progress at once."""
+    print(line, flush=True)
+
+
+def manifest(steps: int, warm: bool) -> dict[str, Any]:
+    """A job of two workers that trains until it is stopped, with a backup after each epoch of so many steps."""
+    program = ["python", "-m", "tftraining.examples.multi_worker_mnist", "--directory", "$(TFTRAINING_DIR)"]
+    command = [*program, "--epochs", "100000", "--steps-per-epoch", str(steps)]
+    container = {"name": "tensorflow", "image": "none", "command": command}
+    return {
+        "apiVersion": "tftraining.dev/v1",
+        "kind": "TFTrainingJob",
+        "metadata": {"name": "recovery"},
+        "spec": {
+            "replicaSpecs": {"worker": {"replicas": 2}},
+            "storage": {"volume": {"hostPath": {"path": "/nowhere"}}},
+            "launcher": {"warmStart": warm},
+            "template": {"spec": {"containers": [container]}},
+        },
+    }
+
+
+class Gang:
+    """The launchers of a job that runs, as seen from outside."""
+
+    def __init__(self, local: LocalJob, places: Places) -> None:
+        self._local = local
+        self._places = places
+
+    async def look(self) -> dict[Replica, Status]:
+        """Each member's own /status; {} for one that does not answer."""
+        replicas = self._local.replicas
+        answers = await asyncio.gather(*(ask(self._places.status[each]) for each in replicas))
+        return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
+
+    async def trained_since(self, at: float) -> float:
+        """Wait for a first step after `at` in all members; when the last of them made it (both monotonic seconds)."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            steps = [status.get("firstStepMonotonic") for status in (await self.look()).values()]
+            made = [float(step) for step in steps if step is not None and step > at]
+            if len(made) == len(steps):
+                return max(made)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no first step of all members within {PATIENCE:.0f} s")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def step(self) -> int:
+        """The step of the training that the chief has reached; 0 before the first."""
+        progress = (await self.look())[CHIEF].get("progress") or {}
+        return int(progress.get("step") or 0)
+
+    async def next_epoch(self) -> None:
+        """Wait until an epoch, and so a backup, is done from now on."""
+        began = await self._epoch()
+        deadline = time.monotonic() + PATIENCE
+        while await self._epoch() <= began:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no new epoch within {PATIENCE:.0f} s")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _epoch(self) -> int:
+        progress = (await self.look())[CHIEF].get("progress") or {}
+        return int(progress.get("epoch") or 0)
+
+    async def kill(self, victim: Replica) -> float:
+        """SIGKILL the program of a member; seconds until all train again."""
+        pid = int((await self.look())[victim]["pid"])
+        at = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        return await self.trained_since(at) - at
+
+
+@contextlib.asynccontextmanager
+async def running(steps: int, warm: bool) -> AsyncIterator[Gang]:
+    """A gang that trains; stopped and gone when the block ends."""
+    with Ports() as ports, tempfile.TemporaryDirectory(prefix="recovery-") as folder:
+        local = local_job(validate(manifest(steps, warm)), Path(folder) / "work")
+        places = take_places(local, ports, Path(folder))
+        with (Path(folder) / "log").open("w") as log:
+            screen = PlainScreen([str(each) for each in local.replicas], log)
+            runner = Runner(local, prepare(local, places, {}), places, screen)
+            began = time.monotonic()
+            job = asyncio.create_task(runner.run([]))
+            gang = Gang(local, places)
+            try:
+                await gang.trained_since(began)
+                yield gang
+            except BaseException:
+                print((Path(folder) / "log").read_text()[-4000:])
+                raise
+            finally:
+                runner.stop(0)
+                await job
+
+
+async def kills(gang: Gang, victim: Replica, count: int, draw: random.Random) -> list[float]:
+    """The recoveries from `count` kills in a row, each somewhere in an epoch after a new backup."""
+    seconds = []
+    for number in range(1, count + 1):
+        await gang.next_epoch()
+        await asyncio.sleep(draw.uniform(0.1, 0.8))
+        seconds.append(await gang.kill(victim))
+        say(f"  {victim} killed, {number} of {count}: {seconds[-1]:.2f} s")
+    return seconds
+
+
+async def steps_in(gang: Gang, seconds: float, every: float | None) -> int:
+    """The steps kept of so long a training, with a kill `every` so many seconds, worker and chief in turn."""
+    first, began, number = await gang.step(), time.monotonic(), 0
+    while (left := began + seconds - time.monotonic()) > 0:
+        if every is None or left <= every / 2:
+            await asyncio.sleep(left)
+            continue
+        await asyncio.sleep(max(0.0, began + (number + 0.5) * every - time.monotonic()))
+        say(f"  kill {number + 1}: {await gang.kill((WORKER, CHIEF)[number % 2]):.2f} s")
+        number += 1
+        await asyncio.sleep(max(0.0, min(began + seconds, began + number * every) - time.monotonic()))
+    return await gang.step() - first
+
+
+async def goodput(options: argparse.Namespace) -> float:
+    """Steps kept under kills, as a part of the steps of an undisturbed run of the same length."""
+    counts = []
+    for every in (None, options.every):
+        say(f"{options.goodput:.0f} s of training, " + (f"a kill every {every:.0f} s" if every else "undisturbed"))
+        async with running(options.steps, warm=True) as gang:
+            await gang.next_epoch()
+            counts.append(await steps_in(gang, options.goodput, every))
+        say(f"  {counts[-1]} steps")
+    return counts[1] / counts[0]
+
+
+async def measure(options: argparse.Namespace) -> dict[str, float | None]:
+    """All that was asked for, on this machine."""
+    draw = random.Random(options.seed)
+    result: dict[str, float | None] = dict.fromkeys(KEYS)
+    if options.kills:
+        say(f"recovery of two workers, a kill in an epoch of {options.steps} steps; load {os.getloadavg()[0]:.1f}")
+        async with running(options.steps, warm=True) as gang:
+            worker = await kills(gang, WORKER, options.kills, draw)
+            chief = await kills(gang, CHIEF, options.kills, draw)
+        say("cold: the same without the warm interpreter")
+        async with running(options.steps, warm=False) as gang:
+            cold = await kills(gang, WORKER, COLD_KILLS, draw)
+        result |= _figures(worker, chief, cold)
+    if options.goodput:
+        result["goodput"] = round(await goodput(options), 4)
+    return result
+
+
+def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict[str, float | None]:
+    figures = {
+        "recovery_median_s": statistics.median(worker),
+        "recovery_worst_s": max(worker),
+        "recovery_first_s": worker[0],
+        "recovery_last_s": worker[-1],
+        "chief_median_s": statistics.median(chief),
+        "cold_s": statistics.median(cold),
+    }
+    say(f"worker: median {figures['recovery_median_s']:.2f} s, worst {max(worker):.2f} s (to reach: median 1.5 s)")
+    say(f"chief: median {figures['chief_median_s']:.2f} s, worst {max(chief):.2f} s; cold: {figures['cold_s']:.2f} s")
+    return {name: round(value, 3) for name, value in figures.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
+    parser.add_argument("--local", action="store_true", required=True, help="on this machine, by tftj's own launchers")
+    parser.add_argument("--kills", type=int, default=10, help="of a worker, and as many of the chief (10); 0 for none")
+    parser.add_argument("--goodput", type=float, default=0, help="seconds of training under kills (0: none; 600)")
+    parser.add_argument("--every", type=float, default=60, help="seconds between those kills (60)")
+    parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
+    print(json.dumps(asyncio.run(measure(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()
