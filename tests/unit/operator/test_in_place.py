@@ -413,3 +413,23 @@ def test_other_trouble_at_the_start_is_not_blamed_on_python() -> None:
     )
     world.exit("worker-1", code=128, reason="StartError", message=words).run_timers()
     assert (world.status.phase, world.status.restarts.pod_failures) == ("Running", 1)
+
+
+# --- the end
+
+
+def test_members_leave_by_themselves_and_their_logs_stay() -> None:
+    world = running().exit("worker-0", code=0).settle()
+    assert world.status.phase == "Succeeded"
+    assert world.pods == ["worker-0", "worker-1"]
+    world.wait(2).exit("worker-1", code=0).run()
+    assert world.pods == ["worker-0", "worker-1"]
+    assert world.status.is_true("Cleaned")
+
+
+def test_a_member_that_does_not_leave_is_stopped() -> None:
+    world = running().exit("worker-0", code=0).settle()
+    assert not world.wait(9).step() and world.pods == ["worker-0", "worker-1"]
+    world.wait(1).run()
+    assert world.pods == ["worker-0"]
+    assert world.status.is_true("Cleaned")
