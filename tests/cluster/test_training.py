@@ -21,10 +21,12 @@ NOISE = 0.05
 
 
 @pytest.fixture
-def training(cluster: Cluster, operator: object, namespace: str, directory: Path) -> Training:
-    """A training of two workers that has just been applied."""
+def training(
+    cluster: Cluster, operator: object, namespace: str, directory: Path, request: pytest.FixtureRequest
+) -> Training:
+    """A training of two workers that has just been applied; its parameter changes fields of the spec."""
     arguments = (f"--epochs={EPOCHS}", f"--steps-per-epoch={STEPS}")
-    manifest = example(cluster.images[1], *arguments)
+    manifest = example(cluster.images[1], *arguments, **getattr(request, "param", {}))
     manifest["metadata"]["namespace"] = namespace
     _leave_traps(directory)
     cluster.kube.apply(manifest)
@@ -92,6 +94,7 @@ def test_undisturbed(training: Training, directory: Path, accuracies: dict[str, 
     status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     assert status["restarts"] == {"counted": 0}, status
     assert status["attempt"] == 1
+    assert status["progress"]["display"] == f"epoch {EPOCHS}/{EPOCHS}", status
     result = json.loads((directory / "digits" / "result.json").read_text())
     assert result["accuracy"] > 0.85
     accuracies["undisturbed"] = result["accuracy"]
@@ -99,8 +102,67 @@ def test_undisturbed(training: Training, directory: Path, accuracies: dict[str, 
     _assert_tidy(training, directory)
 
 
+def _assert_resumed(training: Training, *workers: str) -> None:
+    for worker in workers:
+        resumed = training.wait_for_line(worker, r"^resumed from epoch \d+", 5)
+        assert 0 < int(resumed.split()[-1]) < EPOCHS
+
+
 @pytest.mark.parametrize("victim", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
-def test_a_killed_process_resumes(
+def test_a_killed_program_is_started_again_in_its_pod(
+    training: Training, directory: Path, accuracies: dict[str, float], victim: str
+) -> None:
+    _hit_in_the_middle(training)
+    pods = training.uids()
+    training.kill_program(victim)
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    status = training.status()
+    assert status["restarts"]["counted"] == status["restarts"]["inPlace"] == 1, status
+    assert "recreated" not in status["restarts"] and status["attempt"] == 1, status
+    last = status["lastRestart"]
+    assert (last["pod"], last["signal"]) == (training.pod(victim), 9), status
+    assert 0 < last["resumedFromEpoch"] < EPOCHS and last["downSeconds"] < 30, status
+    assert training.condition("Resumed") == "True"
+    assert training.uids() == pods
+    _assert_resumed(training, "worker-0", "worker-1")
+    _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
+    _assert_tidy(training, directory)
+
+
+def test_a_deleted_pod_comes_back_alone_and_is_not_counted(
+    training: Training, directory: Path, accuracies: dict[str, float]
+) -> None:
+    _hit_in_the_middle(training)
+    pods = training.uids()
+    training.kube.kubectl("delete", "pod", training.pod("worker-1"), "--namespace", training.namespace, "--wait=false")
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    status = training.status()
+    assert (status["restarts"]["counted"], status["restarts"]["disruptions"]) == (0, 1), status
+    assert status["restarts"]["recreated"] == 1 and status["attempt"] == 1, status
+    after = training.uids()
+    assert after[training.pod("worker-0")] == pods[training.pod("worker-0")]
+    assert after[training.pod("worker-1")] != pods[training.pod("worker-1")]
+    _assert_resumed(training, "worker-0", "worker-1")
+    _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
+    _assert_tidy(training, directory)
+
+
+@pytest.mark.slow_fault
+def test_a_dead_launcher_is_one_pod_made_anew(cluster: Cluster, training: Training, directory: Path) -> None:
+    _hit_in_the_middle(training)
+    pods = training.uids()
+    cluster.kill(training.namespace, training.pod("worker-0"))
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    status = training.status()
+    assert (status["restarts"]["counted"], status["restarts"]["recreated"]) == (1, 1), status
+    assert training.uids()[training.pod("worker-1")] == pods[training.pod("worker-1")]
+    _assert_resumed(training, "worker-0", "worker-1")
+    _assert_tidy(training, directory)
+
+
+@pytest.mark.parametrize("victim", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
+@pytest.mark.parametrize("training", [{"restartPolicy": {"mode": "Recreate"}}], indirect=True, ids=["Recreate"])
+def test_without_a_launcher_the_gang_is_made_anew(
     cluster: Cluster, training: Training, directory: Path, accuracies: dict[str, float], victim: str
 ) -> None:
     _hit_in_the_middle(training)
@@ -111,22 +173,19 @@ def test_a_killed_process_resumes(
     status = training.status()
     assert (status["restarts"]["counted"], status["restarts"]["recreated"]) == (1, 1), status
     assert (status["lastRestart"]["exitCode"], status["lastRestart"]["signal"]) == (137, 9), status
-    for worker in ("worker-0", "worker-1"):
-        resumed = training.wait_for_line(worker, r"^resumed from epoch \d+", 5)
-        assert 0 < int(resumed.split()[-1]) < EPOCHS
+    _assert_resumed(training, "worker-0", "worker-1")
     _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
     _assert_tidy(training, directory)
 
 
-def test_a_deleted_pod_resumes_and_is_not_counted(
-    training: Training, directory: Path, accuracies: dict[str, float]
-) -> None:
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [{"restartPolicy": {"mode": "Recreate"}}], indirect=True, ids=["Recreate"])
+def test_without_a_launcher_a_deleted_pod_resumes_and_is_not_counted(training: Training, directory: Path) -> None:
     _hit_in_the_middle(training)
     training.kube.kubectl("delete", "pod", training.pod("worker-1"), "--namespace", training.namespace, "--wait=false")
     training.wait_for("restarted", lambda now: now.get("attempt") == 2, 30)
     training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     status = training.status()
     assert (status["restarts"]["counted"], status["restarts"]["disruptions"]) == (0, 1), status
-    assert 0 < int(training.wait_for_line("worker-0", r"^resumed from epoch \d+", 5).split()[-1]) < EPOCHS
-    _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))
+    _assert_resumed(training, "worker-0")
     _assert_tidy(training, directory)

@@ -3,6 +3,7 @@
 It looks and waits; what is done to the job is the caller's.
 """
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ Manifest = dict[str, Any]
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 LOOK_SECONDS = 0.25
+# The beginning of a program inside a container: `status` is what the launcher there serves.
+_ASK = "import json, os, time, urllib.request as u; status = json.load(u.urlopen('http://127.0.0.1:8472/status')); "
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,19 @@ class Training:
                 )
             time.sleep(LOOK_SECONDS)
         return found.group()
+
+    def launcher(self, replica: str) -> Manifest:
+        """What a replica's launcher tells of itself."""
+        found: Manifest = json.loads(self._inside(replica, _ASK + "print(json.dumps(status))"))
+        return found
+
+    def kill_program(self, replica: str) -> float:
+        """Kill a replica's program, not its launcher; when that was, in CLOCK_MONOTONIC of this machine."""
+        return float(self._inside(replica, _ASK + "os.kill(status['pid'], 9); print(time.monotonic())"))
+
+    def _inside(self, replica: str, code: str) -> str:
+        where = ("--namespace", self.namespace, self.pod(replica), "--container=tensorflow")
+        return self.kube.kubectl("exec", *where, "--", "python", "-c", code)
 
     def uids(self) -> dict[str, str]:
         """The UIDs of the job's training pods by name."""

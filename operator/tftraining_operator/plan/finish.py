@@ -1,6 +1,6 @@
 """What remains to be done for a job that is done: pods by cleanPodPolicy, the Service, the temporary directories."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -12,6 +12,9 @@ from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.temporaries import clean
 from tftraining_operator.plan.types import Plan
 
+# For launchers, who know of the end by themselves: a pod that ends so is kept, and its log with it.
+LEAVING = timedelta(seconds=10)
+
 
 def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
     """The next step of a terminal job. Its phase never changes again."""
@@ -19,11 +22,22 @@ def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
     status = _count_down(job.status, seen)
     plan = clean(msgspec.structs.replace(job, status=status), seen, image, now)
     writers = [pod for pod in seen.replicas if not pod.ended]
+    patience = _patience(job, now)
+    leaving = [pod for pod in writers if patience and pod.running and pod.attempt == status.attempt]
     return msgspec.structs.replace(
         plan,
-        delete_pods=plan.delete_pods + delete(_unwanted(policy, seen, status)),
+        delete_pods=plan.delete_pods + delete(tuple(p for p in _unwanted(policy, seen, status) if p not in leaving)),
         delete_service=seen.service and policy != "None" and not writers,
+        again_at=min(filter(None, (plan.again_at, patience if leaving else None)), default=None),
     )
+
+
+def _patience(job: Job, now: datetime) -> datetime | None:
+    """Until when members may leave by themselves; None if there is nothing, or no longer anything, to wait for."""
+    if job.spec is None or not job.spec.in_place or job.status.completion_time is None:
+        return None
+    until = job.status.completion_time + LEAVING
+    return until if now < until else None
 
 
 def _unwanted(policy: str, seen: Observed, status: Status) -> tuple[Pod, ...]:

@@ -415,9 +415,6 @@ def test_other_trouble_at_the_start_is_not_blamed_on_python() -> None:
     assert (world.status.phase, world.status.restarts.pod_failures) == ("Running", 1)
 
 
-# --- the end
-
-
 def test_members_leave_by_themselves_and_their_logs_stay() -> None:
     world = running().exit("worker-0", code=0).settle()
     assert world.status.phase == "Succeeded"
