@@ -233,7 +233,11 @@ class Coordinator:
         """Whose incident a failed program is: perhaps not its own, but that of a peer it could not do without."""
         assert peer.ended is not None
         told = describe(peer.name, peer.ended)
-        for other in (each for each in self.gang.values() if each.state == "running"):
+        if peer.leaving:
+            return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+        # A signal comes from outside, never from a peer's end.
+        others = [each for each in self.gang.values() if each.state == "running" and peer.ended.signal is None]
+        for other in others:
             if other.leaving:
                 return self._incident(other.name, "Terminated", f"{other.name} was told to stop", now)
             if now - other.heard > self.policy.member_timeout / 2:
@@ -241,8 +245,6 @@ class Coordinator:
             if other.stuck >= self.policy.member_timeout:
                 message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
                 return replace(self._incident(other.name, "Stalled", message, now), charged=True)
-        if peer.leaving:
-            return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
         mine = self._incident(peer.name, reason_of(peer.ended), told, now)
         return replace(mine, charged=True, exit=peer.ended)
 
@@ -256,7 +258,7 @@ class Coordinator:
         progressed = self._progressed(now)
         refill = self.policy.refill
         self.ledger = ledgers.account(self.ledger, charged=incident.charged, progressed=progressed, refill=refill)
-        self.incident = incident
+        self.incident, self.trained = incident, None
         self.failure = incident if incident.charged else self.failure
         self.running = False
         self._since = now

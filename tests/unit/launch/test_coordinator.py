@@ -1,0 +1,388 @@
+"""The decisions of the rendezvous, one at a time: frames in, frames out, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.launch.simulation import beat, coordinator, exited, hello
+from tftraining.launch.coordinator import CLOSE, Coordinator
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.status import of_gang
+
+
+def sent(chief: Coordinator) -> list[tuple[str, str]]:
+    """To whom what kinds of frames go, beats apart; the outbox is empty then."""
+    frames, chief.outbox = chief.outbox, []
+    return [(name, frame["type"]) for name, frame in frames if frame["type"] != "beat"]
+
+
+def started(*members: str, now: float = 0.0, **policy: Any) -> Coordinator:
+    """A gang in its first round."""
+    chief = coordinator(*members, **policy)
+    for name in chief.gang:
+        assert chief.hello(hello(name, now), now) == ""
+    assert chief.running
+    sent(chief)
+    return chief
+
+
+def alive(chief: Coordinator, now: float) -> None:
+    """All members beat."""
+    for name, peer in chief.gang.items():
+        chief.heard(name, beat(peer.round, now), now)
+
+
+def restart(chief: Coordinator, now: float) -> None:
+    """All members say that they are ready."""
+    for name, peer in chief.gang.items():
+        chief.heard(name, {"type": "ready", "round": peer.round}, now)
+
+
+def test_a_round_starts_when_all_are_there_and_not_before() -> None:
+    chief = coordinator()
+    chief.hello(hello("worker-1"), 1.0)
+    assert (chief.running, chief.missing) == (False, ["worker-0"])
+    chief.hello(hello("worker-0"), 2.0)
+    assert sent(chief) == [
+        ("worker-1", "welcome"),
+        ("worker-0", "welcome"),
+        ("worker-0", "start"),
+        ("worker-1", "start"),
+    ]
+    assert chief.round == 1
+
+
+def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
+    chief = coordinator()
+    chief.hello(hello("worker-0", known=0), 0.0)
+    chief.hello(hello("worker-1", known=7, witness=7), 0.0)
+    assert chief.round == 8
+
+
+def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, number_of_signal=9), 5.0)
+    assert sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
+    chief.heard("worker-0", exited(1, 1), 5.1)
+    assert chief.ledger.process_failures == 1
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-1", "Killed", True)
+    restart(chief, 5.2)
+    assert (chief.round, chief.running, chief.ledger.in_place) == (2, True, 1)
+
+
+def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
+    chief = started()
+    alive(chief, 4.9)
+    chief.heard("worker-1", exited(1, 1), 5.0)
+    restart(chief, 5.1)
+    chief.heard("worker-0", exited(1, 1), 5.2)
+    chief.heard("worker-0", {"type": "ready", "round": 1}, 5.3)
+    assert (chief.round, chief.running, chief.ledger.process_failures) == (2, True, 1)
+    assert chief.gang["worker-0"].state == "running"
+
+
+def test_the_chiefs_success_ends_the_job_also_when_a_worker_failed_a_moment_earlier() -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 1), 5.0)
+    sent(chief)
+    chief.heard("worker-0", exited(1, 0), 5.01)
+    assert chief.verdict is not None
+    assert chief.verdict.verdict == "Succeeded"
+    chief.announce()
+    assert sent(chief) == [("worker-0", "end"), ("worker-1", "end")]
+
+
+def test_a_chief_that_leaves_with_a_polite_zero_has_not_succeeded() -> None:
+    chief = started()
+    chief.heard("worker-0", {"type": "leaving"}, 5.0)
+    chief.heard("worker-0", exited(1, 0), 5.1)
+    assert chief.verdict is None
+    assert chief.incident is not None
+    assert (chief.incident.reason, chief.incident.charged) == ("Terminated", False)
+
+
+def test_a_worker_that_is_done_waits_for_the_chief() -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 0), 5.0)
+    assert (chief.running, chief.verdict) == (True, None)
+    chief.lost("worker-1", 6.0)
+    assert chief.running
+    chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
+    chief.heard("worker-0", exited(1, 0), 8.0)
+    assert chief.verdict is not None
+
+
+def test_late_comers_after_the_verdict_are_told_at_once() -> None:
+    chief = started()
+    chief.heard("worker-0", exited(1, 0), 5.0)
+    chief.lost("worker-1", 6.0)
+    sent(chief)
+    chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
+    assert sent(chief) == [("worker-1", "welcome"), ("worker-1", "end")]
+
+
+def test_silence_beyond_the_timeout_is_a_loss_without_a_charge() -> None:
+    chief = started()
+    for tenths in range(1, 40):
+        chief.heard("worker-0", beat(1, tenths / 10), tenths / 10)
+        chief.tick(tenths / 10)
+    assert ("worker-1", CLOSE) in sent(chief)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason) == ("worker-1", "MemberLost")
+    assert chief.incident.at == pytest.approx(3.1)
+    assert (chief.ledger.process_failures, chief.missing) == (0, ["worker-0", "worker-1"])
+
+
+def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_theirs() -> None:
+    chief = started()
+    chief.tick(0.5)
+    chief.tick(10.0)
+    assert chief.running
+    chief.tick(10.5)
+    assert chief.running
+
+
+def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
+    chief = started()
+    other = hello("worker-1", 1.0, incarnation="another")
+    assert "another worker-1 is connected" in chief.hello(other, 1.0)
+    for tenths in range(5, 45, 5):
+        chief.heard("worker-0", beat(1, tenths / 10), tenths / 10)
+        chief.tick(tenths / 10)
+    assert chief.hello(other, 4.5) == ""
+
+
+def test_the_same_launcher_again_replaces_its_old_connection() -> None:
+    chief = started()
+    assert chief.hello(hello("worker-1", 1.0, round=1, known=1), 1.0) == ""
+    assert (chief.running, chief.gang["worker-1"].state) == (False, "ready")
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_new_chief_waits_only_where_an_unknown_program_may_still_run(silent: bool) -> None:
+    chief = coordinator()
+    chief.hello(hello("worker-0", 0.1), 0.1)
+    chief.hello(hello("worker-1", 0.1, known=3, round=3, witness=0 if silent else 3, down=0.5), 0.1)
+    assert chief.running is not silent
+    chief.tick(0.5)
+    for tenths in range(5, 55, 5):
+        for name in chief.gang:
+            chief.heard(name, beat(3, tenths / 10), tenths / 10)
+        chief.tick(tenths / 10)
+    assert chief.running
+    assert chief.incident is not None
+    assert chief.incident.at == pytest.approx(-0.4)
+
+
+def test_restarts_without_a_new_epoch_wait_longer_and_longer() -> None:
+    chief = started(max_restarts=100)
+    now, waits = 0.0, []
+    for number in range(1, 6):
+        chief.heard("worker-1", exited(number, 1), now)
+        restart(chief, now)
+        begun = now
+        while not chief.running:
+            now += 0.5
+            for name in chief.gang:
+                chief.heard(name, beat(0, now), now)
+            chief.tick(now)
+        waits.append(now - begun)
+        now += 1
+    assert waits == [0, 1, 2, 4, 8]
+
+
+def test_a_new_epoch_refills_the_budget_and_ends_the_waiting() -> None:
+    chief = started(max_restarts=1)
+    for number in range(1, 8):
+        told = {"epoch": number + 1, "first_epoch": number - 1, "updated": 1.0}
+        chief.heard("worker-0", beat(number, number, **told), number)
+        chief.heard("worker-1", exited(number, 1), number)
+        restart(chief, number)
+        assert chief.running
+    assert (chief.verdict, chief.ledger.used, chief.ledger.process_failures) == (None, 1, 7)
+
+
+def test_the_same_epoch_again_is_no_progress() -> None:
+    chief = started(max_restarts=1)
+    for number in (1, 2):
+        told = {"epoch": 3, "first_epoch": 2, "updated": 1.0}
+        chief.heard("worker-0", beat(number, number, **told), number)
+        chief.heard("worker-1", exited(number, 1), number)
+        restart(chief, number)
+    assert chief.verdict is not None
+    assert chief.verdict.reason == "MaxRestartsExceeded"
+
+
+def test_with_budget_reset_never_progress_does_not_help() -> None:
+    chief = started(max_restarts=1, refill=False)
+    for number in (1, 2):
+        chief.heard("worker-0", beat(number, number, epoch=10 * number, updated=1.0), number)
+        chief.heard("worker-1", exited(number, 1), number)
+        restart(chief, number)
+    assert chief.verdict is not None
+
+
+def test_losses_are_free_however_many() -> None:
+    chief = started(max_restarts=0)
+    for number in range(1, 20):
+        chief.lost("worker-1", number * 100.0)
+        chief.hello(hello("worker-1", number * 100.0, incarnation=str(number)), number * 100.0)
+        restart(chief, number * 100.0)
+        chief.tick(number * 100.0 + 1)
+        for name in chief.gang:
+            chief.heard(name, beat(0, 0), number * 100.0 + 70)
+        chief.tick(number * 100.0 + 70)
+        assert chief.running
+    assert (chief.verdict, chief.ledger.process_failures, chief.ledger.in_place) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("kind", ["NotFound", "SyntaxError", "ImportError", "Keras3Fit"])
+def test_a_fatal_exit_before_any_step_fails_at_once(kind: str) -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 1, kind=kind, lines=["Traceback", "the last line"]), 1.0)
+    assert chief.verdict is not None
+    assert (chief.verdict.verdict, chief.verdict.reason, chief.verdict.member) == ("Failed", kind, "worker-1")
+    assert "the last line" in chief.verdict.message
+
+
+def test_the_same_exit_after_a_step_is_restarted() -> None:
+    chief = started()
+    for name in chief.gang:
+        chief.heard(name, beat(1, 5.0, step=1, first_step_time=0.1, updated=1.0), 5.0)
+    chief.heard("worker-1", exited(1, 1, kind="ImportError"), 6.0)
+    restart(chief, 6.0)
+    chief.heard("worker-1", exited(2, 1, kind="ImportError"), 7.0)
+    assert chief.verdict is None
+
+
+def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
+    chief = started()
+    chief.heard("worker-0", beat(1, 20.0, stuck=12.0), 20.0)
+    chief.heard("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 20.1)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "Stalled", True)
+    assert "UnavailableError" in chief.incident.message
+
+
+def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 1), 2.0)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "MemberLost", False)
+
+
+def test_a_stall_is_dumped_named_and_charged() -> None:
+    chief = started(stall_timeout=10.0)
+    for second in range(1, 13):
+        for name, step in (("worker-0", 4), ("worker-1", 3)):
+            age = max(0.0, second - step)
+            chief.heard(name, beat(1, second, step=min(step, second), last_step_time=age, updated=1.0), second)
+        chief.tick(second)
+        assert chief.running
+    for name, step in (("worker-0", 4), ("worker-1", 3)):
+        chief.heard(name, beat(1, 14.0, step=step, last_step_time=14.0 - step, updated=1.0), 14.0)
+    chief.tick(14.0)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason) == ("worker-1", "Stalled")
+    assert chief.ledger.process_failures == 1
+    stops = [frame for _, frame in chief.outbox if frame["type"] == "stop"]
+    assert [frame["dump"] for frame in stops] == [True, True]
+
+
+def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
+    chief = coordinator(*(f"worker-{index}" for index in range(6)), start_deadline=10.0)
+    chief.hello(hello("worker-0"), 0.0)
+    for second in range(1, 12):
+        chief.heard("worker-0", beat(0, second), second)
+        chief.tick(second)
+    assert chief.verdict is not None
+    assert chief.verdict.reason == "StartDeadlineExceeded"
+    assert chief.verdict.message.startswith("worker-1, worker-2, worker-3 and 2 more did not join within 10 s")
+
+
+def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
+    chief = started(start_deadline=10.0)
+    for second in range(1, 100):
+        for name in chief.gang:
+            chief.heard(name, beat(1, second), second)
+        chief.tick(second)
+    chief.lost("worker-1", 100.0)
+    chief.heard("worker-0", beat(1, 105.0), 105.0)
+    chief.tick(105.0)
+    assert chief.verdict is None
+
+
+def test_an_evaluator_gates_nothing_and_is_restarted_alone() -> None:
+    chief = started()
+    chief.hello(hello("evaluator-0", 1.0), 1.0)
+    assert sent(chief) == [("evaluator-0", "welcome"), ("evaluator-0", "start")]
+    chief.heard("evaluator-0", exited(1, 1), 2.0)
+    assert sent(chief) == [("evaluator-0", "stop")]
+    chief.heard("evaluator-0", {"type": "ready", "round": 1}, 2.1)
+    assert sent(chief) == [("evaluator-0", "start")]
+    chief.lost("evaluator-0", 3.0)
+    assert (chief.running, chief.round, chief.ledger.process_failures) == (True, 1, 0)
+
+
+def test_ledgers_are_merged_and_travel_with_the_start() -> None:
+    chief = coordinator(ledger=Ledger(pod_failures=2))
+    chief.hello(hello("worker-0", ledger={"processFailures": 3}), 0.0)
+    chief.hello(hello("worker-1", ledger={"inPlace": 4}), 0.0)
+    starts = [frame["ledger"] for _, frame in chief.outbox if frame["type"] == "start"]
+    assert starts == [{"inPlace": 4, "processFailures": 3, "podFailures": 2, "refilledAt": 0, "withoutProgress": 0}] * 2
+
+
+@pytest.mark.parametrize("frame", [{}, {"type": "beat"}, {"type": "exited", "round": 1}, {**beat(1, 0), "stuck": "x"}])
+def test_a_bad_frame_raises_what_ends_its_connection(frame: dict[str, Any]) -> None:
+    chief = started()
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        chief.heard("worker-1", frame, 1.0)
+
+
+# What people and the operator read.
+
+
+def test_a_restart_is_told_with_its_cost_once_all_train_again() -> None:
+    chief = started()
+    for name in chief.gang:
+        chief.heard(name, beat(1, 9.0, step=170, epoch=3, first_step_time=5.0, updated=1.0), 9.0)
+    chief.heard("worker-1", exited(1, number_of_signal=9, step=171, epoch=3, updated=1.0), 10.0)
+    status = of_gang(chief, 10.0)
+    assert (status["phase"], status["missing"]) == ("Restarting", ["worker-0", "worker-1"])
+    assert status["lastRestart"]["downSeconds"] is None
+    assert status["progress"]["step"] == 170
+    restart(chief, 10.1)
+    assert of_gang(chief, 10.2)["phase"] == "Starting"
+    told = {"step": 141, "epoch": 3, "first_epoch": 2, "first_step": 140, "updated": 1.0}
+    chief.heard("worker-0", beat(2, 11.2, first_step_time=0.1, **told), 11.2)
+    assert of_gang(chief, 11.2)["phase"] == "Starting"
+    chief.heard("worker-1", beat(2, 11.3, first_step_time=0.1, **told), 11.3)
+    status = of_gang(chief, 11.3)
+    assert status["phase"] == "Training"
+    assert status["message"] == "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.2 s"
+    last = status["lastRestart"]
+    assert (last["downSeconds"], last["resumedFromEpoch"], last["resumedFromStep"], last["lostSteps"]) == (
+        1.2,
+        2,
+        140,
+        31,
+    )
+    assert (last["member"], last["signal"], last["time"]) == ("worker-1", 9, "1970-01-01T00:16:40.000Z")
+
+
+def test_nothing_changes_while_nothing_happens_but_ages() -> None:
+    chief = started()
+    told = {"step": 5, "first_step": 0, "updated": 1.0}
+    looks = []
+    for now in (5.0, 5.5, 6.0):
+        for name in chief.gang:
+            chief.heard(name, beat(1, now, first_step_time=now - 4.0 + 0.001 * now, **told), now)
+        chief.tick(now)
+        look = of_gang(chief, now)
+        for member in look["members"].values():
+            del member["silentSeconds"]
+        looks.append(look)
+    assert looks[0] == looks[1] == looks[2]

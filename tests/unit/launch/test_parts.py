@@ -1,0 +1,185 @@
+"""The small pure parts: ledger, incidents, verdicts, watchdog, progress, settings, frames."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tftraining.launch import incident, ledger, progress, verdict
+from tftraining.launch.ending import Exit
+from tftraining.launch.launcher import program_environment
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.settings import SettingsError, read
+from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.verdict import Verdict
+from tftraining.launch.watchdog import Look, stalled
+
+COUNTS = st.integers(0, 50)
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS)
+
+
+@given(LEDGERS, LEDGERS)
+def test_a_merge_forgets_nothing_and_does_not_ask_who_is_first(one: Ledger, other: Ledger) -> None:
+    merged = ledger.merge(one, other)
+    assert merged == ledger.merge(other, one)
+    assert merged.failures >= max(one.failures, other.failures)
+    assert ledger.merge(merged, one) == merged
+
+
+@given(LEDGERS)
+def test_a_ledger_survives_its_journey(one: Ledger) -> None:
+    assert Ledger.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_the_waits_grow_to_a_minute() -> None:
+    waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
+    assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]
+
+
+def test_exits_are_described_for_people() -> None:
+    assert incident.describe("worker-1", Exit(None, 9)) == "worker-1 was killed (SIGKILL)"
+    told = incident.describe("worker-0", Exit(3, None, ("a", "b ", "")))
+    assert told == "worker-0 failed with exit code 3: b"
+    assert "tf_keras" in incident.describe("worker-0", Exit(1, None, ("ValueError: PerReplica",), "Keras3Fit"))
+    assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
+
+
+@given(st.lists(st.text(max_size=2000), max_size=60))
+def test_the_last_lines_always_fit(lines: list[str]) -> None:
+    kept = incident.bounded(tuple(lines), 2000)
+    assert len(json.dumps(kept)) <= 2000 or kept == []
+    text = verdict.termination_message(
+        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger()
+    )
+    assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
+    first = text.splitlines()[0]
+    assert json.loads(first.removeprefix("tftraining/1 "))["exitCode"] == 1
+
+
+def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
+    directory = tmp_path / "not" / "there"
+    assert verdict.read_success(directory, "a") is None
+    verdict.write_success(directory, "a")
+    verdict.write_success(directory, "a")
+    found = verdict.read_success(directory, "a")
+    assert found is not None
+    assert found.verdict == "Succeeded"
+    assert verdict.read_success(directory, "b") is None
+    assert [path.name for path in directory.iterdir()] == [verdict.FILE]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"uid": "a"}', b'{"uid": "a", "verdict": "Failed"}'])
+def test_nonsense_is_no_success(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / verdict.FILE).write_bytes(content)
+    assert verdict.read_success(tmp_path, "a") is None
+
+
+def test_a_link_is_no_success(tmp_path: Path) -> None:
+    verdict.write_success(tmp_path / "elsewhere", "a")
+    (tmp_path / verdict.FILE).symlink_to(tmp_path / "elsewhere" / verdict.FILE)
+    assert verdict.read_success(tmp_path, "a") is None
+
+
+def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool = True) -> Look:
+    return Look(member, reporter, 0.0, Snapshot(step=step, last_step_time=last, updated=1.0), stuck)
+
+
+@pytest.mark.parametrize(
+    ("looks", "blamed"),
+    [
+        ([look("a", 5, 95), look("b", 5, 95)], []),
+        ([look("a", 5, 80), look("b", 5, 80)], ["a", "b"]),
+        ([look("a", 5, 80), look("b", 4, 79)], ["b"]),
+        ([look("a", 5, 80), look("b", 5, 80, stuck=15.0)], ["b"]),
+        ([look("a", 5, 95), look("b", 4, 80)], ["b"]),
+        ([look("a", 0, 0, reporter=False), look("b", 0, 0, reporter=False)], []),
+    ],
+)
+def test_who_stands_still(looks: list[Look], blamed: list[str]) -> None:
+    assert stalled(looks, 10.0, 100.0) == blamed
+
+
+def test_progress_travels_as_ages() -> None:
+    there = Snapshot(epoch=2, step=7, first_step_time=10.0, last_step_time=19.0, updated=1e9, metrics={"loss": 0.5})
+    frame = json.loads(json.dumps(progress.to_frame(there, 20.0)))
+    here = progress.from_frame(frame, 1000.0)
+    assert (here.first_step_time, here.last_step_time) == (990.0, 999.0)
+    assert (here.epoch, here.step, here.metrics, here.epochs) == (2, 7, {"loss": 0.5}, None)
+
+
+@pytest.mark.parametrize("at", [-1e30, 0.0, 1e30])
+def test_any_clock_can_be_written(at: float) -> None:
+    assert progress.rfc3339(at).endswith("Z")
+
+
+def test_a_program_without_reports_trains_after_a_while() -> None:
+    assert not progress.trains(Snapshot(), 0.0, 10.0)
+    assert progress.trains(Snapshot(), 0.0, 31.0)
+    assert not progress.trains(Snapshot(updated=1.0), 0.0, 31.0)
+    assert progress.trains(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)
+
+
+CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
+LAUNCHER: dict[str, Any] = {
+    "job": {"namespace": "n", "name": "j", "uid": "u"},
+    "attempt": 2,
+    "rendezvous": "[::1]:8471",
+    "statusPort": 8472,
+    "secretFile": "/key",
+    "directory": None,
+    "budgetReset": "Never",
+    "stallTimeoutSeconds": None,
+    "ledger": {"podFailures": 3},
+}
+
+
+def environment(config: object = CONFIG, **launcher: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps(config), "TFTRAINING_LAUNCHER": json.dumps({**LAUNCHER, **launcher})}
+
+
+def test_settings_are_read_once_and_whole() -> None:
+    settings = read(environment())
+    assert (settings.gang.members, settings.gang.me) == (("worker-0", "worker-1", "ps-0"), "worker-1")
+    assert (settings.gang.chief, settings.is_chief, settings.gang.trainers) == (
+        "worker-0",
+        False,
+        ("worker-0", "worker-1"),
+    )
+    assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
+    assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
+
+
+def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:
+    settings = read(environment({**CONFIG, "task": {"type": "evaluator", "index": 0}}))
+    assert (settings.in_gang, settings.gang.chief) == (False, "worker-0")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        [],
+        {"cluster": {"ps": ["a"]}, "task": {"type": "ps", "index": 0}},
+        {**CONFIG, "task": {"type": "worker", "index": 5}},
+    ],
+)
+def test_a_wrong_tf_config_is_named(config: object) -> None:
+    with pytest.raises(SettingsError, match="TF_CONFIG"):
+        read(environment(config))
+
+
+@pytest.mark.parametrize(
+    "change", [{"rendezvous": "x"}, {"statusPort": 99999}, {"memberTimeoutSeconds": "soon"}, {"job": {}}]
+)
+def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER"):
+        read(environment(**change))
+
+
+def test_the_program_does_not_see_the_launchers_settings() -> None:
+    assert program_environment({"A": "1", "TFTRAINING_LAUNCHER": "{}"}, 1) == {"A": "1"}
