@@ -72,8 +72,8 @@ class LiveScreen:
 
     def output(self, name: str, lines: Sequence[str]) -> None:
         """The lines, each behind the coloured name."""
-        prefix = Text(f"{name:<{self._width}} | ", style=self._colours.get(name, "bold"))
-        texts = [prefix + Text.from_ansi(line) for line in lines]
+        prefix = (f"{name:<{self._width}} | ", self._colours.get(name, "bold"))
+        texts = [Text.assemble(prefix, Text.from_ansi(line)) for line in lines]
         self._console.print(Text("\n").join(texts), soft_wrap=True, highlight=False)
 
     def note(self, text: str) -> None:

@@ -21,7 +21,7 @@ class Story:
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_at: float | None = None
     trained_at: float | None = None
-    _told_progress: tuple[float, int | None] = (0.0, None)
+    _told_progress: tuple[float, int | None, str] = (0.0, None, "")
 
     def see(self, status: Status, at: float) -> list[str]:
         """Take in the chief's status; what is new in it, in words."""
@@ -40,14 +40,14 @@ class Story:
         self._note_restart(words.get("lastRestart"))
 
     def see_progress(self, at: float) -> list[str]:
-        """A line about the progress, if it is time for one: at a new epoch, otherwise now and then."""
-        last, epoch = self._told_progress
-        now = self.progress.get("epoch")
-        if self.status.get("phase") != "Training" or (now == epoch and at < last + PROGRESS_SECONDS):
+        """A line about the progress, if there is news: at a new epoch, otherwise now and then."""
+        last, epoch, before = self._told_progress
+        now, text = self.progress.get("epoch"), progress_text(self.progress)
+        too_soon = now == epoch and at < last + PROGRESS_SECONDS
+        if self.status.get("phase") != "Training" or too_soon or text in ("", before):
             return []
-        self._told_progress = (at, now)
-        text = progress_text(self.progress)
-        return [text] if text else []
+        self._told_progress = (at, now, text)
+        return [text]
 
     @property
     def ledger(self) -> dict[str, int]:

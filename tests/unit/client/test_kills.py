@@ -1,0 +1,52 @@
+"""--kill: how it is read, and when it is due."""
+
+import pytest
+
+from tftraining_client.errors import UserError
+from tftraining_client.local.kills import Kill, parse_kill
+
+MEMBERS = ("worker-0", "worker-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "kill"),
+    [
+        ("worker-1@epoch=2", Kill("worker-1", "epoch", 2)),
+        ("worker-0@step=140", Kill("worker-0", "step", 140)),
+        ("worker-0@seconds=1.5", Kill("worker-0", "seconds", 1.5)),
+    ],
+)
+def test_read(text: str, kill: Kill) -> None:
+    assert parse_kill(text, MEMBERS) == kill
+    assert str(kill) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("worker-1", "must be MEMBER@epoch=N"),
+        ("worker-1@epoch", "must be MEMBER@epoch=N"),
+        ("worker-1@epoch=two", "must be MEMBER@epoch=N"),
+        ("worker-1@epoch=-1", "must be MEMBER@epoch=N"),
+        ("worker-1@epoch=1.5", "epoch must be a whole number"),
+        ("worker-1@hour=1", "must be MEMBER@epoch=N"),
+        ("worker@epoch=1", "must be MEMBER@epoch=N"),
+        ("worker-2@epoch=1", "the job has no worker-2, only worker-0, worker-1"),
+        ("", "must be MEMBER@epoch=N"),
+    ],
+)
+def test_not_a_kill(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        parse_kill(text, MEMBERS)
+
+
+def test_due() -> None:
+    kill = Kill("worker-1", "epoch", 2)
+    assert not kill.due({}, 100)
+    assert not kill.due({"pid": 7, "progress": None}, 100)
+    assert not kill.due({"pid": 7, "progress": {"epoch": 1}}, 100)
+    assert kill.due({"pid": 7, "progress": {"epoch": 2}}, 0)
+    assert kill.due({"pid": 7, "progress": {"epoch": 5}}, 0)
+    assert not kill.due({"pid": None, "progress": {"epoch": 2}}, 0)
+    assert Kill("worker-1", "seconds", 3).due({"pid": 7}, 3)
+    assert not Kill("worker-1", "seconds", 3).due({"pid": 7}, 2.9)

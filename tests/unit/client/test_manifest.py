@@ -1,0 +1,142 @@
+"""Reading the file: one clear line for whatever is not one TFTrainingJob."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.control_plane.manifests import minimal
+from tftraining_client.__main__ import main
+from tftraining_client.errors import UserError
+from tftraining_client.manifest import read_job, with_changes
+
+JOB = yaml.safe_dump(minimal())
+COMMAND = "spec.template.spec.containers.0.command=[python]"
+CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: training}\n"
+
+
+def read(path: Path, text: str | bytes, wanted: str | None = None) -> tuple[dict[str, object], list[str]]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    told: list[str] = []
+    return read_job(str(path), wanted, told.append), told
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def test_a_job(file: Path) -> None:
+    assert read(file, JOB) == (minimal(), [])
+
+
+def test_other_objects_are_left_out_and_that_is_told(file: Path) -> None:
+    job, told = read(file, f"{CLAIM}---\n{JOB}---\n")
+    assert job == minimal()
+    assert told == [f"{file}: only the TFTrainingJob is run; left out: PersistentVolumeClaim"]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(JOB.encode())))
+    assert read_job("-", None, print) == minimal()
+
+
+def test_one_of_several(file: Path) -> None:
+    text = f"{JOB}---\n{yaml.safe_dump(minimal('other'))}"
+    assert read(file, text, "other")[0] == minimal("other")
+    with pytest.raises(UserError, match=r"2 jobs in it \(minimal, other\): choose one with --job NAME"):
+        read(file, text)
+    with pytest.raises(UserError, match="no job third in it; there are: minimal, other"):
+        read(file, text, "third")
+
+
+def test_dates_are_text_as_in_a_cluster(file: Path) -> None:
+    job, _ = read(file, JOB.replace("name: minimal", "name: minimal\n  labels: {on: 2026-01-31}"))
+    assert job["metadata"] == {"name": "minimal", "labels": {True: "2026-01-31"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "nothing in it"),
+        ("---\n", "nothing in it"),
+        ("just words", "not a Kubernetes manifest"),
+        ("- a\n- b\n", "not a Kubernetes manifest"),
+        (CLAIM, "no TFTrainingJob in it, only PersistentVolumeClaim"),
+        ("a: b: c", ":1:5: not YAML: mapping values are not allowed here"),
+        ("a: 1\nb: 2\na: 3\n", ":3:1: not YAML: the key 'a' is there twice"),
+        ("a: !!python/object:os.system {}", "not YAML: could not determine a constructor"),
+        (b"\xff\xfe\x00", "not a text file in UTF-8 (byte 0)"),
+        (JOB.replace("tftraining.dev/v1", "kubeflow.org/v1"), "apiVersion 'kubeflow.org/v1' is not known here: use"),
+        ("a: " + "[" * 5000, "not YAML"),
+    ],
+)
+def test_what_is_no_job(file: Path, text: str | bytes, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        read(file, text)
+    assert str(error.value).startswith(str(file))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_changes() -> None:
+    job = with_changes(
+        minimal(),
+        ["spec.replicaSpecs.worker.replicas=3", "spec.template.spec.containers.0.command=[a, b]", "spec.x.y=z=1"],
+    )
+    assert job["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["a", "b"]
+    assert job["spec"]["x"] == {"y": "z=1"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "",
+        "spec",
+        "=1",
+        "kind.x=1",
+        "spec.template.spec.containers.7.name=a",
+        "a=[",
+        "spec.template.spec.containers.x=1",
+    ],
+)
+def test_changes_that_lead_nowhere(change: str) -> None:
+    with pytest.raises(UserError, match=r"^--set "):
+        with_changes(minimal(), [change])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "nowhere.yaml"], "tftj: nowhere.yaml: no such file or directory"),
+        (["run", "."], "tftj: .: is a directory"),
+        (["run", "{job}", "--kill", "x"], "tftj: --kill x: must be MEMBER@epoch=N, MEMBER@step=N or MEMBER@seconds=S"),
+        (["run", "{job}", "--env", "x"], "tftj: --env x: must be NAME=VALUE"),
+        (["run", "{job}", "--set", "spec.minReplicas=3"], 'tftj: The TFTrainingJob "minimal" is invalid: spec.minRep'),
+        (["run", "{job}"], "tftj: worker-0: the command 'train' is not found on this machine"),
+        (
+            ["run", "{job}", "--set", "spec.storage.volume.nfs={}", "--set", COMMAND, "--workdir", "/proc"],
+            "tftj: cannot make the directory /proc/minimal: ",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    file.write_text(JOB)
+    assert main([each.replace("{job}", str(file)) for each in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(line)
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["fly"], ["run", "a", "--nonsense"]])
+def test_bad_arguments_are_one_line_and_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1

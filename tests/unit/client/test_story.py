@@ -1,0 +1,114 @@
+"""What is told of a job, out of one status after another, and the summary."""
+
+from pathlib import Path
+from typing import Any
+
+from tftraining_client.local.story import Story
+from tftraining_client.local.summary import Result, summary
+
+RESTART = {
+    "time": "2026-01-01T00:00:00Z",
+    "member": "worker-1",
+    "message": "worker-1 was killed (SIGKILL)",
+    "downSeconds": None,
+}
+RESUMED = {**RESTART, "downSeconds": 1.08, "resumedFromEpoch": 2, "resumedFromStep": 140, "lostSteps": 30}
+PROGRESS = {
+    "epoch": 3,
+    "epochs": 10,
+    "step": 145,
+    "stepsPerEpoch": 70,
+    "stepsPerSecond": 56.14,
+    "metrics": {"loss": 0.25, "accuracy": 0.91},
+}
+
+
+def status(phase: str, number: int = 1, **fields: Any) -> dict[str, Any]:
+    members = {"worker-0": {"mode": "warm"}, "worker-1": {"mode": "warm"}}
+    return {"phase": phase, "round": number, "members": members, "message": f"{phase} {number}", **fields}
+
+
+def test_a_job_with_a_restart() -> None:
+    story = Story()
+    told = [
+        story.see(status("Waiting", 0, missing=["worker-0", "worker-1"], message="waiting for two"), 0.1),
+        story.see(status("Waiting", 0, missing=["worker-1"], message="waiting for one"), 0.2),
+        story.see(status("Waiting", 0, missing=["worker-1"], message="waiting for one"), 0.4),
+        story.see(status("Starting"), 1.0),
+        story.see(status("Training", progress=PROGRESS), 3.04),
+        story.see(status("Training", progress=PROGRESS), 3.2),
+        story.see(status("Restarting", message="worker-1 was killed", lastRestart=RESTART), 5.0),
+        story.see(status("Starting", 2, lastRestart=RESTART), 5.2),
+        story.see(status("Training", 2, reason="Resumed", message="resumed", lastRestart=RESUMED), 6.0),
+    ]
+    assert [line for lines in told for line in lines] == [
+        "waiting for two",
+        "waiting for one",
+        "Starting 1",
+        "training, 3.0 s after the start (warm)",
+        "worker-1 was killed",
+        "Starting 2",
+        "resumed",
+    ]
+    assert (story.started_at, story.trained_at) == (1.0, 3.04)
+    assert story.seconds_lost == 1.08
+
+
+def test_a_restart_that_was_over_before_anybody_looked_is_told() -> None:
+    story = Story()
+    story.see(status("Training"), 1.0)
+    assert story.see(status("Training", 2, reason="Resumed", message="resumed", lastRestart=RESUMED), 2.0) == [
+        "resumed"
+    ]
+
+
+def test_members_that_start_in_different_ways_are_named() -> None:
+    members = {"worker-0": {"mode": "warm"}, "worker-1": {"mode": "plain: no tensorflow"}}
+    told = Story().see({**status("Training"), "members": members}, 1.0)
+    assert told == ["training, 1.0 s after the start (worker-0: warm, worker-1: plain: no tensorflow)"]
+
+
+def test_progress_is_told_at_new_epochs_and_now_and_then() -> None:
+    story = Story()
+    line = "epoch 3/10, step 145/700, 56.1 steps/s, accuracy 0.9100, loss 0.2500"
+    assert story.see_progress(0) == []
+    story.see(status("Training", progress=PROGRESS), 1.0)
+    assert story.see_progress(1.0) == [line]
+    assert story.see_progress(30.0) == []  # nothing new
+    story.see(status("Training", progress={**PROGRESS, "step": 146}), 31.0)
+    assert story.see_progress(31.0) == [line.replace("145", "146")]
+    story.see(status("Training", progress={**PROGRESS, "step": 147}), 32.0)
+    assert story.see_progress(32.0) == []  # too soon
+    story.see(status("Training", progress={"epoch": 4}), 33.0)
+    assert story.see_progress(33.0) == ["epoch 4"]
+
+
+def test_the_summary_of_a_success() -> None:
+    story = Story()
+    story.see(status("Training", 2, progress=PROGRESS, lastRestart=RESUMED), 1.0)
+    story.see_last_words({"progress": {**PROGRESS, "epoch": 10, "step": 700}})
+    result = Result(True, 41.23, cleanup="1 removed", models=(Path("/w/model"),), directory=Path("/w"))
+    assert summary("digits", result, story) == [
+        "digits: Succeeded in 41.2 s",
+        "  trained   epoch 10 of 10, step 700",
+        "  metrics   accuracy 0.9100, loss 0.2500",
+        "  restarts  1, 1.1 s without training\n"
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again",
+        "  cleanup   1 removed",
+        "  model     /w/model",
+        "  directory /w",
+    ]
+
+
+def test_the_summary_of_a_failure_before_any_step() -> None:
+    result = Result(False, 3.0, reason="ImportError", message="worker-0: No module named 'nonsense'")
+    assert summary("digits", result, Story()) == [
+        "digits: Failed after 3.0 s: ImportError: worker-0: No module named 'nonsense'",
+        "  restarts  none",
+    ]
+
+
+def test_restarts_that_nobody_saw_are_counted() -> None:
+    story = Story()
+    story.see(status("Training", 9, lastRestart=RESUMED, ledger={"inPlace": 8}), 1.0)
+    assert summary("digits", Result(True, 1.0), story)[1].startswith("  restarts  8, ")
