@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.operator.builders import a_job
+from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tftraining_operator.model.job import dump_status, parse_job
 
@@ -30,7 +30,22 @@ def not_implemented() -> World:
     return World(a_job().set("minReplicas", 1)).run()
 
 
-IDLE = [running, running_after_restarts, succeeded, failed, not_implemented]
+def running_in_place() -> World:
+    world = World(a_launched_job().storage()).run()
+    world.launchers.advance(3, 200, loss=0.5)
+    world.run()
+    world.launchers.crash("worker-1")
+    world.run().exit("worker-0", code=137, reason="OOMKilled").run_timers()
+    return world
+
+
+def failed_by_verdict() -> World:
+    world = World(a_launched_job().max_restarts(0)).run()
+    world.launchers.crash("worker-1")
+    return world.run()
+
+
+IDLE = [running_in_place, failed_by_verdict, running, running_after_restarts, succeeded, failed, not_implemented]
 
 
 @pytest.mark.parametrize("state", IDLE)
@@ -57,6 +72,15 @@ def test_a_status_survives_the_wire(state: Callable[[], World]) -> None:
 
 def test_a_gang_that_waits_for_its_pods_writes_nothing() -> None:
     world = World(a_job()).settle()
+    assert not world.wait(3600).step()
+
+
+def test_a_restart_in_place_that_waits_writes_nothing() -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.crash("worker-1")
+    world.heard = world.launchers.heard()
+    world.settle()
+    assert world.status.phase == "Restarting"
     assert not world.wait(3600).step()
 
 

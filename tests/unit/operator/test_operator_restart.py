@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.operator.builders import JobBuilder, a_job
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 Story = Callable[[World], World]
@@ -41,6 +41,27 @@ def exhausted(world: World) -> World:
     return world.run()
 
 
+def crash_in_place(world: World) -> World:
+    world.run()
+    world.launchers.advance(2, 100)
+    world.launchers.crash("worker-1")
+    return world.run()
+
+
+def lost_pods(world: World) -> World:
+    world.run().exit("worker-1", code=137, reason="OOMKilled").run()
+    return world.delete("worker-0").run_timers()
+
+
+def verdict_of_failure(world: World) -> World:
+    world.run()
+    world.launchers.crash("worker-1")
+    world.run()
+    world.launchers.crash("worker-0", code=1)
+    return world.run()
+
+
+LAUNCHED_STORIES = [start, crash_in_place, lost_pods, scale_up, verdict_of_failure]
 STORIES = [start, crash_of_a_worker, crash_and_deletion, scale_up, success, exhausted]
 
 
@@ -53,10 +74,19 @@ class Forgetful(World):
 
     def settle(self) -> "Forgetful":
         """Lives, each of a few writes, until there is nothing to do in one."""
-        while self.step(writes=self._writes_a_life):
+        while self._live():
             assert len(self.api.writes) < 300, "no fixpoint"
         self.timer = self.plan().again_at
         return self
+
+    def _live(self) -> bool:
+        """One life: it hears the launchers, makes a pass, and dies."""
+        self.heard = self.launchers.heard() if self.launched else None
+        return self.step(writes=self._writes_a_life)
+
+    def listen(self) -> bool:
+        """Each life asks for itself."""
+        return self.launched and self.launchers.tick()
 
 
 def end_of(world: World) -> tuple[object, ...]:
@@ -74,6 +104,26 @@ def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Story
     world = Forgetful(job, writes)
     story(world)
     assert end_of(world) == end_of(undisturbed)
+
+
+@pytest.mark.parametrize("story", LAUNCHED_STORIES)
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+def test_the_same_with_launchers(story: Story, writes: int) -> None:
+    job = a_launched_job().max_restarts(1).storage()
+    undisturbed = story(World(job))
+    world = Forgetful(job, writes)
+    story(world)
+    assert end_of(world) == end_of(undisturbed)
+
+
+def test_a_lost_pod_is_charged_once_however_often_the_operator_crashes() -> None:
+    world = World(a_launched_job()).run().exit("worker-1", code=137)
+    world.step(writes=1)
+    assert (world.status.restarts.pod_failures, world.pods) == (1, ["worker-0", "worker-1"])
+    world.forget()
+    world.settle()
+    assert (world.status.restarts.pod_failures, "worker-1" in world.status.replaced) == (1, True)
+    assert world.run().status.restarts.pod_failures == 1
 
 
 def test_a_crash_between_the_status_and_the_deletions() -> None:
