@@ -16,6 +16,8 @@ from typing import TypeVar
 from tftraining.launch.program import Exit, Program
 
 T = TypeVar("T")
+# Where the `python` of the programs lies: set it to see that another version is forked from as well.
+PYTHONS = Path(os.environ.get("TFTRAINING_TEST_PYTHONS") or Path(sys.executable).parent)
 
 
 class Harness:
@@ -74,7 +76,7 @@ def stdin(text: str) -> Iterator[None]:
 def environment(modules: Path) -> dict[str, str]:
     """For `python`, with `modules` on its path: stand-ins for TensorFlow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}
-    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    path = f"{PYTHONS}:{kept['PATH']}"
     return {**kept, "PATH": path, "PYTHONPATH": str(modules), "TF_CONFIG": "{}"}
 
 

@@ -9,7 +9,6 @@ warnings, is so from the first line on.
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch_child.harness import Harness, environment, stdin
+from tests.processes.launch_child.harness import PYTHONS, Harness, environment, stdin
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,11 @@ if __name__ == '__main__':
     print(process.exitcode, process.name)
 """
 CASES = {
-    "argv": Case("import sys; print(sys.argv, sys.orig_argv)", ("python", "script.py", "-x", "ä b"), "['script.py'"),
+    "argv": Case(
+        "import sys; print(sys.argv, getattr(sys, 'orig_argv', 0))",
+        ("python", "script.py", "-x", "ä b"),
+        "['script.py'",
+    ),
     "main": Case(
         "'''text'''\nprint(sorted(globals()), __name__, __doc__, __spec__, __package__, type(__loader__))", shows="t"
     ),
@@ -175,7 +178,7 @@ FILES = {
     "package/__init__.py": "print('init')",
     "package/__main__.py": "print('package ran', __name__, __package__, __spec__.name)",
     "package/module.py": "import sys\nprint('module ran', sys.argv, sys.path[0], __name__, __package__)\n"
-    "print(__spec__.name, __file__, sys.orig_argv)",
+    "print(__spec__.name, __file__, getattr(sys, 'orig_argv', 0))",
     "package/fails.py": "from . import module\ndef f():\n    raise ValueError('bad')\nf()",
     "package/interrupts.py": "raise KeyboardInterrupt",
     "package/exits.py": "import sys\nsys.exit('module is over')",
@@ -217,7 +220,7 @@ class Lab(Harness):
 
     def bare(self, case: Case) -> tuple[tuple[int | None, int | None], str, str]:
         """The same without a launcher: how it ended, stdout, stderr."""
-        python = Path(sys.executable).parent / case.command[0]
+        python = PYTHONS / case.command[0]
         done = subprocess.run(
             case.command,
             executable=python,

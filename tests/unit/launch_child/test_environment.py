@@ -1,0 +1,48 @@
+"""Which environments a warm interpreter serves, and when legacy Keras is asked for and granted."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tftraining.launch import legacy
+from tftraining.launch.warm import same_for_imports
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"TF_CONFIG": "other"}, True),
+        ({"TFTRAINING_ROUND": "2", "TFTRAINING_PROGRESS": "/x"}, True),
+        ({"TF_CPP_MIN_LOG_LEVEL": "2"}, False),
+        ({"PYTHONHASHSEED": "0"}, False),
+        ({"LD_PRELOAD": "x"}, False),
+        ({"HOME": "/"}, False),
+        (legacy.request({}, 2), False),
+    ],
+)
+def test_what_may_change_between_starts(change: dict[str, str], same: bool) -> None:
+    before = {"PATH": "/bin", "TF_CONFIG": "{}"}
+    assert same_for_imports(before, {**before, **change}) == same
+    assert same_for_imports({**before, **change}, before) == same
+
+
+def test_it_is_asked_for_in_a_gang_that_does_not_say_itself() -> None:
+    assert legacy.request({}, 1) == {}
+    assert legacy.request({legacy.VARIABLE: "0"}, 2) == {}
+    assert legacy.request({}, 2) == {legacy.REQUEST: "1"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_it_is_granted_where_it_can_be_imported(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there and name == "tf_keras" else None)
+    environment = legacy.request({}, 2)
+    assert legacy.apply(environment) == there
+    assert environment == ({legacy.VARIABLE: "1"} if there else {})
+
+
+def test_the_user_is_not_overruled() -> None:
+    environment = {legacy.REQUEST: "1", legacy.VARIABLE: "0"}
+    assert not legacy.apply(environment)
+    assert environment == {legacy.VARIABLE: "0"}
