@@ -364,6 +364,21 @@ def test_a_verdict_of_failure_ends_the_job_with_its_words() -> None:
     assert status.restarts.recreated == 0
 
 
+def test_launchers_end_by_themselves_and_their_pods_stay() -> None:
+    world = running()
+    world.exit("worker-0", code=0, message='tftraining/1 {"verdict": "Succeeded"}\n').settle()
+    assert (world.status.phase, world.pods) == ("Succeeded", ["worker-0", "worker-1"])
+    assert "deletionTimestamp" not in world.api.pods["mnist-worker-1"]["metadata"]
+    world.exit("worker-1", code=0, message='tftraining/1 {"verdict": "Succeeded"}\n').run_timers()
+    assert world.pods == ["worker-0", "worker-1"]
+
+
+def test_a_launcher_that_does_not_end_is_ended() -> None:
+    world = running()
+    world.exit("worker-0", code=0, message='tftraining/1 {"verdict": "Succeeded"}\n').run_timers()
+    assert world.pods == ["worker-0"]
+
+
 def test_a_verdict_that_says_nothing_is_no_end() -> None:
     world = running()
     message = 'tftraining/1 {"verdict": "", "reason": "Terminated"}\nlast'
