@@ -102,6 +102,8 @@ class Runner:
             began = time.monotonic()
             async with self._spawning:
                 await launcher.begin(self._ledger())
+            if self._enough.is_set():
+                launcher.signal(signal.SIGTERM)  # everybody was told while this one was being born
             ended = await launcher.end()
             if ended.words or ended.code == 0:
                 return self._decide(ended)

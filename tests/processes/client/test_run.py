@@ -35,7 +35,7 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
     assert (run.job / "model").is_dir()
 
 
-@pytest.mark.parametrize("member", ["worker-1", "worker-0"])
+@pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
 def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> None:
     with Run(tmp_path, manifest("4", "0.2"), "--kill", f"{member}@epoch=3") as run:
         assert run.wait() == 0
@@ -47,6 +47,7 @@ def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> Non
     )
 
 
+@pytest.mark.slow_fault
 def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
     kills = ("--kill", "worker-1@step=3", "--kill", "worker-0@step=12", "--kill", "worker-0@epoch=9")
     with Run(tmp_path, manifest("4", "0.1"), *kills) as run:
@@ -66,7 +67,7 @@ def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("member", ["worker-1", "worker-0"])
+@pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
 def test_a_launcher_that_dies_is_started_again(tmp_path: Path, member: str) -> None:
     with Run(tmp_path, manifest("6", "0.2", "--children")) as run:
         run.wait_for(r"epoch 2/6")
@@ -86,7 +87,14 @@ def test_a_launcher_that_cannot_live_ends_the_job(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow_fault),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow_fault),
+    ],
+)
 def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with Run(tmp_path, manifest("100", "0.1", "--children", "--deaf")) as run:
         run.wait_for(r"epoch 1/100")
@@ -146,6 +154,7 @@ def test_not_done_in_time(tmp_path: Path) -> None:
     assert "DeadlineExceeded: not done after 2 s (spec.runPolicy.activeDeadlineSeconds)" in run.log
 
 
+@pytest.mark.slow_fault
 def test_a_second_run_goes_on_from_the_first(tmp_path: Path) -> None:
     for epochs, begins in (("2", 0), ("3", 2)):
         with Run(tmp_path, manifest(epochs, "0.02")) as run:

@@ -146,7 +146,7 @@ def test_the_indexes_of_temporary_directories(tmp_path: Path) -> None:
     assert local_job(validate(alone), tmp_path).non_chief_workers == ()
 
 
-def test_the_secret_is_nobody_elses_and_in_no_variable(tmp_path: Path) -> None:
+def test_the_secret_is_readable_by_nobody_else(tmp_path: Path) -> None:
     local = local_job(validate(changed(minimal(), {f"{CONTAINER}.command": ["python", "x.py"]})), tmp_path)
     with Ports() as ports:
         places = take_places(local, ports, tmp_path)

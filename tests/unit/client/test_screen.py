@@ -1,6 +1,7 @@
 """What is shown: plain lines for files, the same in colour above a display for terminals."""
 
 import io
+
 from rich.console import Console
 
 from tftraining_client.local.screen import LiveScreen, PlainScreen, make_screen

@@ -1,0 +1,30 @@
+"""The first command of the README: the example's manifest as it is, with the real TensorFlow and a kill."""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from tests.control_plane.chart import REPOSITORY
+from tests.processes.client.local_run import Run
+
+EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
+SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoch, "40"]'
+GOOD = 0.85  # test accuracy; undisturbed runs of 160 steps reach 0.91 to 0.95
+
+
+def test_a_killed_worker_costs_an_epoch_and_no_import(tmp_path: Path) -> None:
+    job = yaml.safe_load(EXAMPLE.read_text())
+    with Run(tmp_path, job, "--kill", "worker-1@epoch=3", "--set", SHORTER) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert re.search(r"^tftj +\| training, .* \(warm\)$", log, re.MULTILINE), log
+    assert log.count("resumed from epoch 2 (step 80 of the training)") == 2
+    assert re.search(r"^ +worker-1 was killed \(SIGKILL\), resumed from epoch 2, ", log, re.MULTILINE), log
+    assert "  trained   epoch 4 of 4, step 160" in log
+    assert f"  model     {run.job / 'model'}" in log
+    result = json.loads((run.job / "result.json").read_text())
+    assert (result["resumed_from"], result["workers"]) == (2, 2)
+    assert result["accuracy"] > GOOD
+    assert list(run.job.rglob("workertemp_*")) == []
