@@ -1,5 +1,7 @@
 """The lines at the foot of a terminal that show how a job goes. Pure: they are made of the story alone."""
 
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -29,12 +31,19 @@ def _head(story: Story, seconds: float) -> RenderableType:
 
 
 def _progress(story: Story) -> RenderableType:
-    progress = story.progress
-    total = (progress.get("stepsPerEpoch") or 0) * (progress.get("epochs") or 0)
     row = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=total or 1, completed=min(progress.get("step") or 0, total or 1), width=BAR)
-    row.add_row(bar, progress_text(progress) or "no progress yet")
+    bar = ProgressBar(total=1.0, completed=fraction(story.progress), width=BAR)
+    row.add_row(bar, progress_text(story.progress) or "no progress yet")
     return row
+
+
+def fraction(progress: dict[str, Any]) -> float:
+    """How much of the training is done, 0 to 1: by steps, otherwise by whole epochs, 0 if nobody knows the end."""
+    epochs = progress.get("epochs") or 0
+    steps = (progress.get("stepsPerEpoch") or 0) * epochs
+    if steps:
+        return min(1.0, (progress.get("step") or 0) / steps)
+    return min(1.0, max(0, (progress.get("epoch") or 1) - 1) / epochs) if epochs else 0.0
 
 
 def _members(story: Story) -> RenderableType:

@@ -148,11 +148,15 @@ class Runner:
     # Looking.
 
     async def _watch(self) -> None:
+        """Look at the chief and show what is seen; look more often while a kill is to come."""
+        shown = 0.0
         while True:
             status = await ask(self._chief_port)
             if status is not None and "members" in status:
                 self._see(status)
-            self._print(lambda: self._screen.show(self.story, self.seconds))
+            if self.seconds >= shown + LOOK_SECONDS:
+                shown = self.seconds
+                self._print(lambda: self._screen.show(self.story, self.seconds))
             await self._kill_those_due(status or {})
             await asyncio.sleep(LOOK_SECONDS / 4 if self._kills else LOOK_SECONDS)
 

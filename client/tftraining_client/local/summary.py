@@ -67,6 +67,6 @@ def _restart(restart: dict[str, Any]) -> str:
         parts.append(f"resumed from epoch {restart['resumedFromEpoch']}")
     if restart.get("downSeconds") is not None:
         parts.append(f"{restart['downSeconds']:.1f} s lost")
-    if restart.get("lostSteps"):
-        parts.append(f"{restart['lostSteps']} steps done again")
+    if lost := restart.get("lostSteps"):
+        parts.append(f"{lost} step{'s' * (lost != 1)} done again")
     return ", ".join(parts)

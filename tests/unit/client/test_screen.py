@@ -1,9 +1,12 @@
 """What is shown: plain lines for files, the same in colour above a display for terminals."""
 
 import io
+from typing import Any
 
+import pytest
 from rich.console import Console
 
+from tftraining_client.local.display import fraction
 from tftraining_client.local.screen import LiveScreen, PlainScreen, make_screen
 from tftraining_client.local.story import Story
 
@@ -74,6 +77,21 @@ def test_without_colours() -> None:
     assert "worker-0    | " in text
     assert "\033[36m" not in text
     assert "\033[31m" not in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "part"),
+    [
+        ({}, 0.0),
+        ({"step": 7}, 0.0),
+        ({"epoch": 3, "epochs": 10}, 0.2),
+        ({"epoch": 10, "epochs": 10, "step": 700, "stepsPerEpoch": 70}, 1.0),
+        ({"epoch": 3, "epochs": 10, "step": 140, "stepsPerEpoch": 70}, 0.2),
+        ({"epoch": 3, "epochs": 2, "step": 900, "stepsPerEpoch": 70}, 1.0),
+    ],
+)
+def test_the_bar_knows_the_end_or_stays_empty(progress: dict[str, Any], part: float) -> None:
+    assert fraction(progress) == part
 
 
 def test_what_is_no_terminal_gets_plain_lines() -> None:
