@@ -95,7 +95,7 @@ class Operator:
             await _check_installed(api)
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
         except BaseException:
-            await api.close()
+            await operator._disconnect()
             raise
         parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
@@ -134,10 +134,13 @@ class Operator:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._launchers.close()
-        if self._direct is not None:
-            await self._direct.close()
         if self._server is not None:
             await self._server.cleanup()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if self._direct is not None:
+            await self._direct.close()
         await self._api.close()
 
 

@@ -164,6 +164,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
     state = container.get("state") or {}
+    init = _failed_init(status)
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
@@ -172,8 +173,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         replica=replica,
         gang=(meta.get("annotations") or {}).get(ANNOTATION_GANG, ""),
         phase=status.get("phase", "Pending"),
-        reason=status.get("reason", "")[:LONGEST_REASON],
-        message=status.get("message", "")[:LONGEST_MESSAGE],
+        reason=(status.get("reason") or init[0])[:LONGEST_REASON],
+        message=(status.get("message") or init[1])[:LONGEST_MESSAGE],
         node=spec.get("nodeName", ""),
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
@@ -243,6 +244,18 @@ def _disrupted_at(status: Manifest) -> datetime | None:
     """When the pod's end was announced; None also if the cluster gives only the reason."""
     condition = _disruption_target(status)
     return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
+
+
+def _failed_init(status: Manifest) -> tuple[str, str]:
+    """Reason and message of the init container that failed, and the pod with it; both empty if none did."""
+    if status.get("phase") != "Failed":
+        return "", ""
+    for init in status.get("initContainerStatuses") or ():
+        ended = (init.get("state") or {}).get("terminated") or {}
+        if code := ended.get("exitCode"):
+            words = ended.get("message", "").strip().splitlines()[-1:] or [ended.get("reason", "")]
+            return "InitContainerFailed", f"init container {init.get('name')}: exit code {code}: {words[0]}"
+    return "", ""
 
 
 def _waiting(status: Manifest, state: Manifest) -> str:

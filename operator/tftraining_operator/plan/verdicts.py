@@ -57,10 +57,11 @@ def last_progress(gang: Gang, status: Status) -> Status:
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     """The launcher cannot start: the interpreter that was put in front of the user's command is not in the image."""
     for pod in gang.pods:
-        python = _python(spec, pod)
         words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else pod.waiting
-        missing = "executable file" in words or "no such file or directory" in words
-        if missing and not pod.running and any(f"{quote}{python}{quote}" in words for quote in "\"'`"):
+        if "executable file" not in words and "no such file or directory" not in words:
+            continue
+        python = _python(spec, pod)
+        if any(f"{quote}{python}{quote}" in words for quote in "\"'`"):
             message = (
                 f"{pod.label}: the image has no {python} to run the launcher with: use an image with Python 3.9 or "
                 "newer, or set spec.restartPolicy.mode: Recreate, which needs none"

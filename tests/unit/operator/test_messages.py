@@ -71,6 +71,19 @@ def test_an_init_container_that_waits() -> None:
     assert world.settle().status.message == "worker-0: init container fetch: image pull failed: no"
 
 
+def test_an_init_container_that_fails_is_named() -> None:
+    world = starting(1)
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "Traceback\nNo module named tftraining\n"}}
+    world.api.pods["mnist-worker-0"]["status"] = {
+        "phase": "Failed",
+        "initContainerStatuses": [{"name": "tftraining-launcher", "state": ended}],
+    }
+    world.settle()
+    assert world.status.message is not None and world.status.message.startswith(
+        "worker-0 failed: InitContainerFailed: init container tftraining-launcher: exit code 1: No module named"
+    )
+
+
 def test_many_waiting_pods_are_counted_not_listed() -> None:
     assert starting(9).status.message == "waiting for worker-0, worker-1, worker-2 and 6 more to start"
 
