@@ -16,6 +16,7 @@ from tests.processes.launch_child.harness import Harness, free_ports, until
 from tftraining.launch import legacy
 from tftraining.launch.program import Program, Snapshot
 
+PATIENCE = 240.0  # seconds; an import of TensorFlow takes 3 on an idle machine and 30 on a busy one
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 # Legacy Keras, a backup after every fifth step, and random numbers of all kinds into a file for each start.
@@ -54,13 +55,6 @@ model.evaluate(data, steps=3, verbose=0)
 model.fit(data, epochs=3, initial_epoch=2, steps_per_epoch=4, validation_data=data, validation_steps=2, verbose=0)
 """
 
-LOOP = """
-import sys, tftraining
-import tensorflow as tf
-for step in range(1001, 1011):
-    tftraining.report(step=step, epoch=3, epochs=10, metrics={"loss": tf.constant(1 / step)})
-"""
-
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
@@ -76,7 +70,7 @@ def script(harness: Harness, text: str) -> str:
 
 
 async def reached(program: Program, step: int) -> Snapshot:
-    await until(lambda: (program.snapshot().step or 0) >= step, f"step {step}", 60)
+    await until(lambda: (program.snapshot().step or 0) >= step, f"step {step}", PATIENCE)
     return program.snapshot()
 
 
@@ -99,7 +93,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.Capt
         lasts.append(program.snapshot().step or 0)
     harness.ended.clear()
     await program.start(ENVIRONMENT, harness.on_exit)
-    ended = await harness.end(program)
+    ended = await harness.end(program, PATIENCE)
     end = program.snapshot()
     # Resumed in the middle of an epoch, tf_keras may repeat up to `steps_per_execution` steps.
     assert (ended.code, ended.lines[-1]) == (0, f"iterations {end.step}")
@@ -125,20 +119,11 @@ async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.Capt
 async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
     program = harness.make(sys.executable, script(harness, KERAS3))
     await program.start(ENVIRONMENT, harness.on_exit)
-    assert (await harness.end(program, 60)).code == 0
+    assert (await harness.end(program, PATIENCE)).code == 0
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
     assert (end.first_epoch, end.first_step) == (0, 0)
     assert {"loss", "mae", "val_loss", "val_mae"} == set(end.metrics)
-
-
-async def test_a_loop_of_the_users_own(harness: Harness) -> None:
-    program = harness.make("sh", "-c", f"{sys.executable} {script(harness, LOOP)}; exit $?")
-    await program.start(ENVIRONMENT, harness.on_exit)
-    assert (await harness.end(program, 60)).code == 0
-    end = program.snapshot()
-    assert (end.step, end.epoch, end.epochs, end.first_step) == (1010, 3, 10, 1000)
-    assert end.metrics == {"loss": pytest.approx(1 / 1010)}
 
 
 @pytest.mark.slow_fault
@@ -148,7 +133,7 @@ async def test_fit_of_keras_3_with_two_workers_is_told_from_other_errors(harness
     both = f'TF_CONFIG="$PEER" {sys.executable} $0 & exec {sys.executable} $0'
     program = harness.make("sh", "-c", both, script(harness, KERAS3))
     await program.start({**ENVIRONMENT, "PEER": configs[1], "TF_CONFIG": configs[0]}, harness.on_exit)
-    ended = await harness.end(program, 60)
+    ended = await harness.end(program, PATIENCE)
     assert (ended.code, ended.kind) == (1, "Keras3Fit")
 
 
@@ -162,7 +147,7 @@ async def test_legacy_keras_is_granted_to_a_gang(
     program = harness.make(sys.executable, script(harness, text), warm=warm)
     await program.prepare(environment)
     await program.start(environment, harness.on_exit)
-    ended = await harness.end(program, 60)
+    ended = await harness.end(program, PATIENCE)
     assert "tf_keras" in ended.lines[-1]
     await harness.close()
     assert legacy.APPLIED in capfd.readouterr().err

@@ -318,6 +318,18 @@ async def test_only_the_main_process_reports(lab: Lab, start_warm: bool) -> None
     assert (program.snapshot().step, program.snapshot().metrics) == (5, {"loss": 1})
 
 
+async def test_a_loop_of_the_users_own_behind_a_shell(lab: Lab) -> None:
+    lab.script(
+        "import numpy, tftraining\nfor step in range(1001, 1011):\n"
+        "    tftraining.report(step=step, epoch=3, epochs=10, metrics={'loss': numpy.ones(1) / step})"
+    )
+    program = lab.make("sh", "-c", "python script.py; exit $?")
+    assert (await lab.go(program)).code == 0
+    end = program.snapshot()
+    assert (end.step, end.epoch, end.epochs, end.first_step, end.first_epoch) == (1010, 3, 10, 1000, 2)
+    assert end.metrics == {"loss": pytest.approx(1 / 1010)}
+
+
 async def test_reports_from_an_image_without_our_package(lab: Lab) -> None:
     python = Path(sys.base_prefix) / "bin/python3"
     assert not succeeds(python, "-c", "import tftraining")

@@ -125,6 +125,7 @@ def _text(metrics: Mapping[str, object]) -> bytes:
 def _number(value: object) -> float:
     """Of a number, an array or tensor with one element; NaN for anything else."""
     try:
-        return float(value)  # type: ignore[arg-type]
+        item = getattr(value, "item", None)  # of NumPy's arrays, which do not all turn into a float by themselves
+        return float(value if item is None else item())  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan
