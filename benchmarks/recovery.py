@@ -25,7 +25,7 @@ from typing import Any
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import LocalJob, Places, local_job, take_places
 from tftraining_client.local.run import prepare
-from tftraining_client.local.runner import Runner
+from tftraining_client.local.runner import Outcome, Runner
 from tftraining_client.local.screen import PlainScreen
 from tftraining_client.local.status import Status, ask
 from tftraining_client.validation import validate
@@ -67,12 +67,15 @@ def manifest(steps: int, warm: bool) -> dict[str, Any]:
 class Gang:
     """The launchers of a job that runs, as seen from outside."""
 
-    def __init__(self, local: LocalJob, places: Places) -> None:
+    def __init__(self, local: LocalJob, places: Places, job: asyncio.Task[Outcome]) -> None:
         self._local = local
         self._places = places
+        self._job = job
 
     async def look(self) -> dict[Replica, Status]:
-        """Each member's own /status; {} for one that does not answer."""
+        """Each member's own /status; {} for one that does not answer. SystemExit if the job has ended."""
+        if self._job.done():
+            raise SystemExit(self._job.result().stopped or f"the job has ended: {self._job.result().verdict}")
         replicas = self._local.replicas
         answers = await asyncio.gather(*(ask(self._places.status[each]) for each in replicas))
         return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
@@ -126,11 +129,11 @@ async def running(steps: int, warm: bool) -> AsyncIterator[Gang]:
             runner = Runner(local, prepare(local, places, {}), places, screen)
             began = time.monotonic()
             job = asyncio.create_task(runner.run([]))
-            gang = Gang(local, places)
+            gang = Gang(local, places, job)
             try:
                 await gang.trained_since(began)
                 yield gang
-            except BaseException:
+            except Exception:
                 print((Path(folder) / "log").read_text()[-4000:])
                 raise
             finally:
