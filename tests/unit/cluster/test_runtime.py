@@ -122,3 +122,26 @@ def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
         'tftraining_api_requests_total{method="GET"} 3.0',
     ):
         assert line in text.splitlines()
+
+
+def test_metrics_tell_restarts_in_place_apart() -> None:
+    metrics = Metrics(lambda: [], Counter())
+    before = restarted("2026-01-01T00:00:00Z", "Killed", down=1.0, counted=1, recreated=0)
+    for number, reason in enumerate(("Killed", "MemberLost"), start=1):
+        after = restarted(f"2026-01-01T00:00:0{number}Z", reason, down=1.5, counted=1, recreated=0)
+        # The charge had been written while the launchers were at it.
+        restarts = msgspec.structs.replace(after.restarts, in_place=number)
+        after = msgspec.structs.replace(after, restarts=restarts)
+        metrics.observe(before, after)
+        before = after
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    assert 'tftraining_restarts_total{charged="true",mode="InPlace",reason="Killed"} 1.0' in lines
+    assert 'tftraining_restarts_total{charged="false",mode="InPlace",reason="MemberLost"} 1.0' in lines
+    assert "tftraining_recovery_seconds_sum 3.0" in lines
+
+
+@pytest.mark.parametrize("way", ["", "direct", "proxy"])
+def test_the_way_to_launchers_can_be_chosen(way: str) -> None:
+    assert read_settings({"TFTRAINING_LAUNCHERS": way}).launchers == way
+    with pytest.raises(ValueError, match="TFTRAINING_LAUNCHERS must be direct, proxy or empty, not 'by car'"):
+        read_settings({"TFTRAINING_LAUNCHERS": "by car"})
