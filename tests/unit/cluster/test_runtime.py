@@ -125,7 +125,7 @@ def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
 
 
 def test_metrics_tell_restarts_in_place_apart() -> None:
-    metrics = Metrics(lambda: [], Counter())
+    metrics = Metrics(list, Counter())
     before = restarted("2026-01-01T00:00:00Z", "Killed", down=1.0, counted=1, recreated=0)
     for number, reason in enumerate(("Killed", "MemberLost"), start=1):
         after = restarted(f"2026-01-01T00:00:0{number}Z", reason, down=1.5, counted=1, recreated=0)
