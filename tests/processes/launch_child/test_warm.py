@@ -146,6 +146,16 @@ async def test_an_import_that_fails(lab: Lab, tensorflow: str, reason: str, capf
     assert capfd.readouterr().err.count(f"tftraining: started plainly: {reason}\n") == 1
 
 
+async def test_what_the_import_prints_is_printed_once(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+    lab.tensorflow("import ctypes; print('imported', end=' '); ctypes.CDLL(None).printf(b'in C ')")
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    for _ in range(2):
+        await lab.go(program)
+    await lab.close()
+    assert sorted(capfd.readouterr().out.split()) == ["C", "imported", "in", "ran", "ran"]
+
+
 async def test_no_tensorflow_at_all(lab: Lab) -> None:
     lab.tensorflow("raise ModuleNotFoundError(\"No module named 'tensorflow'\")")
     lab.script("print('ran')")

@@ -22,7 +22,6 @@ import ctypes  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
 import importlib.machinery  # noqa: E402
-import importlib.util  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
@@ -40,6 +39,7 @@ from _tftraining import keras_hook, legacy, offer, sources  # type: ignore[impor
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 
 class Refusal(Exception):
@@ -156,7 +156,7 @@ def _same(one: str, other: str) -> bool:
     return False
 
 
-def import_tensorflow(launcher: Launcher) -> dict[str, str]:
+def import_tensorflow() -> dict[str, str]:
     """Import it, and legacy Keras where there is one; the environment variables that the import has set."""
     before = dict(os.environ)
     try:
@@ -166,6 +166,13 @@ def import_tensorflow(launcher: Launcher) -> dict[str, str]:
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+
+def flush() -> None:
+    """Whatever the import has printed, or every fork would print it again."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _libc.fflush(None)
 
 
 def fork(launcher: Launcher) -> bool:
@@ -215,7 +222,7 @@ def _fork_again(tell: int) -> None:
 def settle(environment: dict[str, str]) -> None:
     """In the forked process: what is a process's own after a plain start."""
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
     os.environ.update(environment)
     if "numpy" in sys.modules:
@@ -236,11 +243,12 @@ def serve() -> Program:
         program.check()
         if legacy.apply(os.environ):
             launcher.tell(log=legacy.APPLIED)
-        own = import_tensorflow(launcher)
+        own = import_tensorflow()
         program.check_names()
     except Refusal as refusal:
         launcher.tell(refused=str(refusal))
         raise SystemExit(0) from None
+    flush()
     gc.collect()
     gc.freeze()  # collections in the forked processes leave these objects, and the pages they are on, alone
     launcher.tell(ready=True)
