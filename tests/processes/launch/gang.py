@@ -44,10 +44,11 @@ class Gang:
         self.names = [f"{role}-{index}" for role, count in roles.items() for index in range(count)]
         self.command = [sys.executable, str(STANDIN), str(self.directory), *arguments]
         self.options = options
-        self.rendezvous, *ports = free_ports(1 + len(self.names))
-        self.ports = dict(zip(self.names, ports, strict=True))
+        self.rendezvous, *ports = free_ports(1 + 2 * len(self.names))
+        self.ports = dict(zip(self.names, ports, strict=False))
+        peers = dict(zip(self.names, ports[len(self.names) :], strict=True))
         self.cluster = {
-            role: [f"127.0.0.1:{self.ports[f'{role}-{index}']}" for index in range(count)]
+            role: [f"127.0.0.1:{peers[f'{role}-{index}']}" for index in range(count)]
             for role, count in roles.items()
             if role != "evaluator"
         }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.processes.launch.gang import Gang
 
 
@@ -27,3 +29,41 @@ def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
         assert status["ledger"]["inPlace"] == 1
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert not gang.violations()
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(
+        "import itertools, time\n"
+        "real, jumps = time.time, itertools.cycle([0, 86400, -1e9, 1e10])\n"
+        "time.time = lambda: real() + next(jumps)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "clock"))
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "20", stallTimeoutSeconds=5) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.kill_program("worker-0")
+        status = gang.wait_for_phase("Training", 2)
+        assert 0 < status["lastRestart"]["downSeconds"] < 10
+        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert gang.message("worker-0")["ledger"]["inPlace"] == 1
+
+
+def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "100000") as gang:
+        gang.start("worker-0")
+        gang.wait_for(lambda: gang.get("worker-0", "/healthz") == (200, "ok\n"))
+        assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang\n")
+        status = gang.wait_for_phase("Waiting")
+        assert (status["missing"], status["message"]) == (["worker-1"], "waiting for worker-1")
+        gang.start("worker-1")
+        gang.wait_for_phase("Training")
+        for name in gang.names:
+            gang.wait_for(lambda name=name: gang.get(name, "/readyz") == (200, "training\n"))
+        assert (
+            'tftraining_training{job="job",namespace="tests",member="worker-0"} 1'
+            in gang.get("worker-0", "/metrics")[1]
+        )
+        assert "tftraining_progress_step" in gang.get("worker-1", "/metrics")[1]
+        assert gang.get("worker-0", "/nothing")[0] == 404
+        assert gang.status("worker-1")["chief"] is False

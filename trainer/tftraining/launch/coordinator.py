@@ -129,7 +129,7 @@ class Coordinator:
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._exited(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.connected:
-            peer.state = "ready"
+            peer.state, peer.pid = "ready", None
             self._advance(now)
 
     def tick(self, now: float) -> None:

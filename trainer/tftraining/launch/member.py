@@ -49,6 +49,7 @@ class Member:
         self._environment = dict(environment)
         self._secret = secret
         self._channel: Channel | None = None
+        self._joined = False  # the last connection was a rendezvous
         self._lease = 0.0
         self._down: float | None = None  # when the last round ended here
         self._known = 0  # the highest round that was ever heard of
@@ -71,8 +72,8 @@ class Member:
                 self._complain("no launcher listens there yet")
             except (OSError, asyncio.TimeoutError) as error:
                 self._complain(str(error) or "no answer")
-            if self.state != "waiting":  # it was a rendezvous
-                alone, tries = time.monotonic(), 0
+            if self._joined:
+                alone, tries, self._joined = time.monotonic(), 0, False
                 await self._cut_off()
             else:
                 tries += 1
@@ -114,6 +115,7 @@ class Member:
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
             self._channel = channel
+            self._joined = True
             self.state = "ready" if self.state == "waiting" else self.state
             await self._converse(channel)
         finally:
@@ -155,7 +157,7 @@ class Member:
             if now - self._lease > timeout * LEASE:
                 channel.abort()
                 raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
-            channel.send({"type": "beat", "t": now, "round": self.round, **self._condition(now)})
+            self._tell_condition(now)
             await asyncio.sleep(timeout / BEATS)
 
     def _hello(self, now: float) -> Frame:
@@ -176,10 +178,11 @@ class Member:
             "witness": self._witness,
         }
 
-    def _condition(self, now: float) -> Frame:
-        pid = self.program.pid
-        progress = to_frame(self.program.snapshot(), now)
-        return {"mode": self.program.mode, "pid": pid, "stuck": self._pulse.stuck(pid, now), "progress": progress}
+    def _tell_condition(self, now: float) -> None:
+        """A beat: that we are here, and how the program does."""
+        pid, mode = self.program.pid, self.program.mode
+        stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
+        self._tell(type="beat", t=now, round=self.round, mode=mode, pid=pid, stuck=stuck, progress=progress)
 
     # What the chief orders.
 
@@ -201,6 +204,7 @@ class Member:
         self._ended.clear()
         environment = {**self._environment, "TFTRAINING_ROUND": str(number)}
         await self.program.start(environment, lambda ended: self._exited(number, ended))
+        self._tell_condition(time.monotonic())
 
     async def _stop(self, number: int, why: str, dump: bool) -> None:
         self.program.say(f"tftraining: round {number} stops: {why}")
