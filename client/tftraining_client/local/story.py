@@ -14,10 +14,11 @@ UNTOLD_METRICS = ("epoch", "step")
 
 @dataclass
 class Story:
-    """The job so far. Times are seconds since the run began."""
+    """The job so far. Times are seconds since the run began; `ledger` is what restarts cost, as the launchers count."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_at: float | None = None
     trained_at: float | None = None
@@ -27,6 +28,7 @@ class Story:
         """Take in the chief's status; what is new in it, in words."""
         before, self.status = self.status, status
         self.progress = status.get("progress") or self.progress
+        self.ledger = status.get("ledger") or self.ledger
         self._note_restart(status.get("lastRestart"))
         if self.started_at is None and status.get("phase") in ("Starting", "Training"):
             self.started_at = at
@@ -37,6 +39,7 @@ class Story:
     def see_last_words(self, words: Status) -> None:
         """Take in what a launcher left at its end: the last steps may have gone by between two looks."""
         self.progress = words.get("progress") or self.progress
+        self.ledger = words.get("ledger") or self.ledger
         self._note_restart(words.get("lastRestart"))
 
     def see_progress(self, at: float) -> list[str]:
@@ -48,11 +51,6 @@ class Story:
             return []
         self._told_progress = (at, now, text)
         return [text]
-
-    @property
-    def ledger(self) -> dict[str, int]:
-        """What the restarts have cost, as the launchers count it."""
-        return dict(self.status.get("ledger") or {})
 
     @property
     def seconds_lost(self) -> float:

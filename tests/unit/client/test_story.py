@@ -112,3 +112,5 @@ def test_restarts_that_nobody_saw_are_counted() -> None:
     story = Story()
     story.see(status("Training", 9, lastRestart=RESUMED, ledger={"inPlace": 8}), 1.0)
     assert summary("digits", Result(True, 1.0), story)[1].startswith("  restarts  8, ")
+    story.see_last_words({"verdict": "Failed", "ledger": {"inPlace": 9}})
+    assert summary("digits", Result(False, 1.0), story)[1].startswith("  restarts  9, ")
