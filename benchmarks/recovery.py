@@ -2,6 +2,7 @@
 
     python -m benchmarks.recovery --local                      ten kills of a worker, ten of the chief, three cold ones
     python -m benchmarks.recovery --local --goodput 600        besides: a kill every 60 s for 600 s
+    python -m benchmarks.recovery --cluster                    in pods of the test cluster; besides, pods deleted
 
 A recovery is the time from the SIGKILL of a member's program to the first step of the next round in all members, both
 read from CLOCK_MONOTONIC, the second from the members' own progress. Cold is the same with `warmStart: false`: the
@@ -20,8 +21,9 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from benchmarks import in_cluster
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import LocalJob, Places, local_job, take_places
 from tftraining_client.local.run import prepare
@@ -35,6 +37,7 @@ LOOK_SECONDS = 0.02
 PATIENCE = 180.0
 WORKER, CHIEF = Replica("worker", 1), Replica("worker", 0)
 COLD_KILLS = 3
+DELETIONS = 3
 KEYS = (
     *("recovery_median_s", "recovery_worst_s", "recovery_first_s", "recovery_last_s", "chief_median_s", "cold_s"),
     *("pod_deleted_median_s", "goodput"),
@@ -62,6 +65,16 @@ def manifest(steps: int, warm: bool) -> dict[str, Any]:
             "template": {"spec": {"containers": [container]}},
         },
     }
+
+
+class Victims(Protocol):
+    """A gang that trains."""
+
+    async def next_epoch(self) -> None:
+        """Wait until an epoch, and so a backup, is done from now on."""
+
+    async def kill(self, victim: Replica) -> float:
+        """SIGKILL the program of a member; seconds until all train again."""
 
 
 class Gang:
@@ -141,7 +154,7 @@ async def running(steps: int, warm: bool) -> AsyncIterator[Gang]:
                 await job
 
 
-async def kills(gang: Gang, victim: Replica, count: int, draw: random.Random) -> list[float]:
+async def kills(gang: Victims, victim: Replica, count: int, draw: random.Random) -> list[float]:
     """The recoveries from `count` kills in a row, each somewhere in an epoch after a new backup."""
     seconds = []
     for number in range(1, count + 1):
@@ -196,6 +209,40 @@ async def measure(options: argparse.Namespace) -> dict[str, float | None]:
     return result
 
 
+async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None]:
+    """The same in real pods, and pods deleted, beside the parts of which that consists."""
+    draw, members = random.Random(options.seed), (CHIEF, WORKER)
+    result: dict[str, float | None] = dict.fromkeys(KEYS)
+    with in_cluster.running(manifest(options.steps, warm=True), members) as gang:
+        worker = await kills(gang, WORKER, options.kills, draw)
+        chief = await kills(gang, CHIEF, options.kills, draw)
+        deleted, created, imported = [], [], []
+        for number in range(1, DELETIONS + 1):
+            await gang.next_epoch()
+            deleted.append(gang.delete(WORKER))
+            bare = gang.bare()
+            created.append(bare[0])
+            imported.append(bare[1])
+            say(
+                f"  pod deleted, {number} of {DELETIONS}: {deleted[-1]:.2f} s; a bare pod: {bare[0]:.2f} s + {bare[1]:.2f} s"
+            )
+    say("cold: the same without the warm interpreter")
+    with in_cluster.running(manifest(options.steps, warm=False), members) as gang:
+        cold = await kills(gang, WORKER, COLD_KILLS, draw)
+    result |= _figures(worker, chief, cold)
+    parts = [statistics.median(each) for each in (created, imported, worker)]
+    say(
+        f"pod deleted: median {statistics.median(deleted):.2f} s, worst {max(deleted):.2f} s; its parts: a bare pod"
+        f" made again {parts[0]:.2f} s + import {parts[1]:.2f} s + restart in place {parts[2]:.2f} s = {sum(parts):.2f} s"
+        " (to reach: parts + 2 s)"
+    )
+    return result | {
+        "pod_deleted_median_s": round(statistics.median(deleted), 3),
+        "pod_deleted_worst_s": round(max(deleted), 3),
+        "pod_deleted_parts_s": round(sum(parts), 3),
+    }
+
+
 def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict[str, float | None]:
     figures = {
         "recovery_median_s": statistics.median(worker),
@@ -213,13 +260,16 @@ def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    parser.add_argument("--local", action="store_true", required=True, help="on this machine, by tftj's own launchers")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--local", action="store_true", help="on this machine, by tftj's own launchers")
+    where.add_argument("--cluster", action="store_true", help="in pods of the test cluster (see tests/cluster)")
     parser.add_argument("--kills", type=int, default=10, help="of a worker, and as many of the chief (10); 0 for none")
     parser.add_argument("--goodput", type=float, default=0, help="seconds of training under kills (0: none; 600)")
     parser.add_argument("--every", type=float, default=60, help="seconds between those kills (60)")
     parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
-    print(json.dumps(asyncio.run(measure(parser.parse_args()))))
+    options = parser.parse_args()
+    print(json.dumps(asyncio.run(measure_cluster(options) if options.cluster else measure(options))))
 
 
 if __name__ == "__main__":
