@@ -52,6 +52,7 @@ def test_what_no_restart_can_mend_fails_at_once(tmp_path: Path, script: str | No
         assert "round 2" not in gang.log("worker-0")
 
 
+@pytest.mark.slow_fault
 def test_an_import_error_after_a_step_is_restarted(tmp_path: Path) -> None:
     with Gang(tmp_path, {"worker": 2}, "--epochs", "4", "--steps", "10") as gang:
         gang.start()
@@ -103,6 +104,7 @@ def test_a_gang_that_finds_an_earlier_success_ends_at_once(tmp_path: Path) -> No
         assert gang.message("worker-1")["reason"] == "AlreadySucceeded"
 
 
+@pytest.mark.slow_fault
 def test_the_success_of_another_job_is_not_believed(tmp_path: Path) -> None:
     with Gang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
         verdict = gang.directory / ".tftraining-verdict.json"
@@ -125,13 +127,13 @@ def test_a_worker_whose_chief_succeeded_without_it_finds_the_verdict(tmp_path: P
 
 def test_parameter_servers_and_the_evaluator_end_with_the_chief(tmp_path: Path) -> None:
     roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
-    with Gang(tmp_path, roles, "--epochs", "4", evaluatorGraceSeconds=0.5) as gang:
+    with Gang(tmp_path, roles, "--epochs", "4", "--steps", "40", evaluatorGraceSeconds=0.5) as gang:
         gang.start()
         gang.wait_for(lambda: gang.status().get("members", {}).get("evaluator-0", {}).get("state") == "running")
         gang.order("evaluator-0", "exit 1")
         assert gang.wait() == {"chief-0": 0, "worker-0": 0, "ps-0": 0, "evaluator-0": 0}
         numbers = {name: [n for who, n, _ in gang.starts() if who == name] for name in gang.names}
-        assert numbers == {"chief-0": [1], "worker-0": [1], "ps-0": [1], "evaluator-0": [1, 2]}
+        assert numbers == {"chief-0": [1], "worker-0": [1], "ps-0": [1], "evaluator-0": [1, 2]}, gang.describe()
 
 
 def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
@@ -144,6 +146,7 @@ def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
         assert gang.starts() == []
 
 
+@pytest.mark.slow_fault
 def test_a_full_disk_does_not_undo_a_success(tmp_path: Path) -> None:
     with Gang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
         # Wherever the verdict goes first, there is a directory in its way.

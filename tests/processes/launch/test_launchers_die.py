@@ -13,7 +13,7 @@ from tests.processes.launch.gang import Gang
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
-@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+@pytest.mark.parametrize("victim", ["worker-0", pytest.param("worker-1", marks=pytest.mark.slow_fault)])
 def test_a_launcher_is_killed_and_made_anew(tmp_path: Path, victim: str) -> None:
     with Gang(tmp_path, {"worker": 3}, *ENDLESS) as gang:
         gang.start()

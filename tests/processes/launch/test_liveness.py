@@ -147,8 +147,15 @@ def network() -> Iterator[Network]:
     made.remove()
 
 
+DIRECTIONS = [
+    ("INPUT",),
+    pytest.param(("OUTPUT",), marks=pytest.mark.slow_fault),
+    pytest.param(("INPUT", "OUTPUT"), marks=pytest.mark.slow_fault),
+]
+
+
 @pytest.mark.skipif(not ROOT, reason="needs root for a network namespace")
-@pytest.mark.parametrize("directions", [("INPUT", "OUTPUT"), ("INPUT",), ("OUTPUT",)], ids="-".join)
+@pytest.mark.parametrize("directions", DIRECTIONS, ids="-".join)
 def test_a_partition_ends_both_sides_before_the_next_round(
     tmp_path: Path, network: Network, directions: tuple[str, ...]
 ) -> None:
@@ -171,6 +178,7 @@ def test_a_partition_ends_both_sides_before_the_next_round(
         assert not gang.violations()
 
 
+@pytest.mark.slow_fault
 @pytest.mark.skipif(not ROOT, reason="needs root for a network namespace")
 def test_a_lost_member_is_replaced_while_the_old_one_lives_on_in_the_dark(tmp_path: Path, network: Network) -> None:
     with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
         assert not gang.violations()
 
 
+@pytest.mark.slow_fault
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(
@@ -59,11 +61,13 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
         gang.start("worker-1")
         gang.wait_for_phase("Training")
         for name in gang.names:
-            gang.wait_for(lambda name=name: gang.get(name, "/readyz") == (200, "training\n"))
-        assert (
-            'tftraining_training{job="job",namespace="tests",member="worker-0"} 1'
-            in gang.get("worker-0", "/metrics")[1]
-        )
+            gang.wait_for(partial(is_ready, gang, name))
+        labels = 'job="job",namespace="tests",member="worker-0"'
+        assert f"tftraining_training{{{labels}}} 1" in gang.get("worker-0", "/metrics")[1]
         assert "tftraining_progress_step" in gang.get("worker-1", "/metrics")[1]
         assert gang.get("worker-0", "/nothing")[0] == 404
         assert gang.status("worker-1")["chief"] is False
+
+
+def is_ready(gang: Gang, name: str) -> bool:
+    return gang.get(name, "/readyz") == (200, "training\n")

@@ -64,6 +64,7 @@ async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
         assert (status["phase"], status["round"]) == ("Training", 1)
 
 
+@pytest.mark.slow_fault
 @pytest.mark.parametrize(
     ("change", "why"),
     [

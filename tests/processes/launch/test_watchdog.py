@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.processes.launch.gang import Gang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
@@ -38,6 +40,7 @@ def test_a_stopped_program_is_blamed_for_its_peers_exit(tmp_path: Path) -> None:
         assert status["ledger"]["processFailures"] == 1
 
 
+@pytest.mark.slow_fault
 def test_a_program_that_never_reports_is_never_stalled(tmp_path: Path) -> None:
     arguments = ("--quiet", "--epochs", "1", "--steps", "40", "--step-seconds", "0.1")
     with Gang(tmp_path, {"worker": 2}, *arguments, stallTimeoutSeconds=1) as gang:
