@@ -46,9 +46,11 @@ def epoch_batches(examples: Examples, order: Order, epoch: int, *, prefetch: boo
     return _gathered(places, examples, order, prefetch)
 
 
-def endless_batches(examples: Examples, order: Order, *, prefetch: bool = True) -> tf.data.Dataset:
-    """The batches of a whole training from its first step on, all of the same size."""
-    places = tf.data.Dataset.range(tf.int64.max)
+def endless_batches(
+    examples: Examples, order: Order, start: int | tf.Tensor = 0, *, prefetch: bool = True
+) -> tf.data.Dataset:
+    """The batches of a training from its example `start` (int64) on, without end, all of the same size."""
+    places = tf.data.Dataset.range(start, tf.int64.max)
     return _gathered(places, examples, order, prefetch)
 
 
@@ -71,7 +73,7 @@ def _shuffled(places: tf.Tensor, examples: int, seed: int) -> tf.Tensor:
     return tf.raw_ops.RandomIndexShuffle(index=places % examples, seed=seeds, max_index=last, rounds=ROUNDS)
 
 
-def test_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
+def plain_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
     """All examples once, in their own order, with a smaller batch at the end."""
     dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
     return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)

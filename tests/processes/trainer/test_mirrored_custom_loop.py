@@ -13,10 +13,12 @@ import tensorflow as tf
 
 from tests.processes.trainer.programs import Program, check_picture, history, run
 from tftraining import data, machine
+from tftraining.checkpoints import restored
 from tftraining.data import Data, Examples
 from tftraining.examples import mirrored_custom_loop as program
-from tftraining.loop import metrics_of_training, per_example_losses, scaled_loss
-from tftraining.pipeline import Order, epoch_batches, test_batches
+from tftraining.loop import evaluate, metrics_of_training, per_example_losses, scaled_loss
+from tftraining.mirrored import STYLES, Training
+from tftraining.pipeline import Order, epoch_batches, plain_batches
 
 NAME = "mirrored_custom_loop"
 DECAY = 0.01
@@ -33,20 +35,20 @@ def digits() -> Data:
     return data.load("digits")
 
 
-def make_training(devices: int, *arguments: str) -> program.Training:
+def make_training(devices: int, *arguments: str) -> Training:
     options = program.parse(["--batch-size", str(64 // devices), *arguments])
     strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
     machine.set_seed(1)
-    return program.Training(strategy, (8, 8, 1), options)
+    return program.make_training(strategy, (8, 8, 1), options)
 
 
-def weights_after_an_epoch(examples: Examples, training: program.Training, style: str) -> list[np.ndarray]:
+def weights_after_an_epoch(examples: Examples, training: Training, style: str) -> list[np.ndarray]:
     order = Order(64, seed=3)
     training.train(style, epoch_batches(examples, order, 0), order.steps(len(examples)))
     return [weights.numpy() for weights in training.replica.model.trainable_variables]
 
 
-@pytest.mark.parametrize("style", program.STYLES)
+@pytest.mark.parametrize("style", STYLES)
 def test_two_devices_train_what_one_does(digits: Data, style: str) -> None:
     """With a loss of the weights, and with a last batch that is smaller than the others (1,500 = 23 x 64 + 28)."""
     decay = ("--weight-decay", str(DECAY))
@@ -80,9 +82,9 @@ def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path)
     weights_after_an_epoch(digits.train, training, "epoch")
     model = training.replica.model
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-    alone = program.restored(path, (8, 8, 1))
+    alone = restored(program.make_model((8, 8, 1)), path)
     np.testing.assert_allclose(alone(digits.test.images), model(digits.test.images), atol=1e-5)
-    measured, tested = program.measure(alone, digits.test), training.test(test_batches(digits.test, 100))
+    measured, tested = evaluate(alone, plain_batches(digits.test, 100)), training.test(plain_batches(digits.test, 100))
     assert measured == pytest.approx(tested, rel=1e-5)
 
 

@@ -1,0 +1,244 @@
+"""Train asynchronously with parameter servers: workers come and go, and the training goes on.
+
+    python -m tftraining.examples.parameter_server --loop custom
+
+The chief coordinates: it hands out steps to the workers, which read the weights from the parameter servers and write
+their gradients back, without waiting for each other. A worker that dies loses the step that it was in, which another
+takes over; when it is back it gets steps again. Every process of the job runs this same program and TF_CONFIG, with the
+roles chief, worker and ps, tells each its part. Without TF_CONFIG the whole cluster lives in this one process.
+
+The state is backed up into `<directory>` after every epoch, so a chief that is started again goes on from there. The
+servers end when the chief has gone for good. The same seed does not give the same result twice: the workers race.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining import data, machine
+from tftraining.callbacks import Progress
+from tftraining.checkpoints import State, restored
+from tftraining.cluster import Task, task_from_environment
+from tftraining.data import Data, Examples
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, evaluate, metrics_of_training
+from tftraining.options import (
+    Defaults,
+    UsageError,
+    check_packages,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
+from tftraining.pipeline import endless_batches, order_of, plain_batches
+
+DEFAULTS = Defaults(5, 32, 0.05, batch="for each worker", optimizer="plain gradient descent", steps_per_epoch=100)
+TEST_BATCH = 500
+CONNECT_TIMEOUT = 1.0  # seconds
+LOOK_EVERY = 1.0  # seconds between a server's looks at the chief
+
+Cluster = dict[str, list[str]]
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options; SystemExit(2) if they are wrong."""
+    parser = make_parser("parameter_server", __doc__, DEFAULTS)
+    add = parser.add_argument_group("this program").add_argument
+    add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
+    add("--workers", type=positive, default=2, metavar="N", help="without TF_CONFIG: in this process (2)")
+    add("--ps", type=positive, default=1, metavar="N", help="without TF_CONFIG: in this process (1)")
+    add("--shard-variables", action="store_true", help="spread each large variable over all parameter servers")
+    add("--linger", type=positive, default=20, metavar="SECONDS", help="a server ends this long after the chief (20)")
+    return parser.parse_args(argv)
+
+
+def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
+    """UsageError for a cluster or options that parameter servers cannot work with."""
+    missing = [role for role in ("chief", "worker", "ps") if not cluster.get(role)]
+    if missing:
+        raise UsageError(f"TF_CONFIG names no {missing[0]}: this program needs a chief, workers and a ps")
+    if task.type not in cluster:
+        raise UsageError(f"this program has a part for chief, workers and ps, not for a task {task.name}")
+    if options.jit:
+        raise UsageError("--jit cannot be: the variables are on other machines, where XLA cannot reach them")
+    if options.precision == "mixed_float16" and options.loop == "custom":
+        raise UsageError("--precision mixed_float16 needs one scale of the loss for all workers: take mixed_bfloat16")
+
+
+def serve(task: Task, cluster: Cluster, linger: float) -> NoReturn:
+    """Do what the chief asks for, until it has been gone for `linger` seconds; then end the process."""
+    server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=task.type, task_index=task.index)
+    say(f"{task.name}: serving at {server.target}")
+    wait_for_the_end(lambda: answers(cluster["chief"][0]), linger, time.monotonic, time.sleep)
+    say(f"{task.name}: the chief has gone")
+    # TensorFlow cannot shut a server down: its destructor waits for ever for the chief's calls.
+    os._exit(0)
+
+
+def wait_for_the_end(
+    present: Callable[[], bool], linger: float, now: Callable[[], float], sleep: Callable[[float], None]
+) -> None:
+    """Return once somebody who was present has not been for `linger` seconds."""
+    seen: float | None = None
+    while seen is None or now() - seen < linger:
+        if present():
+            seen = now()
+        sleep(LOOK_EVERY)
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT):
+            return True
+    except OSError:
+        return False
+
+
+def local_cluster(workers: int, servers: int) -> tuple[Cluster, list[Any]]:
+    """A cluster of servers in this process, at free ports; they live as long as the list."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(workers + servers)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    cluster = {"worker": addresses[:workers], "ps": addresses[workers:]}
+    # Two threads at least: a worker's server waits in one while it trains in another.
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=max(workers + 1, 4))
+    spec = tf.train.ClusterSpec(cluster)
+    tasks = [(role, index) for role, members in cluster.items() for index in range(len(members))]
+    return cluster, [tf.distribute.Server(spec, job_name=r, task_index=i, config=config) for r, i in tasks]
+
+
+def make_strategy(cluster: Cluster, shard_variables: bool) -> tf.distribute.ParameterServerStrategy:
+    """The strategy of the chief of `cluster`; it waits until every server is there."""
+    part = {"task_type": "chief", "task_id": 0} if "chief" in cluster else {}
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), rpc_layer="grpc", **part
+    )
+    partitioner = None
+    if shard_variables:
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(1024, max_shards=len(cluster["ps"]))
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def make_model(shape: tuple[int, ...], options: argparse.Namespace) -> keras.Model:
+    """A perceptron for images of `shape` (height, width, 1), compiled; small, for its weights travel each step."""
+    model = keras.Sequential(
+        [
+            keras.layers.Input(shape),
+            keras.layers.Flatten(),
+            keras.layers.Dense(128, activation="relu"),
+            keras.layers.Dense(data.CLASSES),
+            keras.layers.Activation("linear", dtype="float32"),
+        ]
+    )
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=keras.optimizers.SGD(options.learning_rate),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    return model
+
+
+def worker_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset:
+    """What one worker trains on; each worker, and each life of one, begins at another place of the endless data."""
+    place = tf.cast(tf.timestamp() * 1e6, tf.int64) % (len(examples) * 2**20)
+    return endless_batches(examples, order_of(options, 1), place)
+
+
+def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
+    """Train with Keras's own loop, which hands the steps to the workers by itself."""
+    backup = keras.callbacks.BackupAndRestore(str(Path(options.directory) / "backup"), delete_checkpoint=False)
+    model.fit(
+        keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
+        epochs=options.epochs,
+        steps_per_epoch=options.steps_per_epoch,
+        callbacks=[backup, Progress(journal)],
+        verbose=0,
+    )
+
+
+def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
+    """Train with a loop of one's own: schedule the steps of an epoch, wait for all of them, add up what they told."""
+    strategy = model.distribute_strategy
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+        replica = Replica(model, model.optimizer, options.batch_size)
+        state = State(replica, options.directory)
+    step = tf.function(lambda batches: strategy.run(replica.train, args=next(batches)))
+    batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
+    journal.resume(state.epoch, state.step)
+    for epoch in range(state.epoch, options.epochs):
+        journal.begin()
+        told = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
+        coordinator.join()
+        journal.end(epoch + 1, metrics_of_training(tf.add_n([each.fetch() for each in told]), options.steps_per_epoch))
+        state.save(epoch + 1)
+
+
+def taken_out(model: keras.Model, alone: keras.Model, directory: str) -> keras.Model:
+    """`alone`, which is under no strategy, with the weights of `model`; by a checkpoint, for they may be in shards."""
+    path = tf.train.Checkpoint(model=model).write(str(Path(directory) / "weights"))
+    return restored(alone, path)
+
+
+def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
+    """The chief's part: train, take the weights out of the cluster, measure them here."""
+    examples = data.load(options.data, options.data_dir)
+    make_directory(options.directory)
+    tf.get_logger().setLevel("INFO")  # it says which worker was lost, and which is back
+    strategy = make_strategy(cluster, options.shard_variables)
+    workers, servers = len(cluster["worker"]), len(cluster["ps"])
+    say(f"{len(examples.train)} images of {options.data}, {workers} workers, {servers} ps, into {options.directory}")
+    journal = Journal(options.epochs, options)
+    shape = examples.train.images.shape[1:]
+    with strategy.scope():
+        model = make_model(shape, options)
+    (train_by_fit if options.loop == "fit" else train_by_hand)(options, model, examples, journal)
+    alone = taken_out(model, make_model(shape, options), options.directory)
+    alone.save(str(Path(options.directory) / "model"))
+    measured = evaluate(alone, plain_batches(examples.test, TEST_BATCH))
+    journal.finish({"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "workers": workers})
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole program for one process of the job."""
+    task = task_from_environment()
+    check_packages(options)
+    cluster: Cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if not cluster:
+        check(options, Task(), {"chief": [""], "worker": [""], "ps": [""]})
+        machine.prepare(options, ordered=False)
+        cluster, _servers = local_cluster(options.workers, options.ps)
+        coordinate(options, cluster)
+        return
+    check(options, task, cluster)
+    machine.prepare(options, ordered=False)
+    if task.type == "chief":
+        coordinate(options, cluster)
+    else:
+        serve(task, cluster, options.linger)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    options = parse(argv)
+    return run_program("parameter_server", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

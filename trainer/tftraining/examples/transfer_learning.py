@@ -1,0 +1,158 @@
+"""Train a MobileNetV2 on a directory of pictures in folders named after their classes.
+
+    python -m tftraining.examples.transfer_learning --make-folders --data mnist
+    python -m tftraining.examples.transfer_learning --folders training-output/pictures
+
+With weights at hand (--weights FILE or imagenet) the network below the last layer stays as it is and only the last one
+is trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
+decoded and resized by tf.data on all cores, and trained on under MirroredStrategy on all GPUs or on the CPU.
+
+The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation; the state after each
+epoch in `<directory>/checkpoints`, from which a program that is started again goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import tensorflow as tf
+import tf_keras as keras
+from tqdm import tqdm
+
+from tftraining import data, machine
+from tftraining.checkpoints import State, restored
+from tftraining.folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
+from tftraining.mirrored import Training
+from tftraining.options import (
+    Defaults,
+    UsageError,
+    check_packages,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
+from tftraining.pipeline import order_of
+
+DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options; SystemExit(2) if they are wrong."""
+    parser = make_parser("transfer_learning", __doc__, DEFAULTS)
+    add = parser.add_argument_group("this program").add_argument
+    add("--folders", metavar="FOLDER", help="the pictures, one folder a class (default DIRECTORY/pictures)")
+    add("--make-folders", action="store_true", help="first write them there, from --data, if they are not there")
+    add("--pictures", type=positive, metavar="N", help="with --make-folders: so many (all)")
+    add("--validation", type=float, default=0.2, metavar="PART", help="of the pictures, held back from training (0.2)")
+    add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of what the network sees (32)")
+    add("--width", type=float, default=0.35, help="of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
+    add("--weights", default="none", metavar="FILE", help="to start from: a file, imagenet, or none (none)")
+    add("--fine-tune", action="store_true", help="train all layers, also those that had weights")
+    add("--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU, not on GPUs")
+    return parser.parse_args(argv)
+
+
+def check(options: argparse.Namespace) -> None:
+    """UsageError for numbers out of range and files that are not there."""
+    if not 0 < options.validation < 1:
+        raise UsageError(f"--validation {options.validation} is not between 0 and 1")
+    if options.size < 32:
+        raise UsageError(f"--size {options.size}: MobileNetV2 needs 32 pixels at least")
+    if options.weights not in ("none", "imagenet") and not Path(options.weights).is_file():
+        raise UsageError(f"no file {options.weights} with weights: name another, or imagenet, or none")
+
+
+def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
+    """MobileNetV2 for (size, size, 3) with a last layer of its own, to logits. UsageError if the weights do not fit."""
+    none = options.weights == "none"
+    try:
+        base = keras.applications.MobileNetV2(
+            input_shape=(options.size, options.size, 3),
+            alpha=options.width,
+            include_top=False,
+            weights=None if none else options.weights,
+            pooling="avg",
+        )
+    except Exception as error:  # of h5py, of the download, of Keras: each has its own
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"--weights {options.weights} cannot be had: {reason}") from error
+    base.trainable = none or options.fine_tune
+    for layer in base.layers:
+        # The default of 0.999 needs thousands of steps before the network works outside of training.
+        if none and isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.9
+    head = [keras.layers.Dropout(0.2), keras.layers.Dense(classes), keras.layers.Activation("linear", dtype="float32")]
+    return keras.Sequential([base, *head])
+
+
+def train(options: argparse.Namespace, training: Training, parts: tuple[Pictures, Pictures], journal: Journal) -> Path:
+    """Train to the last epoch, from the last checkpoint if there is one; the path of the best checkpoint."""
+    order = order_of(options, training.strategy.num_replicas_in_sync)
+    steps, state = order.steps(len(parts[0])), State(training.replica, options.directory)
+    journal.resume(state.epoch, state.step)
+    best = Path(options.directory) / "best" / "weights"
+    saver = tf.train.Checkpoint(model=training.replica.model)
+    epochs = range(state.epoch, options.epochs)
+    for epoch in tqdm(epochs, "epochs", options.epochs, initial=state.epoch, file=sys.stderr):
+        journal.begin()
+        watch = partial(tqdm, desc=f"epoch {epoch + 1}", total=steps, leave=False, file=sys.stderr, unit="step")
+        told = training.train("dataset", picture_batches(parts[0], order, options.size, epoch), steps, watch)
+        tested = training.test(picture_batches(parts[1], order, options.size, None))
+        if tested["test_accuracy"] > max((record["test_accuracy"] for record in journal.history), default=-1.0):
+            saver.write(str(best))
+        journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
+        state.save(epoch + 1)
+    return best
+
+
+def make_training(strategy: tf.distribute.Strategy, classes: int, options: argparse.Namespace) -> Training:
+    """The network and its optimizer under a strategy."""
+    with strategy.scope():
+        model = make_model(classes, options)
+        optimizer = scaling_optimizer(keras.optimizers.Adam(options.learning_rate), options.precision, keras)
+    batch_size = options.batch_size * strategy.num_replicas_in_sync
+    return Training(strategy, Replica(model, optimizer, batch_size, jit=options.jit))
+
+
+def pictures_of(options: argparse.Namespace) -> Pictures:
+    """The pictures to train on, written first if that was asked for."""
+    folder = Path(options.folders or Path(options.directory) / "pictures")
+    if options.make_folders and not folder.exists():
+        count = write_folders(data.load(options.data, options.data_dir).train, folder, options.pictures)
+        say(f"wrote {count} pictures of {options.data} into {folder}")
+    return find_pictures(folder)
+
+
+def run(options: argparse.Namespace) -> None:
+    """The whole program."""
+    check_packages(options)
+    check(options)
+    devices = machine.prepare(options, options.logical_devices)
+    make_directory(options.directory)
+    parts = split(pictures_of(options), options.validation, options.seed)
+    names = parts[0].names
+    say(f"{len(parts[0])} pictures of {len(names)} classes on {', '.join(devices)}, into {options.directory}")
+    journal = Journal(options.epochs, options)
+    training = make_training(tf.distribute.MirroredStrategy(devices), len(names), options)
+    best = restored(make_model(len(names), options), str(train(options, training, parts, journal)))
+    order = order_of(options, len(devices))
+    measured = evaluate(best, picture_batches(parts[1], order, options.size, None))
+    values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}
+    journal.finish({**values, "devices": len(devices)})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    options = parse(argv)
+    return run_program("transfer_learning", lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Custom training loops on all devices of a strategy, in three styles that train the same.
+
+`dataset` walks over the data, `iterator` takes a fixed number of steps from an iterator, and `epoch` does a whole epoch
+inside one tf.function, with the fewest returns to Python. It must never print or save: that is for the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tftraining.loop import Replica, metrics_of_test
+
+STYLES = ("dataset", "iterator", "epoch")
+
+Watch = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+class Training:
+    """A model under a strategy, and the ways to take it through an epoch."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, replica: Replica) -> None:
+        self.strategy = strategy
+        self.replica = replica
+        with strategy.scope():
+            replica.optimizer.build(replica.model.trainable_variables)
+        self._train_step = tf.function(lambda batch: self._everywhere(replica.train, batch))
+        self._test_step = tf.function(lambda batch: self._everywhere(replica.test, batch))
+        self._epoch = tf.function(self._whole_epoch)
+
+    def _everywhere(self, step: Callable[..., tf.Tensor], batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        parts = self.strategy.run(step, batch)
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+
+    def _whole_epoch(self, batches: tf.distribute.DistributedIterator, steps: tf.Tensor) -> tf.Tensor:
+        told = tf.zeros(3)
+        for _ in tf.range(steps):
+            told += self._everywhere(self.replica.train, next(batches))
+        return told
+
+    def train(self, style: str, batches: tf.data.Dataset, steps: int, watch: Watch = iter) -> tf.Tensor:
+        """Train on `steps` batches; the sum of what the steps told. `watch` sees each batch in the style `dataset`."""
+        distributed = self.strategy.experimental_distribute_dataset(batches)
+        if style == "dataset":
+            return sum((self._train_step(batch) for batch in watch(distributed)), tf.zeros(3))
+        iterator = iter(distributed)
+        if style == "iterator":
+            return sum((self._train_step(next(iterator)) for _ in range(steps)), tf.zeros(3))
+        return self._epoch(iterator, tf.constant(steps))
+
+    def test(self, batches: tf.data.Dataset) -> dict[str, float]:
+        """Loss and accuracy over all batches, on all devices."""
+        distributed = self.strategy.experimental_distribute_dataset(batches)
+        return metrics_of_test(sum((self._test_step(batch) for batch in distributed), tf.zeros(3)))
