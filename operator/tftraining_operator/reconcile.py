@@ -79,7 +79,8 @@ class Reconciler:
         step = plan(job, seen, now, self._image)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
-        if step.status == job.status or (soon and can_wait(job.status, step.status)):
+        kept = step.status == job.status or (soon and can_wait(job.status, step.status))
+        if kept and not step.delete_job:
             if step.status != job.status:
                 self._queue.add_after(key, COUNTS_INTERVAL)
             confirmed = not _creates(step) or await self._still_there(key, raw)
@@ -109,9 +110,9 @@ class Reconciler:
         )
 
     async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
-        """Write the status, then tell of it; False if the job is not as it was seen: then nothing else may be done."""
+        """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
         try:
-            await self._jobs.write_status(key, raw, step.status)
+            await (self._jobs.delete(key, raw) if step.delete_job else self._jobs.write_status(key, raw, step.status))
         except ApiError as error:
             if error.status not in (404, 409):
                 raise

@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "tftraining.rules" -}}
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs]
-  verbs: [get, list, watch]
+  verbs: [delete, get, list, watch]
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs/status]
   verbs: [update]

@@ -109,11 +109,11 @@ class Children:
             if owned_by(each, job.uid):
                 await self._delete(job.key, f"services/{each['metadata']['name']}", each["metadata"]["uid"])
 
-    async def _delete(self, key: Key, what: str, uid: str, grace: int = 0) -> None:
+    async def _delete(self, key: Key, what: str, uid: str, grace: int | None = 0) -> None:
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "gracePeriodSeconds": grace,
+            **({} if grace is None else {"gracePeriodSeconds": grace}),
             "preconditions": {"uid": uid},
         }
         try:

@@ -52,6 +52,13 @@ class Jobs:
         body = {**raw, "status": dump_status(status)}
         self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
 
+    async def delete(self, key: Key, raw: Manifest) -> None:
+        """Delete the job as it was seen, and what it owns; ApiError 409 if it has changed since, 404 if it is gone."""
+        seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        logger.info("%s: deleting it, as spec.runPolicy.ttlSecondsAfterFinished says", key)
+        await self._api.request("DELETE", _path(key), {**options, "preconditions": seen})
+
     async def refresh(self, key: Key) -> None:
         """Read the job anew, when the watch may be behind; it is forgotten if it is gone."""
         try:

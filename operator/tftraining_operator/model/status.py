@@ -132,6 +132,14 @@ class Status(Frozen, frozen=True):
         """Whether the job is done, for good or bad: such a phase is never left."""
         return self.phase in TERMINAL
 
+    @property
+    def latest_restart(self) -> LastRestart | None:
+        """The last restart, unless the job was suspended after it: what it does now does not follow from it."""
+        suspended = self.condition("Suspended")
+        if self.last_restart is None or suspended is None or self.last_restart.time >= suspended.last_transition_time:
+            return self.last_restart
+        return None
+
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
         return next((each for each in self.conditions if each.type == kind), None)

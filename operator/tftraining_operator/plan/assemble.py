@@ -46,7 +46,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
     )
 
 
-def delete(pods: tuple[Pod, ...], grace: int = GRACE_SECONDS) -> tuple[Deletion, ...]:
+def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[Deletion, ...]:
     """Deletions of those that nobody has asked to go yet."""
     return tuple(Deletion(each.name, each.uid, grace) for each in pods if not each.deleting)
 
@@ -86,14 +86,15 @@ def _trains(status: Status, said: Report | None) -> bool:
 
 
 def _running(job: Job, scene: Scene) -> Status:
-    status, last, size = job.status, job.status.last_restart, len(scene.gang.wanted)
+    status, last, size = job.status, job.status.latest_restart, len(scene.gang.wanted)
     if last is not None and last.down_seconds is None:
         down = round((scene.now - last.time).total_seconds(), 1)
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
+        status = msgspec.structs.replace(status, last_restart=last)
     message = f"{size} replicas train" if size > 1 else "the replica trains"
     if last is not None and scene.spec.in_place and last.reason != "Scaled":
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
-    return msgspec.structs.replace(status, phase="Running", reason="Training", message=message, last_restart=last)
+    return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 
 
 def _restarting(job: Job, said: Report) -> Status:
@@ -108,7 +109,7 @@ def _restarting(job: Job, said: Report) -> Status:
 
 def _not_yet(status: Status, why: tuple[str, str], said: Report | None) -> Status:
     reason, message = why
-    if status.attempt == 1 and status.phase in ("Pending", "Starting"):
+    if status.phase == "Starting" or (status.attempt == 1 and status.phase == "Pending"):
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
     restarts = (status.last_restart, said.last_restart if said else None)
     known = [each.reason for each in restarts if each is not None]
@@ -123,7 +124,7 @@ def _notes(old: Status, new: Status) -> tuple[Note, ...]:
     if old.phase == "Pending":
         notes.append(Note("Normal", "Started", "creating the Service and the pods of the gang"))
     if new.phase == "Running" and old.phase != "Running":
-        last = new.last_restart
+        last = new.latest_restart
         again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
         notes.append(Note("Normal", "Training", f"{new.ready} replicas train{again}"))
     if new.reason in ("CreationRefused", "PodsNotReady") and (old.reason, old.message) != (new.reason, new.message):

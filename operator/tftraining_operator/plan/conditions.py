@@ -16,3 +16,8 @@ def with_condition(status: Status, kind: str, value: ConditionStatus, why: tuple
         return msgspec.structs.replace(status, conditions=(*status.conditions, new))
     kept = tuple(new if each.type == kind else each for each in status.conditions)
     return msgspec.structs.replace(status, conditions=kept)
+
+
+def without_condition(status: Status, kind: str) -> Status:
+    """The status without the condition: nobody knows anything of it any more."""
+    return msgspec.structs.replace(status, conditions=tuple(each for each in status.conditions if each.type != kind))

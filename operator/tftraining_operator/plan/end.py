@@ -7,6 +7,7 @@ import msgspec
 from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.status import Phase, Status
+from tftraining_operator.plan.completion import why
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import count
@@ -15,11 +16,11 @@ from tftraining_operator.plan.types import Note, Plan
 
 
 def succeed(job: Job, scene: Scene) -> Plan:
-    """The first step after the chief has done its work."""
+    """The first step after those have done their work who had to."""
     gang = scene.gang
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
-    why = Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has finished")
-    return _finished(job, _end(status, "Succeeded", why, scene.now), scene.seen, scene.image, scene.now)
+    done = why(scene.spec, gang)
+    return _finished(job, _end(status, "Succeeded", done, scene.now), scene.seen, scene.image, scene.now)
 
 
 def fail(job: Job, problem: Problem, seen: Observed, image: str, now: datetime) -> Plan:
@@ -27,18 +28,18 @@ def fail(job: Job, problem: Problem, seen: Observed, image: str, now: datetime) 
     return _finished(job, _end(job.status, "Failed", problem, now), seen, image, now)
 
 
-def _end(status: Status, phase: Phase, why: Problem, now: datetime) -> Status:
+def _end(status: Status, phase: Phase, said: Problem, now: datetime) -> Status:
     seconds = now.replace(microsecond=0)
     status = msgspec.structs.replace(
         status,
         phase=phase,
-        reason=why.reason,
-        message=why.message,
+        reason=said.reason,
+        message=said.message,
         completion_time=seconds,
         start_time=status.start_time or seconds,
     )
-    status = with_condition(status, "Ready", "False", (why.reason, "the job is done"), now)
-    return with_condition(status, phase, "True", (why.reason, why.message), now)
+    status = with_condition(status, "Ready", "False", (said.reason, "the job is done"), now)
+    return with_condition(status, phase, "True", (said.reason, said.message), now)
 
 
 def _finished(job: Job, status: Status, seen: Observed, image: str, now: datetime) -> Plan:

@@ -14,6 +14,8 @@ from tftraining_operator.plan.types import Plan
 
 # For launchers, who know of the end by themselves: a pod that ends so is kept, and its log with it.
 LEAVING = timedelta(seconds=10)
+# An end that they do not know of: they would train on.
+TOO_LATE = "DeadlineExceeded"
 
 
 def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
@@ -35,6 +37,8 @@ def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
 def _patience(job: Job, now: datetime) -> datetime | None:
     """Until when members may leave by themselves; None if there is nothing, or no longer anything, to wait for."""
     if job.spec is None or not job.spec.in_place or job.status.completion_time is None:
+        return None
+    if job.status.reason == TOO_LATE:
         return None
     until = job.status.completion_time + LEAVING
     return until if now < until else None

@@ -1,8 +1,8 @@
 """The gang of the present attempt, sorted into what each policy asks for.
 
-Pods are classified once: members, stale ones (of another attempt, or not wanted any more), those that are leaving
-(given up alone, their successors not made yet), missing ones, and those that have vanished: missing although the whole
-gang had been seen.
+Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
+over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
+vanished: missing although the whole gang had been seen.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     return Gang(
         wanted=wanted,
         members=members,
-        stale=tuple(pod for pod in seen.replicas if pod.uid not in kept),
+        stale=tuple(pod for pod in seen.pods if pod.uid not in kept),
         leaving=leaving,
         missing=missing,
         vanished=missing if _was_complete(wanted, status) else (),

@@ -11,8 +11,9 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.report import LOST
 from tftraining_operator.plan import restart, verdicts
 from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.gang import count, finished
+from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.incident import SCALED, Incident, find_loss, lost
 from tftraining_operator.plan.recreate import begin_again, told
 from tftraining_operator.plan.reported import take, with_latest, with_progress
@@ -34,12 +35,12 @@ def in_place(job: Job, scene: Scene) -> Plan:
 
 def _next(job: Job, scene: Scene) -> Plan:
     gang = scene.gang
-    if verdicts.succeeded(gang) or (gang.chief is not None and finished(gang.chief)):
+    if has_succeeded(scene.spec, gang):
         return succeed(msgspec.structs.replace(job, status=verdicts.last_progress(gang, job.status)), scene)
     if (problem := verdicts.without_python(scene.spec, gang)) is not None:
         return fail(job, problem, scene.seen, scene.image, scene.now)
     if (pod := verdicts.failed(gang)) is not None:
-        status, problem = verdicts.failure(job, pod)
+        status, problem = verdicts.failure(job, pod, gang)
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
     if gang.outdated:
         return begin_again(job, scene, SCALED)

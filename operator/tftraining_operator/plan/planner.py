@@ -13,13 +13,17 @@ from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.end import fail
+from tftraining_operator.plan.completion import has_succeeded
+from tftraining_operator.plan.deadlines import hold_deadlines
+from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.expiry import expire
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import attempt_of, classify
 from tftraining_operator.plan.in_place import in_place
 from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.support import unsupported
+from tftraining_operator.plan.suspend import resume, suspend, told
 from tftraining_operator.plan.types import Plan
 
 UNREADABLE = Problem("InvalidSpec", "the spec cannot be read")
@@ -30,14 +34,36 @@ def plan(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     if job.deleting or not job.ours:
         return Plan(status=job.status)
     if job.status.terminal:
-        return finish(job, seen, image, now)
+        return expire(job, finish(job, seen, image, now), now)
     job = msgspec.structs.replace(job, status=_begun(job, seen))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
     if (problem := job.problem or unsupported(job.spec) or _refused(seen)) is not None:
         return fail(job, problem, seen, image, now)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now)
-    return in_place(job, scene) if job.spec.in_place else recreate(job, scene)
+    return _pause(job, scene) if job.spec.run_policy.suspend else _go_on(job, scene)
+
+
+def _run(job: Job, scene: Scene) -> Plan:
+    return in_place(job, scene) if scene.spec.in_place else recreate(job, scene)
+
+
+def _pause(job: Job, scene: Scene) -> Plan:
+    """No pods, unless the job has come to its end before; once it is suspended, that can only be a success."""
+    if job.status.phase != "Suspended":
+        step = _run(job, scene)
+        return step if step.status.terminal else suspend(job, scene)
+    if has_succeeded(scene.spec, scene.gang):
+        return succeed(job, scene)
+    return suspend(job, scene)
+
+
+def _go_on(job: Job, scene: Scene) -> Plan:
+    if job.status.phase != "Suspended":
+        return hold_deadlines(job, _run(job, scene), scene)
+    job = resume(job, scene)
+    scene = scene.after(job.status)
+    return told(hold_deadlines(job, _run(job, scene), scene))
 
 
 def _begun(job: Job, seen: Observed) -> Status:

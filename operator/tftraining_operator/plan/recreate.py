@@ -5,17 +5,17 @@ import msgspec
 from tftraining_operator.model.job import Job
 from tftraining_operator.plan import restart
 from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.gang import count, finished
+from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.incident import Incident, find_incident
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
 
 
 def recreate(job: Job, scene: Scene) -> Plan:
-    """The next step. Success policy Chief: the chief has done its work, the others wait for it or will end soon."""
-    chief = scene.gang.chief
-    if chief is not None and finished(chief):
+    """The next step. Under the success policy Chief the others wait for the chief, or will end soon."""
+    if has_succeeded(scene.spec, scene.gang):
         return succeed(job, scene)
     incident = find_incident(scene.gang)
     return assemble(job, scene) if incident is None else begin_again(job, scene, incident)

@@ -19,6 +19,13 @@ def unsupported(spec: JobSpec) -> Problem | None:
                 f"{path} works only with launchers: set spec.restartPolicy.mode: InPlace, or remove it from the job"
             )
             return Problem("NotImplemented", message)
+    if spec.in_place and spec.success_policy == "AllWorkers":
+        # Launchers end together as soon as the chief is done.
+        message = (
+            "spec.successPolicy: AllWorkers works only without launchers: set spec.restartPolicy.mode: Recreate, or "
+            "spec.successPolicy: Chief"
+        )
+        return Problem("NotImplemented", message)
     return None
 
 
@@ -31,7 +38,6 @@ def _asked(spec: JobSpec) -> dict[str, bool]:
         "spec.restartPolicy.scope: Pod": spec.restart_policy.scope == "Pod",
         "spec.restartPolicy.rules": bool(spec.restart_policy.rules),
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
-        "spec.successPolicy: AllWorkers": spec.success_policy == "AllWorkers",
     }
     return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
 
@@ -42,7 +48,6 @@ def _launchers(spec: JobSpec) -> dict[str, bool]:
     return {
         "spec.launcher.memberTimeoutSeconds": launcher.member_timeout_seconds != _LAUNCHER.member_timeout_seconds,
         "spec.launcher.warmStart: false": not launcher.warm_start,
-        "spec.runPolicy.startDeadlineSeconds": run.start_deadline_seconds != _RUN.start_deadline_seconds,
         "spec.runPolicy.stallTimeoutSeconds": run.stall_timeout_seconds is not None,
     }
 
@@ -50,9 +55,6 @@ def _launchers(spec: JobSpec) -> dict[str, bool]:
 def _later(run: RunPolicy) -> dict[str, bool]:
     """Which fields of the run policy that a later version brings differ from their defaults."""
     return {
-        "suspend": run.suspend,
-        "activeDeadlineSeconds": run.active_deadline_seconds is not None,
-        "ttlSecondsAfterFinished": run.ttl_seconds_after_finished is not None,
         "evaluatorGraceSeconds": run.evaluator_grace_seconds != _RUN.evaluator_grace_seconds,
         "nodeLostSeconds": run.node_lost_seconds != _RUN.node_lost_seconds,
     }

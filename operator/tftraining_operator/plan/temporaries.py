@@ -24,9 +24,9 @@ LIMIT = timedelta(minutes=10)
 
 
 def clean(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
-    """The next step of the cleanup of a job that is done."""
+    """The next step of the cleanup of a job that is done, or suspended."""
     status, pod = job.status, seen.cleanup
-    if _decided(status):
+    if decided(status):
         return Plan(status=status, delete_pods=delete((pod,)) if pod else ())
     if job.spec is None or job.spec.storage is None or not indices(job.spec, status):
         return _end(status, "nothing to remove", now)
@@ -45,13 +45,16 @@ def indices(spec: JobSpec, status: Status) -> tuple[int, ...]:
     return tuple(range(0 if spec.chief.role == "chief" else 1, highest + 1))
 
 
-def _decided(status: Status) -> bool:
+def decided(status: Status) -> bool:
+    """Whether the cleanup is over, for good or bad."""
     condition = status.condition("Cleaned")
     return condition is not None and condition.status != "Unknown"
 
 
 def _deadline(status: Status, now: datetime) -> datetime:
-    return (status.completion_time or now) + LIMIT
+    suspended = status.condition("Suspended")
+    paused_at = suspended.last_transition_time if suspended and suspended.status == "True" else now
+    return (status.completion_time or paused_at) + LIMIT
 
 
 def _try(job: Job, spec: JobSpec, seen: Observed, task: CleanupTask, now: datetime) -> Plan:

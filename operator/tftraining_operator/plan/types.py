@@ -16,16 +16,17 @@ class Note(Frozen, frozen=True):
 
 
 class Deletion(Frozen, frozen=True):
-    """A pod to delete. The UID keeps a new pod of the same name safe; `grace` is in seconds."""
+    """A pod to delete. The UID keeps a new pod of the same name safe; `grace` is in seconds, None for the pod's own."""
 
     name: str
     uid: str
-    grace: int
+    grace: int | None
 
 
 class Plan(Frozen, frozen=True):
     """The next step of a job: the status first (so that the intent survives a crash), then the children.
 
+    `delete_job` comes alone, without a change of the status.
     `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there.
     """
 
@@ -33,6 +34,7 @@ class Plan(Frozen, frozen=True):
     create_secret: Manifest | None = None
     create_service: Manifest | None = None
     delete_service: bool = False
+    delete_job: bool = False
     create_pods: tuple[Manifest, ...] = ()
     delete_pods: tuple[Deletion, ...] = ()
     notes: tuple[Note, ...] = ()

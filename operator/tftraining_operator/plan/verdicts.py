@@ -29,7 +29,7 @@ def failed(gang: Gang) -> Pod | None:
     return next(own, found[0][0] if found else None)
 
 
-def failure(job: Job, pod: Pod) -> tuple[Status, Problem]:
+def failure(job: Job, pod: Pod, gang: Gang) -> tuple[Status, Problem]:
     """The status with what the verdict in the pod tells of the failure, and why the job has failed."""
     verdict = _verdict(pod) or Verdict("Failed")
     reason = verdict.reason or "Error"
@@ -43,7 +43,8 @@ def failure(job: Job, pod: Pod) -> tuple[Status, Problem]:
             log_tail=log_tail(pod),
         )
     status = msgspec.structs.replace(job.status, restarts=merged(job.status.restarts, verdict.ledger), failure=told)
-    return status, Problem(reason, verdict.message or f"{verdict.member or pod.label} has failed")
+    message = verdict.message or f"{verdict.member or pod.label} has failed"
+    return status, Problem(reason, f"{message}{_held_up(gang)}" if reason == "StartDeadlineExceeded" else message)
 
 
 def last_progress(gang: Gang, status: Status) -> Status:
@@ -68,6 +69,11 @@ def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
             )
             return Problem("NoPython", message)
     return None
+
+
+def _held_up(gang: Gang) -> str:
+    """What keeps a pod from starting: the launchers know only who is missing."""
+    return next((f"; {pod.label}: {pod.waiting}" for pod in gang.pods if pod.waiting), "")
 
 
 def _verdicts(gang: Gang) -> list[tuple[Pod, Verdict]]:

@@ -11,7 +11,7 @@ from tests.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, rend
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 # group/resource: verbs. A permission that the operator's code stops using leaves this table and the chart together.
 OPERATOR_RULES = {
-    "tftraining.dev/tftrainingjobs": ["get", "list", "watch"],
+    "tftraining.dev/tftrainingjobs": ["delete", "get", "list", "watch"],
     "tftraining.dev/tftrainingjobs/status": ["update"],
     "/pods": ["create", "delete", "get", "list", "watch"],
     "/services": ["create", "delete", "get", "list", "watch"],

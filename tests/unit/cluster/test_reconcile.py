@@ -100,3 +100,34 @@ async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
         reconcile._memory(JOB, NOW)
         await reconcile(KEY)
         assert not reconcile._memories
+
+
+def expired(version: int, **run_policy: int) -> dict[str, Any]:
+    """A job that was done long ago, with nothing left to do for it."""
+    long_ago = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": long_ago}
+        for kind in ("Succeeded", "Cleaned")
+    ]
+    raw = job(version, phase="Succeeded", attempt=1, completionTime=long_ago, conditions=conditions)
+    raw["spec"]["runPolicy"] = run_policy
+    return raw
+
+
+async def test_a_job_whose_time_has_come_is_deleted_even_if_its_status_was_just_written() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({}))
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH)]
+
+
+async def test_a_job_that_is_changed_while_it_is_deleted_is_looked_at_again() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({"message": "the resourceVersion does not match"}, 409))
+        fake.on(f"GET {PATH}", Answer(expired(6)))
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH)]
+        await reconcile(KEY)
+        assert len(writes(fake)) == 1, "its time is not limited any more"

@@ -52,6 +52,7 @@ class ApiServer:
     services: dict[str, Manifest] = field(default_factory=dict)
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
+    gone: bool = False
     _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
 
     def __post_init__(self) -> None:
@@ -92,14 +93,24 @@ class ApiServer:
         if self.services.pop(name, None) is not None:
             self.writes.append(f"delete service/{name}")
 
-    def delete_pod(self, name: str, grace: int, uid: str | None = None) -> None:
-        """Ask for the end of a pod; one that is done or was never placed is gone at once. Raises Rejected."""
+    def delete_job(self, version: str) -> None:
+        """Delete the job, if nobody else has changed it since `version`; a test looks at `gone`."""
+        if version != self.job["metadata"]["resourceVersion"]:
+            raise Rejected(409, "the object has been modified")
+        self.gone = True
+        self.job["metadata"]["deletionTimestamp"] = stamp(self.now)
+        self._touch("delete job")
+
+    def delete_pod(self, name: str, grace: int | None, uid: str | None = None) -> None:
+        """Ask for the end of a pod, within its own grace if None is given; one that is done or was never placed is gone
+        at once. Raises Rejected."""
         pod = self.pods.get(name)
         if pod is None:
             raise Rejected(404, f"{name} not found")
         if uid not in (None, pod["metadata"]["uid"]):
             raise Rejected(409, f"{name} has another UID")
         self.writes.append(f"delete pod/{name}")
+        grace = pod["spec"]["terminationGracePeriodSeconds"] if grace is None else grace
         if grace == 0 or pod["status"]["phase"] in DONE or "nodeName" not in pod["spec"]:
             del self.pods[name]
         elif "deletionTimestamp" not in pod["metadata"]:

@@ -6,12 +6,16 @@ from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.incident import lost
 from tftraining_operator.plan.types import Plan
 
+AT_REST = ("Suspended", "Succeeded", "Failed")
+
 
 def hold_invariants(job: Job, seen: Observed, step: Plan) -> None:
     """Fail if the plan breaks an invariant of the planner."""
     _one_pod_a_name(seen, step)
     _one_attempt_at_a_time(seen, step)
     _end_is_the_end(job, step)
+    _suspended_means_no_pods(job, seen, step)
+    _deleted_only_when_done(job, step)
     _within_budget(job, step)
     _only_own_pods_go(job, seen, step)
     assert not step.notes or step.status != job.status, "an event without a change would be repeated for ever"
@@ -44,6 +48,23 @@ def _end_is_the_end(job: Job, step: Plan) -> None:
         assert step.status.is_true(phase) == (step.status.phase == phase)
 
 
+def _suspended_means_no_pods(job: Job, seen: Observed, step: Plan) -> None:
+    assert step.status.is_true("Suspended") <= (step.status.phase in AT_REST)
+    if step.status.phase != "Suspended":
+        return
+    assert job.spec is not None and job.spec.run_policy.suspend
+    assert all(pod["metadata"]["labels"][LABEL_ROLE] == "cleanup" for pod in step.create_pods)
+    going = {each.uid for each in step.delete_pods}
+    assert all(pod.deleting or pod.uid in going for pod in seen.replicas)
+
+
+def _deleted_only_when_done(job: Job, step: Plan) -> None:
+    if step.delete_job:
+        cleaned = step.status.condition("Cleaned")
+        assert step == Plan(status=job.status, delete_job=True)
+        assert step.status.terminal and cleaned is not None and cleaned.status != "Unknown"
+
+
 def _within_budget(job: Job, step: Plan) -> None:
     if job.spec is None:
         return
@@ -60,7 +81,7 @@ def _within_budget(job: Job, step: Plan) -> None:
 def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
     going = {each.uid for each in step.delete_pods}
     assert going <= {pod.uid for pod in seen.pods}
-    if job.spec is not None and job.spec.in_place and not step.status.terminal:
+    if job.spec is not None and job.spec.in_place and step.status.phase not in AT_REST:
         members = [pod for pod in seen.replicas if pod.replica in job.spec.gang and pod.uid in going]
         present = [pod for pod in members if pod.attempt == step.status.attempt]
         assert all(lost(pod) for pod in present), "a pod that trains is left alone by the loss of another"

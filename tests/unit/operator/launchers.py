@@ -44,8 +44,7 @@ class Launchers:
 
     def tick(self) -> bool:
         """Whoever is lost is missed, and a gang that is complete starts; whether something happened."""
-        if self.pods and (attempt := self._label(LABEL_ATTEMPT)) != self.attempt:
-            self.begin(attempt)
+        self._notice_attempt()
         running = self.running
         gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
         if self.phase == "Training" and gone:
@@ -106,6 +105,7 @@ class Launchers:
         chief = self.members[0] if self.members else ""
         if chief not in self.running:
             return None
+        self._notice_attempt()
         return Heard(self.running[chief], parse_report(json.dumps(self.status()).encode()))
 
     def status(self) -> dict[str, Any]:
@@ -148,6 +148,10 @@ class Launchers:
         return [f"{role}-{index}" for role in ("chief", "worker") for index in range(len(cluster.get(role, ())))]
 
     # --- internals
+
+    def _notice_attempt(self) -> None:
+        if self.pods and (attempt := self._label(LABEL_ATTEMPT)) != self.attempt:
+            self.begin(attempt)
 
     def _trains(self, member: str) -> bool:
         return self.phase == "Training" and self.running.get(member, "") == self.joined[member]

@@ -173,6 +173,8 @@ class World:
             self._publish(step)
         for each in step.delete_pods:
             yield "delete", partial(api.delete_pod, each.name, each.grace, each.uid)
+        if step.delete_job:
+            yield "delete", partial(api.delete_job, seen.job["metadata"]["resourceVersion"])
         if step.delete_service:
             yield "delete", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:

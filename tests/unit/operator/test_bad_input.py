@@ -14,17 +14,12 @@ LATER: list[tuple[str, Any, str]] = [
     ("restartPolicy.scope", "Pod", "spec.restartPolicy.scope: Pod"),
     ("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}], "spec.restartPolicy.rules"),
     ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
-    ("successPolicy", "AllWorkers", "spec.successPolicy: AllWorkers"),
-    ("runPolicy.suspend", True, "spec.runPolicy.suspend"),
-    ("runPolicy.activeDeadlineSeconds", 3600, "spec.runPolicy.activeDeadlineSeconds"),
-    ("runPolicy.ttlSecondsAfterFinished", 0, "spec.runPolicy.ttlSecondsAfterFinished"),
     ("runPolicy.evaluatorGraceSeconds", 61, "spec.runPolicy.evaluatorGraceSeconds"),
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
 ]
 LAUNCHERS: list[tuple[str, Any, str]] = [
     ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
     ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
-    ("runPolicy.startDeadlineSeconds", 601, "spec.runPolicy.startDeadlineSeconds"),
     ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
 ]
 
@@ -44,6 +39,12 @@ def test_a_field_that_only_launchers_honour(path: str, value: object, named: str
     assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
     assert world.status.message is not None and world.status.message.startswith(f"{named} works only with launchers")
     assert World(a_launched_job().set(path, value)).run().status.phase == "Running"
+
+
+def test_a_field_that_works_only_without_launchers() -> None:
+    world = World(a_launched_job().set("successPolicy", "AllWorkers")).run()
+    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
+    assert world.status.message is not None and "AllWorkers works only without launchers" in world.status.message
 
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:

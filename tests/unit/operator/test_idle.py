@@ -45,7 +45,24 @@ def failed_by_verdict() -> World:
     return world.run()
 
 
+def suspended() -> World:
+    world = World(a_job().storage()).run()
+    world.api.edit("runPolicy.suspend", True)
+    return world.run().exit("cleanup", code=0, message='{"removed": 1}').run()
+
+
+def resumed() -> World:
+    world = suspended()
+    world.api.edit("runPolicy.suspend", False)
+    return world.run()
+
+
+def created_suspended() -> World:
+    return World(a_launched_job().storage().set("runPolicy.suspend", True)).run()
+
+
 IDLE = [running_in_place, failed_by_verdict, running, running_after_restarts, succeeded, failed, not_implemented]
+IDLE += [suspended, resumed, created_suspended]
 
 
 @pytest.mark.parametrize("state", IDLE)
@@ -72,7 +89,7 @@ def test_a_status_survives_the_wire(state: Callable[[], World]) -> None:
 
 def test_a_gang_that_waits_for_its_pods_writes_nothing() -> None:
     world = World(a_job()).settle()
-    assert not world.wait(3600).step()
+    assert not world.wait(599).step()
 
 
 def test_a_restart_in_place_that_waits_writes_nothing() -> None:

@@ -61,8 +61,21 @@ def verdict_of_failure(world: World) -> World:
     return world.run()
 
 
-LAUNCHED_STORIES = [start, crash_in_place, lost_pods, scale_up, verdict_of_failure]
-STORIES = [start, crash_of_a_worker, crash_and_deletion, scale_up, success, exhausted]
+def suspension(world: World) -> World:
+    world.run()
+    world.api.edit("runPolicy.suspend", True)
+    world.run().exit("cleanup", code=0, message='{"removed": 2}').run()
+    world.api.edit("runPolicy.suspend", False)
+    return world.run()
+
+
+def too_late(world: World) -> World:
+    world.api.edit("runPolicy.activeDeadlineSeconds", 60)
+    return world.run().wait(60).run()
+
+
+LAUNCHED_STORIES = [suspension, too_late, start, crash_in_place, lost_pods, scale_up, verdict_of_failure]
+STORIES = [suspension, too_late, start, crash_of_a_worker, crash_and_deletion, scale_up, success, exhausted]
 
 
 class Forgetful(World):

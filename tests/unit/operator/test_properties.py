@@ -22,13 +22,23 @@ GRACE = st.sampled_from([0, 5, 30])
 def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     """Small jobs of every shape that this version runs, with launchers or without."""
 
-    def made(workers: int, chief: bool, allowed: int, reset: str, policy: str) -> JobBuilder:
+    def made(workers: int, chief: bool, allowed: int, reset: str, run_policy: dict[str, object]) -> JobBuilder:
         job = (a_launched_job() if launched else a_job()).workers(workers).max_restarts(allowed).storage()
-        job.set("restartPolicy.budgetReset", reset).set("runPolicy.cleanPodPolicy", policy)
+        job.set("restartPolicy.budgetReset", reset)
+        for name, value in run_policy.items():
+            job.set(f"runPolicy.{name}", value)
         return job.chief() if chief else job
 
     resets = st.sampled_from(["OnProgress", "Never"])
-    policies = st.sampled_from(["Running", "All", "None"])
+    policies = st.fixed_dictionaries(
+        {"cleanPodPolicy": st.sampled_from(["Running", "All", "None"])},
+        optional={
+            "suspend": st.booleans(),
+            "activeDeadlineSeconds": st.sampled_from([60, 100000]),
+            "startDeadlineSeconds": st.sampled_from([30, 100000]),
+            "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
+        },
+    )
     return st.builds(made, st.integers(1, 3), st.booleans(), st.integers(0, 3), resets, policies)
 
 
@@ -109,6 +119,10 @@ class Life(RuleBasedStateMachine):
     def a_person_scales(self, workers: int) -> None:
         self.world.api.edit("replicaSpecs.worker.replicas", workers)
 
+    @rule(suspended=st.booleans())
+    def a_person_suspends_or_resumes(self, suspended: bool) -> None:
+        self.world.api.edit("runPolicy.suspend", suspended)
+
     @precondition(lambda self: not self.world.status.terminal)
     @rule()
     def the_service_is_deleted(self) -> None:
@@ -120,14 +134,17 @@ class Life(RuleBasedStateMachine):
         """The faults stop: the job runs, finishes and is cleaned, or has failed for a reason; then nothing is left."""
         if not hasattr(self, "world"):
             return
+        world = self.world
+        world.api.edit("runPolicy.suspend", False)
         self._finish("chief")
         self._finish("cleanup")
-        world = self.world
         assert world.status.terminal
         assert world.status.restarts.counted <= self.faults
-        assert world.status.phase == "Succeeded" or self.faults > 0
+        late = world.status.reason in ("DeadlineExceeded", "StartDeadlineExceeded")
+        assert world.status.phase == "Succeeded" or self.faults > 0 or late
         cleaned = world.status.condition("Cleaned")
         assert cleaned is not None and cleaned.status != "Unknown"
+        assert world.api.gone == ("ttlSecondsAfterFinished" in world.api.job["spec"]["runPolicy"])
         assert not world.step() and world.timer is None
 
     def _finish(self, who: str) -> None:

@@ -1,0 +1,28 @@
+"""runPolicy.ttlSecondsAfterFinished: the job is deleted, and what it owns with it, some time after its end.
+
+Never before all that remained to be done is done: the temporary directories are removed, or given up, first.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.plan.temporaries import decided
+from tftraining_operator.plan.types import Plan
+
+
+def expire(job: Job, step: Plan, now: datetime) -> Plan:
+    """The step of a terminal job, or the deletion of the job if its time has come and the step has nothing to do."""
+    ttl = job.spec.run_policy.ttl_seconds_after_finished if job.spec else None
+    if ttl is None or step.status.completion_time is None or _at_work(job, step):
+        return step
+    try:
+        due = step.status.completion_time + timedelta(seconds=ttl)
+    except OverflowError:
+        return step
+    return msgspec.structs.replace(step, delete_job=now >= due, again_at=due if now < due else None)
+
+
+def _at_work(job: Job, step: Plan) -> bool:
+    return step != Plan(status=job.status) or not decided(step.status)

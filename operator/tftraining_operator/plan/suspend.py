@@ -1,0 +1,84 @@
+"""runPolicy.suspend: no pods, the checkpoints stay; and the way back from there.
+
+Pods are given their own grace, and whatever becomes of them on the way is no incident. The temporary save directories
+are removed as soon as nobody can write any more, and the next gang waits until that is over. It is a new attempt: what
+is left of the old pods is in its way, never part of it.
+"""
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.status import Cleanup, Counts, Status
+from tftraining_operator.plan.assemble import delete
+from tftraining_operator.plan.conditions import with_condition, without_condition
+from tftraining_operator.plan.reported import with_latest
+from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.temporaries import clean
+from tftraining_operator.plan.types import Note, Plan
+
+PAUSED = ("Suspended", "spec.runPolicy.suspend is true: there are no pods until it is false again")
+RESUMED = ("Resumed", "spec.runPolicy.suspend is false")
+
+
+def suspend(job: Job, scene: Scene) -> Plan:
+    """The next step of a job that is to have no pods."""
+    status, seen = _suspended(job, scene), scene.seen
+    step = Plan(status=status)
+    if status.replicas:
+        step = clean(msgspec.structs.replace(job, status=status), seen, scene.image, scene.now)
+    begun = () if job.status.phase == "Suspended" else (Note("Normal", "Suspended", status.message or ""),)
+    going = delete(seen.replicas, grace=None)
+    return msgspec.structs.replace(step, delete_pods=step.delete_pods + going, notes=(*begun, *step.notes))
+
+
+def resume(job: Job, scene: Scene) -> Job:
+    """The job as it goes on: a new attempt if it has ever had pods, and a new start time, as in a batch/v1 Job."""
+    old = job.status
+    status = msgspec.structs.replace(
+        old,
+        phase="Starting",
+        reason=RESUMED[0],
+        message=RESUMED[1],
+        attempt=old.attempt + bool(old.replicas),
+        start_time=scene.now.replace(microsecond=0),
+        replaced={},
+        replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
+        cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
+    )
+    status = without_condition(with_condition(status, "Suspended", "False", RESUMED, scene.now), "Cleaned")
+    return msgspec.structs.replace(job, status=status)
+
+
+def told(step: Plan) -> Plan:
+    """The first step of a job that goes on, with the event of it before its own."""
+    note = Note("Normal", "Resumed", "the job goes on: making its pods")
+    return msgspec.structs.replace(step, notes=(note, *step.notes))
+
+
+def _suspended(job: Job, scene: Scene) -> Status:
+    reason, message = PAUSED
+    if scene.seen.replicas:
+        message = f"suspended: waiting for {scene.seen.replicas[0].label} to stop"
+    status = msgspec.structs.replace(
+        with_latest(job.status, scene.said),
+        phase="Suspended",
+        reason=reason,
+        message=message,
+        replicas=_counts(job.status, scene.seen),
+        ready=f"0/{len(scene.spec.gang)}",
+    )
+    status = with_condition(status, "Ready", "False", PAUSED, scene.now)
+    return with_condition(status, "Suspended", "True", PAUSED, scene.now)
+
+
+def _counts(status: Status, seen: Observed) -> dict[str, Counts]:
+    """Only the pods that are still there; none at all for a job that never had any."""
+    counts = {role: Counts(desired=old.desired, highest=old.highest, active=0) for role, old in status.replicas.items()}
+    for pod in seen.replicas:
+        if pod.replica is not None:
+            old = counts.get(pod.replica.role, Counts())
+            counts[pod.replica.role] = msgspec.structs.replace(
+                old, active=old.active + (not pod.ended), highest=max(old.highest, pod.replica.index)
+            )
+    return counts

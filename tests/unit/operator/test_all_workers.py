@@ -1,0 +1,46 @@
+"""successPolicy AllWorkers: the job has succeeded when every chief and worker has."""
+
+from tests.unit.operator.builders import JobBuilder, a_job
+from tests.unit.operator.simulation import World
+
+
+def all_workers() -> JobBuilder:
+    return a_job().set("successPolicy", "AllWorkers")
+
+
+def test_the_chief_alone_does_not_decide() -> None:
+    world = World(all_workers().workers(3)).run().exit("worker-0", code=0).run()
+    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
+    world.exit("worker-2", code=0).run().exit("worker-1", code=0).run()
+    assert (world.status.phase, world.status.reason) == ("Succeeded", "AllWorkersSucceeded")
+    assert world.status.message == "every chief and worker has finished"
+
+
+def test_a_chief_and_workers() -> None:
+    world = World(all_workers().chief()).run().exit("worker-0", "worker-1", code=0).run()
+    assert world.status.phase == "Running"
+    assert world.exit("chief-0", code=0).run().status.phase == "Succeeded"
+
+
+def test_those_that_have_finished_never_run_again_when_they_are_deleted() -> None:
+    world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-0").run()
+    assert (world.status.phase, world.pods, world.status.attempt) == ("Running", ["worker-1"], 1)
+    assert world.exit("worker-1", code=0).run().status.phase == "Succeeded"
+
+
+def test_a_failure_after_the_chief_is_done_restarts_the_gang() -> None:
+    world = World(all_workers()).run().exit("worker-0", code=0).run().exit("worker-1").run()
+    assert (world.status.phase, world.status.attempt, world.status.restarts.counted) == ("Running", 2, 1)
+    assert world.pods == ["worker-0", "worker-1"]
+
+
+def test_all_of_it_while_the_operator_was_down() -> None:
+    world = World(all_workers()).run().exit("worker-0", "worker-1", code=0).wait(3600)
+    world.forget()
+    assert world.run().status.phase == "Succeeded"
+
+
+def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
+    world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-1").exit("worker-1", code=0)
+    world.run()
+    assert (world.status.phase, world.status.attempt) == ("Running", 2)

@@ -1,0 +1,277 @@
+"""runPolicy.suspend: the pods go, the checkpoints stay, and the job goes on from them when it may."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
+from tests.unit.operator.simulation import World
+from tftraining_operator.model.status import Condition
+
+NewJob = Callable[[], JobBuilder]
+MODES = pytest.mark.parametrize("new_job", [a_job, a_launched_job])
+
+
+def suspend(world: World) -> World:
+    world.api.edit("runPolicy.suspend", True)
+    return world
+
+
+def resume(world: World) -> World:
+    world.api.edit("runPolicy.suspend", False)
+    return world
+
+
+def condition(world: World, kind: str = "Suspended") -> Condition:
+    found = world.status.condition(kind)
+    assert found is not None
+    return found
+
+
+@MODES
+def test_created_suspended(new_job: NewJob) -> None:
+    world = World(new_job().storage().set("runPolicy.suspend", True)).run().wait(86400).run()
+    assert (world.status.phase, world.status.reason, world.status.ready) == ("Suspended", "Suspended", "0/2")
+    assert (world.pods, world.api.services, world.status.start_time) == ([], {}, None)
+    assert (condition(world).status, world.status.condition("Cleaned")) == ("True", None)
+    assert [note.reason for note in world.notes] == ["Suspended"]
+    began = world.now
+    resume(world).run()
+    assert (world.status.phase, world.status.attempt, world.status.start_time) == ("Running", 1, began)
+    assert (condition(world).status, condition(world).reason) == ("False", "Resumed")
+    assert [note.reason for note in world.notes] == ["Suspended", "Resumed", "Training"]
+
+
+def test_the_trajectory_of_a_suspension() -> None:
+    world = World(a_job()).run().wait(60)
+    world.trajectory.clear()
+    suspend(world).settle()
+    assert world.status.message == "suspended: waiting for worker-0 to stop"
+    world.kubelet.remove_deleted()
+    world.settle()
+    resume(world).settle()
+    world.kubelet.start_all()
+    world.settle()
+    assert world.trajectory == [
+        "Suspended 0/2 Suspended",
+        "Suspended 0/2 Suspended",
+        "Starting 0/2 CreatingPods",
+        "Starting 0/2 PodsStarting",
+        "Running 2/2 Training",
+    ]
+    assert world.status.message == "2 replicas train"
+
+
+@MODES
+def test_the_pods_get_their_own_grace(new_job: NewJob) -> None:
+    world = suspend(World(new_job().set("launcher.terminationGraceSeconds", 40)).run())
+    world.settle()
+    graces = {pod["metadata"]["deletionGracePeriodSeconds"] for pod in world.api.pods.values()}
+    assert len(graces) == 1 and graces.pop() >= 40
+
+
+def test_the_intent_is_written_before_a_pod_is_deleted() -> None:
+    world = suspend(World(a_job()).run())
+    world.api.writes.clear()
+    world.step()
+    assert world.api.writes == ["status", "delete pod/mnist-worker-0", "delete pod/mnist-worker-1"]
+
+
+@MODES
+def test_a_suspension_is_no_failure_and_no_disruption(new_job: NewJob) -> None:
+    world = suspend(World(new_job()).run()).settle()
+    world.exit("worker-0", code=143).exit("worker-1", code=1).run()
+    resume(world).run()
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, restarts.recreated, restarts.in_place) == (0, 0, 0, 0)
+    assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
+    assert (world.status.failure, world.status.last_restart) == (None, None)
+
+
+@MODES
+def test_the_new_pods_wait_until_the_old_ones_are_gone(new_job: NewJob) -> None:
+    world = resume(suspend(World(new_job()).run()).settle()).settle()
+    assert world.status.reason == "Stopping"
+    world.kubelet.lose("mnist-worker-0")
+    assert world.settle().pods == ["worker-1"]
+    world.kubelet.lose("mnist-worker-1")
+    assert world.settle().pods == ["worker-0", "worker-1"]
+    assert world.attempts() == {"2"}
+
+
+@MODES
+def test_suspended_while_it_starts(new_job: NewJob) -> None:
+    world = World(new_job()).settle()
+    world.kubelet.start("mnist-worker-1", ready=False)
+    assert suspend(world).run().pods == []
+    assert resume(world).run().status.phase == "Running"
+
+
+def test_suspended_while_it_restarts() -> None:
+    world = World(a_job()).run().exit("worker-1").run().exit("worker-1").settle()
+    assert (world.status.phase, world.status.attempt) == ("Restarting", 3)
+    assert suspend(world).run().pods == []
+    world.wait(600)
+    resume(world).run()
+    assert (world.status.phase, world.attempts(), world.status.restarts.counted) == ("Running", {"4"}, 2)
+    last = world.status.last_restart
+    assert last is not None and last.down_seconds is None, "that restart never came to its end"
+    assert world.notes[-1].message == "2/2 replicas train"
+
+
+def test_suspended_while_launchers_restart() -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.advance(4, 200)
+    world.launchers.crash("worker-1")
+    world.heard = world.launchers.heard()
+    world.settle()
+    assert world.status.phase == "Restarting"
+    suspend(world).run()
+    assert (world.status.phase, world.status.progress and world.status.progress.epoch) == ("Suspended", 4)
+    resume(world).run()
+    assert (world.status.phase, world.status.message) == ("Running", "2 replicas train")
+    assert (world.status.restarts.counted, world.status.restarts.in_place) == (1, 0)
+
+
+def test_suspended_in_the_back_off_no_pod_is_made() -> None:
+    world = World(a_job()).run().exit("worker-1").run().exit("worker-1").settle()
+    world.kubelet.remove_deleted()
+    suspend(world).run_timers()
+    assert world.wait(3600).run().pods == []
+
+
+@MODES
+def test_a_chief_that_had_finished_has_finished(new_job: NewJob) -> None:
+    world = World(new_job()).run()
+    if not world.launchers.finish():
+        world.exit("worker-0", code=0)
+    suspend(world).run()
+    assert world.status.phase == "Succeeded"
+    assert world.status.condition("Suspended") is None
+
+
+def test_a_chief_that_finishes_on_the_way_has_finished() -> None:
+    world = suspend(World(a_launched_job()).run()).settle()
+    assert world.status.phase == "Suspended"
+    world.launchers.finish()
+    assert world.run().status.phase == "Succeeded"
+
+
+def test_a_verdict_before_the_suspension_counts() -> None:
+    world = World(a_launched_job().max_restarts(0)).run()
+    world.launchers.crash("worker-1")
+    assert suspend(world).run().status.reason == "MaxRestartsExceeded"
+
+
+def test_a_chief_that_leaves_politely_has_not_finished() -> None:
+    world = suspend(World(a_job()).run()).settle()
+    world.exit("worker-0", "worker-1", code=0).run()
+    assert (world.status.phase, world.pods) == ("Suspended", [])
+
+
+def test_the_operator_was_down_all_the_while() -> None:
+    world = suspend(World(a_job().set("runPolicy.activeDeadlineSeconds", 60)).run())
+    world.forget()
+    world.wait(3600).run()
+    assert world.status.phase == "Suspended"
+    world.forget()
+    resume(world).wait(3600).run()
+    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+
+
+def test_what_is_changed_meanwhile_counts() -> None:
+    world = suspend(World(a_job().workers(4)).run()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 1)
+    world.api.edit("restartPolicy.mode", "InPlace")
+    world.launched = True
+    assert world.run().status.ready == "0/1"
+    resume(world).run()
+    assert (world.pods, world.status.ready, world.status.phase) == (["worker-0"], "1/1", "Running")
+    assert world.status.replicas["worker"].highest == 3
+
+
+def test_a_worker_that_had_finished_runs_again() -> None:
+    world = suspend(World(a_job().workers(3)).run().exit("worker-1", code=0).run()).run()
+    assert world.pods == []
+    assert resume(world).run().pods == ["worker-0", "worker-1", "worker-2"]
+
+
+def test_twice() -> None:
+    world = World(a_job()).run()
+    for attempt in (2, 3):
+        resume(suspend(world).run()).wait(1).run()
+        assert (world.status.phase, world.status.attempt) == ("Running", attempt)
+    assert world.exit("worker-0", code=0).run().status.phase == "Succeeded"
+    assert condition(world).status == "False"
+
+
+def test_the_counts_of_a_suspended_job() -> None:
+    world = suspend(World(a_job().workers(3)).run()).settle()
+    assert world.status.replicas["worker"].active == 3
+    workers = world.run().status.replicas["worker"]
+    assert (workers.desired, workers.active, workers.ready, workers.highest) == (3, 0, 0, 2)
+
+
+# --- the temporary save directories
+
+
+def cleanup_done(world: World) -> World:
+    return world.exit("cleanup", code=0, message='{"removed": 2}').run()
+
+
+def test_they_are_removed_when_nobody_can_write_any_more() -> None:
+    world = suspend(World(a_job().workers(3).storage()).run()).settle()
+    assert world.pods == ["worker-0", "worker-1", "worker-2"]
+    world.kubelet.lose("mnist-worker-0", "mnist-worker-1")
+    assert world.settle().pods == ["worker-2"]
+    world.kubelet.lose("mnist-worker-2")
+    assert world.run().pods == ["cleanup"]
+    cleanup_done(world)
+    assert (world.pods, condition(world, "Cleaned").message) == ([], "removed 2 temporary save directories")
+
+
+def test_they_are_removed_again_at_the_end() -> None:
+    world = cleanup_done(suspend(World(a_job().storage()).run()).run())
+    resume(world).run()
+    assert world.status.condition("Cleaned") is None
+    cleanup_done(world.exit("worker-0", code=0).run())
+    assert (world.status.phase, condition(world, "Cleaned").status) == ("Succeeded", "True")
+    assert world.status.cleanup is not None and world.status.cleanup.removed == 4
+
+
+def test_no_pod_trains_while_they_are_removed() -> None:
+    world = suspend(World(a_job().storage()).run()).run()
+    assert world.pods == ["cleanup"]
+    resume(world).settle()
+    assert world.pods == ["cleanup"]
+    assert world.status.message is not None and "waiting for mnist-cleanup" in world.status.message
+    world.run()
+    assert (world.pods, world.status.phase) == (["worker-0", "worker-1"], "Running")
+
+
+def test_a_cleanup_that_never_ends_is_given_up_ten_minutes_after_the_suspension() -> None:
+    world = World(a_job().storage()).run().wait(3600)
+    began = world.now
+    suspend(world).run().run_timers()
+    assert ((world.now - began).total_seconds(), condition(world, "Cleaned").status) == (600, "False")
+    resume(world).run()
+    assert world.status.cleanup is not None
+    assert (world.status.phase, world.status.cleanup.failed_attempts) == ("Running", 0)
+
+
+# --- the time
+
+
+@pytest.mark.parametrize("path", ["activeDeadlineSeconds", "startDeadlineSeconds"])
+def test_suspended_time_does_not_count(path: str) -> None:
+    world = World(a_job().set(f"runPolicy.{path}", 100)).run().wait(99)
+    suspend(world).run().wait(1000).run_timers()
+    assert condition(world).status == "True"
+    resume(world).run().wait(99).run()
+    assert world.status.phase == "Running"
+
+
+def test_the_start_deadline_begins_with_the_resumption() -> None:
+    world = resume(suspend(World(a_job()).run()).run().wait(5000)).settle()
+    began = world.now
+    assert world.timer is not None and (world.timer - began).total_seconds() == 600
