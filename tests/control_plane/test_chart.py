@@ -23,6 +23,7 @@ FORBIDDEN = [
     "get pods --subresource=proxy",
     "get pods --subresource=log",
     "create tftrainingjobs.tftraining.dev",
+    "update tftrainingjobs.tftraining.dev",
     "list nodes",
     "patch pods",
 ]

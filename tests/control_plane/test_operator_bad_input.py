@@ -93,8 +93,7 @@ def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:
     [
         ({"spec__replicaSpecs__ps": {"replicas": 1}}, "spec.replicaSpecs.ps"),
         ({"spec__replicaSpecs__evaluator": {}}, "spec.replicaSpecs.evaluator"),
-        ({"spec__runPolicy": {"activeDeadlineSeconds": 60}}, "spec.runPolicy.activeDeadlineSeconds"),
-        ({"spec__successPolicy": "AllWorkers"}, "spec.successPolicy: AllWorkers"),
+        ({"spec__runPolicy": {"nodeLostSeconds": 30}}, "spec.runPolicy.nodeLostSeconds"),
     ],
 )
 def test_a_field_of_a_later_version_is_named(new_job: NewJob, changes: dict[str, object], field: str) -> None:

@@ -39,6 +39,8 @@ def _end(status: Status, phase: Phase, said: Problem, now: datetime) -> Status:
         start_time=status.start_time or seconds,
     )
     status = with_condition(status, "Ready", "False", (said.reason, "the job is done"), now)
+    if status.is_true("Suspended"):
+        status = with_condition(status, "Suspended", "False", (said.reason, "the job is done"), now)
     return with_condition(status, phase, "True", (said.reason, said.message), now)
 
 

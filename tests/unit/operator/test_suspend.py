@@ -155,6 +155,14 @@ def test_a_chief_that_finishes_on_the_way_has_finished() -> None:
     assert world.status.phase == "Suspended"
     world.launchers.finish()
     assert world.run().status.phase == "Succeeded"
+    assert (condition(world).status, condition(world).reason) == ("False", "ChiefSucceeded")
+
+
+def test_a_spec_that_becomes_unreadable_ends_the_suspension() -> None:
+    world = suspend(World(a_job()).run()).run()
+    world.api.edit("template", "none")
+    assert world.run().status.reason == "InvalidSpec"
+    assert condition(world).status == "False"
 
 
 def test_a_verdict_before_the_suspension_counts() -> None:

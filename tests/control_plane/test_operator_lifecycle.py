@@ -1,0 +1,144 @@
+"""Suspension, deadlines, expiry and success policies on a real API server, with the rights that the chart gives."""
+
+import time
+
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.manifests import template
+from tests.control_plane.operator_process import OperatorProcess
+
+CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
+WAITING = {"reason": "ErrImagePull", "message": "no such image"}
+
+
+def run_policy(job: TrainingJob, **fields: object) -> None:
+    """A person changes spec.runPolicy."""
+    job.patch({"spec": {"runPolicy": fields}})
+
+
+def hold_pod(job: TrainingJob, name: str) -> None:
+    """The pod cannot get its image."""
+    entry = {"name": "tensorflow", "image": "x", "imageID": "", "restartCount": 0, "ready": False}
+    job.patch_pod(name, {"status": {"containerStatuses": [{**entry, "state": {"waiting": WAITING}}]}}, "/status")
+
+
+def test_a_job_that_is_created_suspended_has_nothing_until_it_is_resumed(new_job: NewJob) -> None:
+    job = new_job(spec__runPolicy={"suspend": True})
+    status = job.wait_for("Suspended", ready="0/2")
+    assert "startTime" not in status and job.condition("Suspended")["status"] == "True"
+    assert job.pods() == {} and job.objects("services") == {}
+    run_policy(job, suspend=False)
+    job.run()
+    assert job.status()["startTime"] and job.condition("Suspended")["status"] == "False"
+    wait_until(lambda: len(job.events()) == 3, "three events")
+    assert [event[1] for event in job.events()] == ["Suspended", "Resumed", "Training"]
+
+
+def test_a_suspended_job_frees_its_pods_is_cleaned_and_goes_on_as_it_was_changed(new_job: NewJob) -> None:
+    job = new_job(spec__storage=CLAIM)
+    job.wait_for_pods(attempt=1)
+    for name in ("job-worker-0", "job-worker-1"):
+        job.bind_pod(name)
+    job.run()
+    began = job.status()["startTime"]
+    run_policy(job, suspend=True)
+    status = job.wait_for("Suspended", message="suspended: waiting for worker-0 to stop")
+    assert status["replicas"]["worker"]["active"] == 2
+    wait_until(
+        lambda: all(
+            pod["metadata"].get("deletionGracePeriodSeconds") == pod["spec"]["terminationGracePeriodSeconds"]
+            for pod in job.pods().values()
+        ),
+        "both pods are told to stop within their own grace",
+    )
+    for name in ("job-worker-0", "job-worker-1"):
+        job.remove_pod(name)
+    wait_until(lambda: set(job.pods()) == {"job-cleanup"}, "the cleanup")
+    job.succeed_pod("job-cleanup", '{"removed": 1}')
+    wait_until(lambda: job.condition("Cleaned").get("status") == "True" and not job.pods(), "cleaned, and no pod left")
+
+    job.patch({"spec": {"template": template(image="trainer:2"), "replicaSpecs": {"worker": {"replicas": 1}}}})
+    time.sleep(1.1)  # times of whole seconds
+    run_policy(job, suspend=False)
+    (pod,) = job.run(attempt=2, count=1).values()
+    assert pod["spec"]["containers"][0]["image"] == "trainer:2"
+    status = job.wait_for("Running", ready="1/1")
+    assert status["startTime"] > began and status["restarts"] == {"counted": 0}
+    assert job.condition("Cleaned") == {}
+
+
+def test_a_resumed_job_waits_for_its_old_pods(new_job: NewJob) -> None:
+    job = new_job()
+    job.wait_for_pods(attempt=1)
+    job.bind_pod("job-worker-1")
+    job.run()
+    run_policy(job, suspend=True)
+    job.wait_for("Suspended")
+    wait_until(lambda: set(job.pods()) == {"job-worker-1"}, "only the pod with a kubelet is still there")
+    run_policy(job, suspend=False)
+    job.wait_for("Starting", message="waiting for worker-1 of attempt 1 on node-1 to stop")
+    time.sleep(1)
+    assert set(job.pods()) == {"job-worker-1"}
+    job.remove_pod("job-worker-1")
+    job.run(attempt=2)
+
+
+def test_a_job_that_runs_too_long_fails(new_job: NewJob) -> None:
+    job = new_job(spec__runPolicy={"activeDeadlineSeconds": 3})
+    job.run()
+    status = job.wait_for("Failed", reason="DeadlineExceeded")
+    assert status["message"] == "not done after 3 s (spec.runPolicy.activeDeadlineSeconds)"
+    wait_until(lambda: job.pods() == {} and job.objects("services") == {}, "nothing is left")
+
+
+def test_deadlines_pass_while_the_operator_is_down(new_job: NewJob, operator: OperatorProcess) -> None:
+    long, late, done = new_job("long"), new_job("late"), new_job("done")
+    for job in (long, done):
+        job.run()
+        run_policy(job, activeDeadlineSeconds=3)
+    late.wait_for_pods(attempt=1)
+    run_policy(late, startDeadlineSeconds=3)
+    hold_pod(late, "late-worker-1")
+    operator.kill()
+    done.succeed_pod("done-worker-0")
+    time.sleep(4)
+    operator.start()
+    long.wait_for("Failed", reason="DeadlineExceeded")
+    done.wait_for("Succeeded")
+    status = late.wait_for("Failed", reason="StartDeadlineExceeded")
+    assert "(spec.runPolicy.startDeadlineSeconds): worker-1: image pull failed: no such image" in status["message"]
+
+
+def test_a_job_is_deleted_some_time_after_its_end(new_job: NewJob, garbage_collection: None) -> None:
+    job = new_job(spec__storage=CLAIM, spec__runPolicy={"ttlSecondsAfterFinished": 2})
+    job.run()
+    job.succeed_pod("job-worker-0")
+    wait_until(lambda: "job-cleanup" in job.pods(), "the cleanup")
+    time.sleep(3)
+    assert not job.is_gone(), "its directories are not cleaned yet"
+    job.succeed_pod("job-cleanup", '{"removed": 1}')
+    wait_until(job.is_gone, "the job is deleted")
+    wait_until(lambda: job.pods() == {}, "its pods are collected")
+
+
+def test_a_job_expires_while_the_operator_is_down(new_job: NewJob, operator: OperatorProcess) -> None:
+    expired, kept = new_job("expired"), new_job("kept")
+    for job in (expired, kept):
+        job.run()
+        job.succeed_pod(f"{job.name}-worker-0")
+        job.wait_for("Succeeded")
+    operator.kill()
+    run_policy(expired, ttlSecondsAfterFinished=1)
+    run_policy(kept, ttlSecondsAfterFinished=3600)
+    time.sleep(2)
+    operator.start()
+    wait_until(expired.is_gone, "the job is deleted")
+    assert not kept.is_gone()
+
+
+def test_all_workers_have_to_succeed_if_the_job_says_so(new_job: NewJob) -> None:
+    job = new_job(spec__successPolicy="AllWorkers")
+    job.run()
+    job.succeed_pod("job-worker-0")
+    job.wait_for("Running", ready="2/2")
+    job.succeed_pod("job-worker-1")
+    job.wait_for("Succeeded", reason="AllWorkersSucceeded")
