@@ -142,3 +142,19 @@ def test_all_workers_have_to_succeed_if_the_job_says_so(new_job: NewJob) -> None
     job.wait_for("Running", ready="2/2")
     job.succeed_pod("job-worker-1")
     job.wait_for("Succeeded", reason="AllWorkersSucceeded")
+
+
+def test_a_change_in_a_suspension_that_the_operator_missed(new_job: NewJob, operator: OperatorProcess) -> None:
+    job, same = new_job(), new_job("same")
+    for each in (job, same):
+        each.run()
+    with operator.frozen():
+        for each in (job, same):
+            run_policy(each, suspend=True)
+        job.patch({"spec": {"template": template(image="trainer:2")}})
+        for each in (job, same):
+            run_policy(each, suspend=False)
+    pods = job.run(attempt=2)
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods.values()} == {"trainer:2"}
+    assert job.status()["lastRestart"]["reason"] == "SpecChanged"
+    assert (same.status()["attempt"], same.status()["phase"]) == (1, "Running")

@@ -11,7 +11,7 @@ from tftraining_operator.build.security import container_security, pod_security
 from tftraining_operator.build.storage import job_directory, storage_mount, storage_volume
 from tftraining_operator.build.tf_config import tf_config
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import ANNOTATION_GANG, CONTAINER, Replica, pod_name
+from tftraining_operator.model.names import ANNOTATION_GANG, ANNOTATION_SPEC, CONTAINER, Replica, pod_name
 from tftraining_operator.model.spec import JobSpec, Manifest
 
 SHM_VOLUME = "tftraining-shm"
@@ -45,8 +45,8 @@ def _with_launcher(job: Job, pod_spec: Manifest, init: Manifest) -> Manifest:
 def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
     labels = (own.get("labels") or {}) | replica_labels(replica, job.status.attempt)
     metadata = child_metadata(job, pod_name(job.key.name, replica), labels)
-    annotations = {**(own.get("annotations") or {}), ANNOTATION_GANG: spec.gang_size}
-    return {**metadata, "annotations": annotations}
+    ours = {ANNOTATION_GANG: spec.gang_size, ANNOTATION_SPEC: spec.fingerprint}
+    return {**metadata, "annotations": {**(own.get("annotations") or {}), **ours}}
 
 
 def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:

@@ -14,6 +14,7 @@ LABEL_ROLE = f"{GROUP}/role"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_GANG = f"{GROUP}/gang"
+ANNOTATION_SPEC = f"{GROUP}/spec"
 MANAGER = f"{GROUP}/operator"
 
 CONTAINER = "tensorflow"
@@ -23,6 +24,7 @@ STATUS_PORT = 8472
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 GANG_ROLES: tuple[Role, ...] = ("chief", "worker")
+ROLES: tuple[Role, ...] = (*GANG_ROLES, "ps", "evaluator")
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -9,12 +9,13 @@ import msgspec
 
 from tftraining_operator.model.names import (
     ANNOTATION_GANG,
+    ANNOTATION_SPEC,
     CLEANUP,
     CONTAINER,
-    GANG_ROLES,
     LABEL_ATTEMPT,
     LABEL_INDEX,
     LABEL_ROLE,
+    ROLES,
     Replica,
 )
 from tftraining_operator.model.report import Report, Verdict, split_verdict
@@ -60,6 +61,7 @@ class Pod(Frozen, frozen=True):
     created: datetime
     replica: Replica | None = None
     gang: str = ""
+    made_from: str = ""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -156,7 +158,7 @@ def parse_pods(raws: Iterable[Manifest], uid: str) -> tuple[Pod, ...]:
 def parse_pod(raw: Manifest) -> Pod | None:
     """A pod from the API server; None if its labels are not those that the operator writes, or belie its name."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    labels = meta.get("labels") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
     replica = _replica(role, labels.get(LABEL_INDEX, ""))
     known = meta["name"].endswith(f"-{replica}") if replica else role == CLEANUP
@@ -171,7 +173,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         attempt=int(attempt),
         created=_time(meta["creationTimestamp"]),
         replica=replica,
-        gang=(meta.get("annotations") or {}).get(ANNOTATION_GANG, ""),
+        gang=annotations.get(ANNOTATION_GANG, ""),
+        made_from=annotations.get(ANNOTATION_SPEC, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
         message=(status.get("message") or init[1])[:LONGEST_MESSAGE],
@@ -190,7 +193,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
 
 
 def _replica(role: str | None, index: str) -> Replica | None:
-    known = next((each for each in (*GANG_ROLES, "ps", "evaluator") if each == role), None)
+    known = next((each for each in ROLES if each == role), None)
     return Replica(known, int(index)) if known and re.fullmatch(r"\d{1,5}", index) else None
 
 

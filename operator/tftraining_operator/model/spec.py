@@ -3,11 +3,12 @@
 The CRD's schema and CEL rules have already judged the values; these types only carry them.
 """
 
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
-from tftraining_operator.model.names import GANG_ROLES, Replica, Role
+from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica, Role
 
 Manifest = dict[str, Any]
 
@@ -135,6 +136,18 @@ class JobSpec(Frozen, frozen=True):
         """The shape of the gang as pods are annotated with it; a pod of another shape has an outdated TF_CONFIG."""
         counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
         return ",".join(f"{role}={count}" for role, count in counts.items() if count)
+
+    @property
+    def fingerprint(self) -> str:
+        """What pods are made from, but for their number, as a short text that they are annotated with.
+
+        Defaults are left out of it, so that a version of the operator with more fields gives the same.
+        """
+        roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
+        made_from = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
+        scheduling = self.run_policy.scheduling
+        priority = scheduling.priority_class_name if scheduling else None
+        return sha256(msgspec.json.encode((*made_from, priority), order="deterministic")).hexdigest()[:16]
 
     @property
     def chief(self) -> Replica:

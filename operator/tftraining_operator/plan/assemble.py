@@ -18,6 +18,7 @@ from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count
+from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import look_again, why_incomplete
@@ -92,7 +93,7 @@ def _running(job: Job, scene: Scene) -> Status:
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
         status = msgspec.structs.replace(status, last_restart=last)
     message = f"{size} replicas train" if size > 1 else "the replica trains"
-    if last is not None and scene.spec.in_place and last.reason != "Scaled":
+    if last is not None and scene.spec.in_place and last.reason not in ASKED_FOR:
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 

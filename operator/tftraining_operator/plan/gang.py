@@ -24,6 +24,7 @@ class Gang(Frozen, frozen=True):
     missing: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
     completed: tuple[Replica, ...]
+    resized: bool
     outdated: bool
 
     @property
@@ -67,7 +68,7 @@ def attempt_of(status: Status, seen: Observed) -> int:
 
 def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     """Sort the observed pods by what they are to the attempt in `status`."""
-    wanted = spec.gang
+    wanted, fingerprint = spec.gang, spec.fingerprint
     current = {pod.replica: pod for pod in seen.replicas if pod.attempt == status.attempt and pod.replica}
     given_up = set(status.replaced.values())
     members = {each: current[each] for each in wanted if each in current and current[each].uid not in given_up}
@@ -85,7 +86,8 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         missing=missing,
         vanished=missing if _was_complete(wanted, status) else (),
         completed=completed,
-        outdated=any(pod.gang != spec.gang_size for pod in members.values()),
+        resized=any(pod.gang != spec.gang_size for pod in members.values()),
+        outdated=any(pod.made_from not in ("", fingerprint) for pod in members.values()),
     )
 
 

@@ -26,6 +26,9 @@ class Incident(Frozen, frozen=True):
 
 
 SCALED = Incident(reason="Scaled", message="the number of workers was changed", charged=False)
+CHANGED = Incident(reason="SpecChanged", message="what the pods are made from was changed", charged=False)
+# Asked for by a person: neither a failure nor a disruption.
+ASKED_FOR = (SCALED.reason, CHANGED.reason)
 
 
 def find_incident(gang: Gang) -> Incident | None:
@@ -36,7 +39,15 @@ def find_incident(gang: Gang) -> Incident | None:
         return disruption[1]
     if failure is not None:
         return _failure(failure)
-    return SCALED if gang.outdated else None
+    return find_change(gang)
+
+
+def find_change(gang: Gang) -> Incident | None:
+    """A change of the spec that pods do not know of yet: also one made in a suspension that was over too soon to be
+    seen."""
+    if gang.resized:
+        return SCALED
+    return CHANGED if gang.outdated else None
 
 
 def find_loss(gang: Gang) -> Incident | None:

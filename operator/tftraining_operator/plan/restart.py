@@ -16,7 +16,7 @@ from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
-from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.incident import ASKED_FOR, Incident
 
 LOG_TAIL_LINES = 20
 
@@ -27,7 +27,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     progressed = backoff.progressed(status, _ended(incident, now))
     alone = spec.in_place and incident.charged
     refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
-    disrupted = not incident.charged and incident.reason != "Scaled"
+    disrupted = not incident.charged and incident.reason not in ASKED_FOR
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,

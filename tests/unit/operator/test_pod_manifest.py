@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.operator.builders import UID, JobBuilder, a_job
+from tests.unit.operator.builders import UID, JobBuilder, a_job, a_launched_job
 from tftraining_operator.build.pod import pod
 from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import Replica
@@ -74,7 +74,8 @@ def test_the_templates_own_metadata_is_kept_where_it_does_not_collide() -> None:
     assert metadata["labels"]["team"] == "vision"
     assert metadata["labels"]["tftraining.dev/role"] == "worker"
     assert metadata["labels"]["tftraining.dev/job-name"] == "mnist"
-    assert metadata["annotations"] == {"note": "mine", "tftraining.dev/gang": "worker=2"}
+    annotations = metadata["annotations"]
+    assert (annotations["note"], annotations["tftraining.dev/gang"]) == ("mine", "worker=2")
     assert metadata["name"] == "mnist-worker-1"
 
 
@@ -267,3 +268,11 @@ def test_the_attempt_is_the_jobs_present_one() -> None:
     assert job.spec is not None
     labels = pod(job, job.spec, Replica("worker", 0), "operator:1")["metadata"]["labels"]
     assert labels["tftraining.dev/attempt"] == "7"
+
+
+def test_what_a_pod_is_made_from_is_noted_and_the_same_in_every_version() -> None:
+    # Whoever changes these values restarts every training when the operator is upgraded.
+    assert made(a_job())["metadata"]["annotations"]["tftraining.dev/spec"] == "c9aae30edecb8c5c"
+    job = a_launched_job().chief().storage().set("launcher.warmStart", False)
+    job.set("runPolicy.scheduling", {"priorityClassName": "high"})
+    assert made(job)["metadata"]["annotations"]["tftraining.dev/spec"] == "8ff808b2da4e49ec"

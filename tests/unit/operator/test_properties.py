@@ -119,6 +119,11 @@ class Life(RuleBasedStateMachine):
     def a_person_scales(self, workers: int) -> None:
         self.world.api.edit("replicaSpecs.worker.replicas", workers)
 
+    @rule(image=st.sampled_from(["trainer:1", "trainer:2"]))
+    def a_person_changes_the_template(self, image: str) -> None:
+        container = {"name": "tensorflow", "image": image, "command": ["python", "train.py"]}
+        self.world.api.edit("template", {"spec": {"containers": [container]}})
+
     @rule(suspended=st.booleans())
     def a_person_suspends_or_resumes(self, suspended: bool) -> None:
         self.world.api.edit("runPolicy.suspend", suspended)
