@@ -2,6 +2,7 @@
 to be stopped. After each of them no process and no file of the run is left."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.processes.client.local_run import Run, manifest
 
@@ -146,6 +148,25 @@ def test_whoever_reads_the_output_goes_away(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait(30) == 141
         assert process.stderr.read() == b""
+
+
+def test_the_terminal_goes_away(tmp_path: Path) -> None:
+    """SIGHUP, and errors from every write."""
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(manifest("100", "0.1")))
+    here, there = pty.openpty()
+    words = [sys.executable, "-m", "tftraining_client", "run", "job.yaml", "--workdir", "work"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm"}
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdin=there, stdout=there, stderr=there, start_new_session=True
+    )
+    os.close(there)
+    seen = b""
+    while b"on this machine" not in seen:
+        seen += os.read(here, 65536)
+    os.close(here)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) in (129, 141)
+    assert {each.name for each in tmp_path.iterdir()} <= {"job.yaml", "work"}
 
 
 def test_not_done_in_time(tmp_path: Path) -> None:
