@@ -20,7 +20,7 @@ from tftraining.launch.verdict import Verdict
 from tftraining.launch.watchdog import Look, stalled
 
 COUNTS = st.integers(0, 50)
-LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS)
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS)
 
 
 @given(LEDGERS, LEDGERS)
@@ -34,6 +34,12 @@ def test_a_merge_forgets_nothing_and_does_not_ask_who_is_first(one: Ledger, othe
 @given(LEDGERS)
 def test_a_ledger_survives_its_journey(one: Ledger) -> None:
     assert Ledger.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_what_progress_has_set_back_stays_so_whoever_remembers_more() -> None:
+    old = Ledger(process_failures=4, without_progress=4, incidents=6)
+    new = ledger.account(old, charged=False, progressed=True, refill=True)
+    assert (ledger.merge(old, new), ledger.merge(new, old)) == (new, new)
 
 
 def test_the_waits_grow_to_a_minute() -> None:
