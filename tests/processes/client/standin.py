@@ -39,7 +39,7 @@ def main() -> int:
         if "--fail" in rest and epoch >= 2:
             print("no more of this", file=sys.stderr, flush=True)
             return int(rest[rest.index("--fail") + 1])
-    time.sleep(0.4)  # a model takes its time to be saved; the last progress is seen meanwhile
+    time.sleep(0.4)  # a model takes its time to be saved; the last progress is seen meanwhile, mostly
     if task["index"] == 0:
         (directory / "model").mkdir(exist_ok=True)
         (directory / "model" / "saved_model.pb").touch()
