@@ -18,7 +18,7 @@ SIZES = {"train": 30, "t10k": 20}
 def idx(magic: int, *shape: int, values: bytes | None = None) -> bytes:
     count = int(np.prod(shape))
     content = bytes(number % 10 for number in range(count)) if values is None else values
-    return gzip.compress(struct.pack(f">{1 + len(shape)}I", magic, *shape) + content)
+    return gzip.compress(struct.pack(f">{1 + len(shape)}I", magic, *shape) + content, mtime=0)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def damage(file: Path, content: bytes | None) -> None:
         ("train-images-idx3-ubyte.gz", b"plain", "cannot read "),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5)[:-12], "cannot read "),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5)[:20] + b"\xff" * 9, "cannot read "),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b""), "not an IDX file of 3 dimensions"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"", mtime=0), "not an IDX file of 3 dimensions"),
         ("train-images-idx3-ubyte.gz", idx(2049, 30), "not an IDX file of 3 dimensions"),
         ("train-labels-idx1-ubyte.gz", idx(2051, 30, 4, 5), "not an IDX file of 1 dimension"),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5, values=b"x"), "is damaged: 1 bytes"),
