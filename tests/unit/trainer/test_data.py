@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from tftraining import data
 from tftraining.data import DataError, Examples
@@ -45,6 +47,18 @@ def test_digits_come_with_the_package() -> None:
     check(digits.train, (1500, 8, 8, 1))
     check(digits.test, (297, 8, 8, 1))
     assert digits.train.images.max() == 1
+
+
+def test_digits_are_what_scikit_learn_says() -> None:
+    for ours, theirs in zip(data.read_digits(), load_digits(return_X_y=True), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
+
+
+def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match="scikit-learn, which is not installed"):
+        data.load("digits")
 
 
 def test_every_process_gets_the_same_digits() -> None:
