@@ -22,7 +22,7 @@ def main() -> int:
     epochs, seconds, *rest = sys.argv[1:]
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     directory = Path(os.environ["TFTRAINING_DIR"])
-    backup = directory / f"backup-{task['index']}"
+    backup = directory / f"backup-{task['type']}-{task['index']}"
     done = int(backup.read_text()) if backup.exists() else 0
     print(f"process {os.getpid()}", flush=True)
     print(f"begins after epoch {done}", file=sys.stderr, flush=True)

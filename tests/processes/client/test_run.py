@@ -186,7 +186,7 @@ def test_a_second_run_goes_on_from_the_first(tmp_path: Path) -> None:
 
 def test_a_chief_a_parameter_server_and_an_evaluator(tmp_path: Path) -> None:
     roles = {"chief": {}, "worker": {"replicas": 1}, "ps": {}, "evaluator": {}}
-    job = manifest("2", "0.05", replicaSpecs=roles, runPolicy={"evaluatorGraceSeconds": 5})
+    job = manifest("2", "0.5", replicaSpecs=roles, runPolicy={"evaluatorGraceSeconds": 5})
     with Run(tmp_path, job) as run:
         assert run.wait() == 0
     for member in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
