@@ -56,8 +56,8 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz") == (200, "ok\n"))
         assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang\n")
-        status = gang.wait_for_phase("Waiting")
-        assert (status["missing"], status["message"]) == (["worker-1"], "waiting for worker-1")
+        gang.wait_for(lambda: gang.status()["missing"] == ["worker-1"])
+        assert (gang.status()["phase"], gang.status()["message"]) == ("Waiting", "waiting for worker-1")
         gang.start("worker-1")
         gang.wait_for_phase("Training")
         for name in gang.names:
