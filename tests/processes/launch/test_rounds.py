@@ -16,6 +16,8 @@ def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert {(name, number) for name, number, _ in gang.starts()} == {("worker-0", 1), ("worker-1", 1)}
         assert gang.message("worker-1")["verdict"] == "Succeeded"
+        last = gang.message("worker-0")["progress"]
+        assert last["epoch"] == last["epochs"] > 0
 
 
 def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def test_exits_are_described_for_people() -> None:
     assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
 
 
-@given(st.lists(st.text(max_size=2000), max_size=60))
-def test_the_last_lines_always_fit(lines: list[str]) -> None:
+@given(st.lists(st.text(max_size=2000), max_size=60), st.text(max_size=3000))
+def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []
     text = verdict.termination_message(
-        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger()
+        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger(), {"progress": told}
     )
     assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
     first = text.splitlines()[0]

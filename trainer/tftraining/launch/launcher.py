@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 PORT_SECONDS = 10.0  # for who had the port before us to let go of it
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
+LAST_WORDS = ("progress", "lastRestart")  # of /status, which nobody can ask any more
 TERMINATED = 128 + signal.SIGTERM
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
@@ -144,7 +145,8 @@ class Launcher:
 
     async def _leave_message(self, verdict: Verdict) -> None:
         path = self._settings.termination_message
-        text = termination_message(verdict, self._ledger())
+        told = {name: value for name, value in self._told().items() if name in LAST_WORDS}
+        text = termination_message(verdict, self._ledger(), told)
         if verdict.verdict == FAILED:
             self._program.say(f"tftraining: {verdict.reason}: {verdict.message}")
         if path is None:
