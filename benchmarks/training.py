@@ -19,7 +19,7 @@ import tensorflow as tf
 from tftraining import data, machine
 from tftraining.examples import mirrored_custom_loop as program
 from tftraining.mirrored import Training
-from tftraining.pipeline import Order, epoch_batches
+from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 KINDS = ("constant", "pipeline", "no_prefetch")
 
@@ -57,7 +57,7 @@ def main() -> None:
     """Measure and print."""
     options, program_options = parse()
     devices = machine.prepare(program_options, options.devices)
-    examples = data.load(options.data, options.data_dir).train
+    examples = as_tensors(data.load(options.data, options.data_dir).train)
     strategy = tf.distribute.MirroredStrategy(devices)
     training = program.make_training(strategy, examples.images.shape[1:], program_options)
     order = Order(options.batch_size, seed=1, steps_per_epoch=options.steps)

@@ -43,7 +43,7 @@ from tftraining.options import (
     positive,
     run_program,
 )
-from tftraining.pipeline import Order, epoch_batches
+from tftraining.pipeline import Order, as_tensors, epoch_batches
 from tftraining.proof import ProofError, prove
 
 DEFAULTS = Defaults(
@@ -193,9 +193,10 @@ def train_by_hand(
     training = Training(model.distribute_strategy, replica)
     state = State(replica, options.directory, task)
     journal.resume(state.epoch, state.step)
+    tensors = as_tensors(examples)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
-        batches = sharded(epoch_batches(examples, order_for(options, task), epoch), options.auto_shard)
+        batches = sharded(epoch_batches(tensors, order_for(options, task), epoch), options.auto_shard)
         told = training.train("epoch", batches, options.steps_per_epoch)
         journal.end(epoch + 1, metrics_of_training(told, options.steps_per_epoch))
         state.save(epoch + 1)
