@@ -40,7 +40,7 @@ types: $(VENV)/installed
 	@$(RUN)mypy operator/tftraining_operator trainer/tftraining client/tftraining_client tests benchmarks
 
 unit: $(VENV)/installed
-	@$(RUN)pytest tests/unit
+	@$(RUN)pytest tests/unit --numprocesses=2
 
 control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane --numprocesses=2
@@ -71,8 +71,10 @@ demo: $(VENV)/installed  ## A training of two workers on this machine, one of th
 demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
 	@$(RUN)python -m tests.cluster.demo
 
-bench: $(VENV)/installed  ## The figures of docs/results.md.
+bench: $(VENV)/installed  ## The figures of docs/results.md that need no cluster: about ten minutes.
 	@$(RUN)python -m benchmarks.control_plane
+	@$(RUN)python -m benchmarks.recovery --local
+	@$(RUN)python -m benchmarks.overhead
 
 clean:  ## Remove what was built inside the checkout (the caches lie in ~/.cache/tftraining).
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

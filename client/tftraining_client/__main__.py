@@ -1,6 +1,7 @@
 """`tftj`: the command. What a person can put right is one line and exit code 2, never a traceback."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -36,8 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"tftj: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Nobody reads; what Python would still flush at exit goes nowhere.
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        # Nobody reads any more, or the terminal is gone; what Python would still flush at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 

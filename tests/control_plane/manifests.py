@@ -5,11 +5,18 @@ value, or REMOVED. It must never change the manifest that it starts from.
 """
 
 import copy
+import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
 Manifest = dict[str, Any]
-REMOVED: Final = object()
+
+
+class _Marker(enum.Enum):
+    REMOVED = "removed"
+
+
+REMOVED: Final = _Marker.REMOVED
 
 
 def template(**container: Any) -> Manifest:

@@ -10,20 +10,27 @@ from typing import Any
 
 import tensorflow as tf
 
+from tftraining.cluster import Task
 from tftraining.loop import Replica
+from tftraining.paths import write_filepath
 
 KEPT = 3
 
 
 class State:
-    """Model, optimizer and number of epochs done, in `<directory>/checkpoints`; the latest one is restored at once."""
+    """Model, optimizer and number of epochs done, in `<directory>/checkpoints`; the latest one is restored at once.
 
-    def __init__(self, replica: Replica, directory: str) -> None:
+    `task` is this process's part in a job: only the chief's checkpoints count, the others write into directories of
+    their own, because all must write.
+    """
+
+    def __init__(self, replica: Replica, directory: str, task: Task | None = None) -> None:
         self._epoch = tf.Variable(0, trainable=False, dtype=tf.int64)
         self._optimizer = replica.optimizer
         checkpoint = tf.train.Checkpoint(model=replica.model, optimizer=replica.optimizer, epoch=self._epoch)
-        self._manager = tf.train.CheckpointManager(checkpoint, str(Path(directory) / "checkpoints"), KEPT)
-        checkpoint.restore(self._manager.latest_checkpoint)
+        common = str(Path(directory) / "checkpoints")
+        self._manager = tf.train.CheckpointManager(checkpoint, write_filepath(common, task or Task()), KEPT)
+        checkpoint.restore(tf.train.latest_checkpoint(common))
 
     @property
     def epoch(self) -> int:

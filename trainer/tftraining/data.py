@@ -8,6 +8,7 @@ named, nor give back a data set that is not whole: what is missing or damaged en
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import struct
 import zlib
 from dataclasses import dataclass
@@ -62,13 +63,25 @@ def load(name: str, directory: str | None = None) -> Data:
 
 
 def _digits() -> Data:
-    from sklearn.datasets import load_digits  # noqa: PLC0415  half a second that the other data sets do not need
-
-    images, labels = load_digits(return_X_y=True)
+    images, labels = read_digits()
     order = np.random.default_rng(0).permutation(len(labels))
     images, labels = images[order].reshape(-1, 8, 8, 1) / 16, labels[order]
     split = DIGITS_FOR_TRAINING
     return Data(_examples(images[:split], labels[:split]), _examples(images[split:], labels[split:]))
+
+
+def read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What scikit-learn's `load_digits(return_X_y=True)` returns, from its file; DataError if that is not there.
+
+    Importing scikit-learn takes half a second and more, which every restart of a training would wait for.
+    """
+    package = importlib.util.find_spec("sklearn")
+    places = (package.submodule_search_locations or []) if package is not None else []
+    files = [file for place in places if (file := Path(place, "datasets", "data", "digits.csv.gz")).exists()]
+    if not files:
+        raise DataError("the data set digits comes with scikit-learn, which is not installed: pip install scikit-learn")
+    table = np.loadtxt(files[0], delimiter=",")
+    return table[:, :-1], table[:, -1].astype(np.int64)
 
 
 def _from_keras(name: str) -> Data:

@@ -39,6 +39,11 @@ def order_of(options: argparse.Namespace, replicas: int) -> Order:
     return Order(options.batch_size * replicas, options.seed, options.steps_per_epoch)
 
 
+def as_tensors(examples: Examples) -> Examples:
+    """The same examples as tensors, for a training of many epochs: arrays would be copied for each of them."""
+    return Examples(tf.constant(examples.images), tf.constant(examples.labels))
+
+
 def epoch_batches(examples: Examples, order: Order, epoch: int, *, prefetch: bool = True) -> tf.data.Dataset:
     """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,)."""
     span = order.span(len(examples))
@@ -55,7 +60,7 @@ def endless_batches(
 
 
 def _gathered(places: tf.data.Dataset, examples: Examples, order: Order, prefetch: bool) -> tf.data.Dataset:
-    images, labels = tf.constant(examples.images), tf.constant(examples.labels)
+    images, labels = tf.convert_to_tensor(examples.images), tf.convert_to_tensor(examples.labels)
 
     def gather(batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         chosen = _shuffled(batch, len(examples), order.seed)

@@ -2,14 +2,17 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from tftraining_client.errors import UserError
 from tftraining_client.local import leavings
@@ -47,8 +50,23 @@ def main(arguments: argparse.Namespace) -> int:
         notes.append(
             "restartPolicy.mode Recreate: there are no pods to make anew here, so the launchers restart in place"
         )
-    with Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
+    with _tidy_exit(), Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
         return asyncio.run(_run(local, arguments, ports, Path(scratch), notes))
+
+
+@contextlib.contextmanager
+def _tidy_exit() -> Iterator[None]:
+    """Have the signals that end a process raise SystemExit, so that even before the first start nothing is left."""
+
+    def leave(number: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, notes: list[str]) -> int:

@@ -189,7 +189,7 @@ class Runner:
         """Nobody reads any more: that is as good as a Ctrl-C."""
         try:
             printing()
-        except BrokenPipeError:
+        except OSError:  # a broken pipe, a terminal that was closed
             self.stop(BROKEN_PIPE)
 
     def _listen_to_signals(self) -> None:
@@ -216,7 +216,7 @@ class Runner:
         self._signal_all(signal.SIGKILL)
         await asyncio.wait(self._kept, timeout=LAST_WORDS_SECONDS)
         orphans.end_orphans(())
-        self._screen.close()
+        self._print(self._screen.close)
 
 
 def check_commands(starts: Sequence[Start], which: Callable[[str, str], str | None]) -> None:

@@ -22,7 +22,7 @@ def main() -> int:
     epochs, seconds, *rest = sys.argv[1:]
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     directory = Path(os.environ["TFTRAINING_DIR"])
-    backup = directory / f"backup-{task['index']}"
+    backup = directory / f"backup-{task['type']}-{task['index']}"
     done = int(backup.read_text()) if backup.exists() else 0
     print(f"process {os.getpid()}", flush=True)
     print(f"begins after epoch {done}", file=sys.stderr, flush=True)
@@ -39,7 +39,7 @@ def main() -> int:
         if "--fail" in rest and epoch >= 2:
             print("no more of this", file=sys.stderr, flush=True)
             return int(rest[rest.index("--fail") + 1])
-    time.sleep(0.4)  # a model takes its time to be saved; the last progress is seen meanwhile
+    time.sleep(0.4)  # a model takes its time to be saved; the last progress is seen meanwhile, mostly
     if task["index"] == 0:
         (directory / "model").mkdir(exist_ok=True)
         (directory / "model" / "saved_model.pb").touch()

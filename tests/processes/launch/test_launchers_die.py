@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,14 @@ def test_a_killed_launcher_takes_its_program_along(tmp_path: Path) -> None:
 
 
 def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
-    known = {"inPlace": 4, "processFailures": 1, "podFailures": 2, "refilledAt": 1, "withoutProgress": 0}
+    known = {
+        "inPlace": 4,
+        "processFailures": 1,
+        "podFailures": 2,
+        "refilledAt": 1,
+        "withoutProgress": 0,
+        "incidents": 5,
+    }
     with Gang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=2, budgetReset="Never") as gang:
         gang.start("worker-0")
         gang.start("worker-1", ledger=known)
@@ -51,18 +59,36 @@ def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
         assert gang.message("worker-1")["reason"] == "MaxRestartsExceeded"
 
 
-@pytest.mark.parametrize("moment", ["before", "first step", "saving"])
+MOMENTS: dict[str, Callable[[Gang], object]] = {
+    "before the rendezvous": lambda gang: None,
+    "in the rendezvous": lambda gang: gang.wait_for(lambda: gang.get("worker-1", "/healthz")[0] == 200),
+    "first step": lambda gang: gang.wait_for(lambda: len(gang.starts()) == 2),
+    "saving": lambda gang: gang.wait_for((gang.directory / "epoch-worker-1").exists),
+    "the last save": lambda gang: gang.wait_for(lambda: "done" in gang.log("worker-1")),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 @pytest.mark.slow_fault
-def test_a_launcher_is_killed_at_each_stage(tmp_path: Path, moment: str) -> None:
+def test_a_launcher_is_killed_at_each_stage(tmp_path: Path, moment: str, victim: str) -> None:
     with Gang(tmp_path, {"worker": 2}, "--epochs", "3", "--steps", "5") as gang:
         gang.start()
-        if moment == "first step":
-            gang.wait_for(lambda: len(gang.starts()) == 2)
-        elif moment == "saving":
-            gang.wait_for((gang.directory / "epoch-worker-1").exists)
-        gang.kill("worker-1")
-        gang.start("worker-1")
+        MOMENTS[moment](gang)
+        gang.kill(victim)
+        gang.start(victim)
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert not gang.violations()
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+@pytest.mark.slow_fault
+def test_a_program_is_killed_before_its_first_step(tmp_path: Path, victim: str) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "5", "--step-seconds", "0.1") as gang:
+        gang.start()
+        gang.kill_program(victim)
+        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert gang.message("worker-1")["ledger"]["processFailures"] == 1
         assert not gang.violations()
 
 

@@ -22,6 +22,7 @@ from tftraining.launch.program import Exit
 from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.settings import read
 from tftraining.launch.snapshot import Snapshot
+from tftraining.launch.status import of_gang
 
 SECRET = b"secret"
 NAMES = ("worker-0", "worker-1", "worker-2")
@@ -125,11 +126,17 @@ class Crowd:
         self.launchers[name] = Launcher(name, self.place, self.port, self.at_work)
         await self.launchers[name].start()
 
+    def describe(self) -> str:
+        """For a person, when a test has failed."""
+        chief = self.launchers[NAMES[0]].rendezvous
+        states = [each.member.state for each in self.launchers.values()]
+        return f"{states} {of_gang(chief.coordinator, time.monotonic()) if chief is not None else None}"
+
     async def settled(self, beyond: int) -> int:
         """The round that all are in, once they are in one beyond that."""
         deadline = time.monotonic() + 20
         while len(self.at_work) < len(NAMES) or min(self.at_work.values()) <= beyond:
-            assert time.monotonic() < deadline, (beyond, [each.member.state for each in self.launchers.values()])
+            assert time.monotonic() < deadline, self.describe()
             for each in self.launchers.values():
                 assert each.task is not None
                 assert not each.task.done(), each.task

@@ -16,6 +16,8 @@ def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert {(name, number) for name, number, _ in gang.starts()} == {("worker-0", 1), ("worker-1", 1)}
         assert gang.message("worker-1")["verdict"] == "Succeeded"
+        last = gang.message("worker-0")["progress"]
+        assert last["epoch"] == last["epochs"] > 0
 
 
 def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
@@ -56,8 +58,8 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz") == (200, "ok\n"))
         assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang\n")
-        status = gang.wait_for_phase("Waiting")
-        assert (status["missing"], status["message"]) == (["worker-1"], "waiting for worker-1")
+        gang.wait_for(lambda: gang.status()["missing"] == ["worker-1"])
+        assert (gang.status()["phase"], gang.status()["message"]) == ("Waiting", "waiting for worker-1")
         gang.start("worker-1")
         gang.wait_for_phase("Training")
         for name in gang.names:

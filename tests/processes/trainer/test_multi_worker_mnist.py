@@ -41,11 +41,15 @@ def check_result(gang: Gang, resumed: int) -> None:
     assert result["accuracy"] > GOOD
     assert any(line.startswith("loaded the saved model in a single process") for line in gang.lines(0))
     assert not (gang.directory / "backup" / "chief").exists()
+    assert not (gang.directory / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow_fault)])
-def test_a_worker_killed_in_the_middle_of_an_epoch_costs_that_epoch(job: Path, victim: int) -> None:
-    with Gang(job, ["--epochs", str(EPOCHS)]) as gang:
+@pytest.mark.parametrize(
+    ("loop", "victim"),
+    [("fit", 1), ("custom", 1), *(pytest.param(loop, 0, marks=pytest.mark.slow_fault) for loop in ("fit", "custom"))],
+)
+def test_a_worker_killed_in_the_middle_of_an_epoch_costs_that_epoch(job: Path, loop: str, victim: int) -> None:
+    with Gang(job, ["--epochs", str(EPOCHS), "--loop", loop]) as gang:
         gang.start()
         gang.wait_for_line(victim, "epoch 2/")
         time.sleep(0.3)  # an epoch takes five times as long

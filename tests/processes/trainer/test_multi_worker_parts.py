@@ -5,15 +5,19 @@ What several workers do together is in test_multi_worker_mnist.py.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tf_keras as keras
 
 from tftraining.callbacks import Progress, SaveEvery
+from tftraining.checkpoints import State
 from tftraining.cluster import Task
 from tftraining.data import Examples
 from tftraining.examples import multi_worker_mnist as program
 from tftraining.journal import Journal
+from tftraining.loop import Replica
 from tftraining.options import UsageError
 
 WORKER = Task("worker", 1, 2, is_chief=False)
@@ -60,6 +64,9 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
         ([], Task("evaluator", 0, 2, False), 0, "not for a task evaluator-0"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory"),
+        (["--loop", "custom", "--save-freq", "5"], WORKER, 0, "after every epoch"),
+        (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "take mixed_bfloat16"),
+        (["--jit"], WORKER, 0, "XLA cannot wait"),
     ],
 )
 def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: int, message: str) -> None:
@@ -143,3 +150,13 @@ def test_what_stops_the_program_is_one_line(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+def test_only_the_chief_writes_the_checkpoints_that_count(model: keras.Model, tmp_path: Path) -> None:
+    """The others write too, as they must, and all take up the chief's."""
+    replica = Replica(model, model.optimizer, 8)
+    model.optimizer.build(model.trainable_variables)
+    State(replica, str(tmp_path), Task("worker", 0, 2, is_chief=True)).save(3)
+    State(replica, str(tmp_path), WORKER).save(4)
+    assert (tmp_path / "workertemp_1" / "checkpoints" / "checkpoint").exists()
+    assert State(replica, str(tmp_path), WORKER).epoch == 3

@@ -332,7 +332,9 @@ def test_ledgers_are_merged_and_travel_with_the_start() -> None:
     chief.hello(hello("worker-0", ledger={"processFailures": 3}), 0.0)
     chief.hello(hello("worker-1", ledger={"inPlace": 4}), 0.0)
     starts = [frame["ledger"] for _, frame in chief.outbox if frame["type"] == "start"]
-    assert starts == [{"inPlace": 4, "processFailures": 3, "podFailures": 2, "refilledAt": 0, "withoutProgress": 0}] * 2
+    assert len(starts) == 2
+    for each in starts:
+        assert (each["inPlace"], each["processFailures"], each["podFailures"]) == (4, 3, 2)
 
 
 @pytest.mark.parametrize("frame", [{}, {"type": "beat"}, {"type": "exited", "round": 1}, {**beat(1, 0), "stuck": "x"}])

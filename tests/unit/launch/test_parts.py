@@ -20,7 +20,7 @@ from tftraining.launch.verdict import Verdict
 from tftraining.launch.watchdog import Look, stalled
 
 COUNTS = st.integers(0, 50)
-LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS)
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS)
 
 
 @given(LEDGERS, LEDGERS)
@@ -36,6 +36,12 @@ def test_a_ledger_survives_its_journey(one: Ledger) -> None:
     assert Ledger.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
+def test_what_progress_has_set_back_stays_so_whoever_remembers_more() -> None:
+    old = Ledger(process_failures=4, without_progress=4, incidents=6)
+    new = ledger.account(old, charged=False, progressed=True, refill=True)
+    assert (ledger.merge(old, new), ledger.merge(new, old)) == (new, new)
+
+
 def test_the_waits_grow_to_a_minute() -> None:
     waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]
@@ -49,12 +55,12 @@ def test_exits_are_described_for_people() -> None:
     assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
 
 
-@given(st.lists(st.text(max_size=2000), max_size=60))
-def test_the_last_lines_always_fit(lines: list[str]) -> None:
+@given(st.lists(st.text(max_size=2000), max_size=60), st.text(max_size=3000))
+def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []
     text = verdict.termination_message(
-        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger()
+        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger(), {"progress": told}
     )
     assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
     first = text.splitlines()[0]

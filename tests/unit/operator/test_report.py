@@ -105,8 +105,10 @@ def test_words_are_bounded() -> None:
 def test_a_verdict_as_the_launcher_writes_it() -> None:
     ended = Exit(3, None, ("loss 0.5", "ValueError: no"), "")
     verdict = Verdict("Failed", "MaxRestartsExceeded", "worker-1 failed", "worker-1", ended)
-    found, lines = split_verdict(termination_message(verdict, Ledger(in_place=2, process_failures=1)))
+    told = {"progress": {"epoch": 3, "epochs": 10}, "lastRestart": None}
+    found, lines = split_verdict(termination_message(verdict, Ledger(in_place=2, process_failures=1), told))
     assert found is not None
+    assert found.progress is not None and found.progress.progress().display == "epoch 3/10"
     assert (found.verdict, found.reason, found.member, found.exit_code) == (
         "Failed", "MaxRestartsExceeded", "worker-1", 3,
     )  # fmt: skip

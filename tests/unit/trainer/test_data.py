@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from tftraining import data
 from tftraining.data import DataError, Examples
@@ -18,7 +20,7 @@ SIZES = {"train": 30, "t10k": 20}
 def idx(magic: int, *shape: int, values: bytes | None = None) -> bytes:
     count = int(np.prod(shape))
     content = bytes(number % 10 for number in range(count)) if values is None else values
-    return gzip.compress(struct.pack(f">{1 + len(shape)}I", magic, *shape) + content)
+    return gzip.compress(struct.pack(f">{1 + len(shape)}I", magic, *shape) + content, mtime=0)
 
 
 @pytest.fixture
@@ -45,6 +47,18 @@ def test_digits_come_with_the_package() -> None:
     check(digits.train, (1500, 8, 8, 1))
     check(digits.test, (297, 8, 8, 1))
     assert digits.train.images.max() == 1
+
+
+def test_digits_are_what_scikit_learn_says() -> None:
+    for ours, theirs in zip(data.read_digits(), load_digits(return_X_y=True), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
+
+
+def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match="scikit-learn, which is not installed"):
+        data.load("digits")
 
 
 def test_every_process_gets_the_same_digits() -> None:
@@ -77,7 +91,7 @@ def damage(file: Path, content: bytes | None) -> None:
         ("train-images-idx3-ubyte.gz", b"plain", "cannot read "),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5)[:-12], "cannot read "),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5)[:20] + b"\xff" * 9, "cannot read "),
-        ("train-images-idx3-ubyte.gz", gzip.compress(b""), "not an IDX file of 3 dimensions"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(b"", mtime=0), "not an IDX file of 3 dimensions"),
         ("train-images-idx3-ubyte.gz", idx(2049, 30), "not an IDX file of 3 dimensions"),
         ("train-labels-idx1-ubyte.gz", idx(2051, 30, 4, 5), "not an IDX file of 1 dimension"),
         ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5, values=b"x"), "is damaged: 1 bytes"),

@@ -37,7 +37,7 @@ from tftraining.options import (
     positive,
     run_program,
 )
-from tftraining.pipeline import Order, epoch_batches
+from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
 DEVICES = 8  # parts of the CPU, where there are no GPUs
@@ -165,9 +165,10 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     if done:
         training.restore(state)
         journal.resume(done, int(state["adam/step"]))
+    tensors = as_tensors(examples.train)
     for epoch in range(done, options.epochs):
         journal.begin()
-        batches = epoch_batches(examples.train, order, epoch).as_numpy_iterator()
+        batches = epoch_batches(tensors, order, epoch).as_numpy_iterator()
         told = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
         tested = test(training, examples.test, options.batch_size)
         journal.end(epoch + 1, metrics_of_training(_sum(told), steps) | tested)

@@ -26,7 +26,7 @@ from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.mirrored import STYLES, Training
 from tftraining.options import Defaults, check_packages, make_directory, make_parser, positive, run_program
-from tftraining.pipeline import epoch_batches, order_of, plain_batches
+from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
 TEST_BATCH = 500
@@ -80,9 +80,10 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     steps = order.steps(len(examples.train))
     state = State(training.replica, options.directory)
     journal.resume(state.epoch, state.step)
+    tensors = as_tensors(examples.train)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
-        told = training.train(options.style, epoch_batches(examples.train, order, epoch), steps)
+        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps)
         tested = training.test(plain_batches(examples.test, TEST_BATCH))
         journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:

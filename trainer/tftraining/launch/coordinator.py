@@ -318,7 +318,7 @@ class Coordinator:
         told = [peer.progress for peer in self.trainers if peer.progress.epoch is not None]
         if not told:
             self._proven = self._proven or long
-            return long and not any(peer.reporter for peer in self.trainers)
+            return long
         newest = max(each.epoch or 0 for each in told)
         mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
         self._mark = max(mark, newest)

@@ -15,22 +15,25 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tftraining.launch import legacy, status
 from tftraining.launch.coordinator import Coordinator, Job
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
-from tftraining.launch.member import Member, in_time
+from tftraining.launch.member import Member
 from tftraining.launch.program import Program
 from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.server import Answer, Server
 from tftraining.launch.settings import VARIABLE, Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success, termination_message, write_success
 
+_T = TypeVar("_T")
+
 PORT_SECONDS = 10.0  # for who had the port before us to let go of it
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
+LAST_WORDS = ("progress", "lastRestart")  # of /status, which nobody can ask any more
 TERMINATED = 128 + signal.SIGTERM
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
@@ -40,10 +43,10 @@ class Launcher:
 
     def __init__(self, settings: Settings, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._settings = settings
+        secret = settings.key()
         self._scratch = scratch_directory(environment)
         self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
         self._environment = program_environment(environment, len(settings.gang.trainers))
-        secret = settings.key()
         self._member = Member(settings, secret, self._program, self._environment)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
@@ -52,6 +55,12 @@ class Launcher:
 
     async def run(self) -> int:
         """Take part in the job until it has ended, or until a signal says to go; the exit code."""
+        try:
+            return await self._run()
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    async def _run(self) -> int:
         self._listen_to_signals()
         try:
             verdict = await self._verdict()
@@ -63,7 +72,6 @@ class Launcher:
         await self._leave_message(verdict)
         self._server.close()
         await self._program.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
         return self._exit_code(verdict)
 
     async def _verdict(self) -> Verdict:
@@ -137,7 +145,8 @@ class Launcher:
 
     async def _leave_message(self, verdict: Verdict) -> None:
         path = self._settings.termination_message
-        text = termination_message(verdict, self._ledger())
+        told = {name: value for name, value in self._told().items() if name in LAST_WORDS}
+        text = termination_message(verdict, self._ledger(), told)
         if verdict.verdict == FAILED:
             self._program.say(f"tftraining: {verdict.reason}: {verdict.message}")
         if path is None:
@@ -189,3 +198,11 @@ def scratch_directory(environment: Mapping[str, str]) -> Path:
     """A new private directory for the progress pages: in TMPDIR if it is set, otherwise in memory."""
     place = environment.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None)
     return Path(tempfile.mkdtemp(prefix="tftraining-", dir=place))
+
+
+async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
+    """What `look` finds, in a thread of its own; None if it takes too long (a file system may hang for ever)."""
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
+    except asyncio.TimeoutError:
+        return None

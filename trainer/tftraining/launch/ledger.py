@@ -22,6 +22,7 @@ class Ledger:
     pod_failures: int = 0  # counted by the operator
     refilled_at: int = 0  # how many failures there were when progress last made the budget whole
     without_progress: int = 0  # restarts in a row with no progress between them
+    incidents: int = 0  # everything that ended a round, charged or not: which of two ledgers is the later one
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
@@ -31,7 +32,7 @@ class Ledger:
     def to_json(self) -> dict[str, int]:
         """The form of the contract."""
         counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
-        return dict(zip(_NAMES, counts))
+        return dict(zip(_NAMES, (*counts, self.incidents)))
 
     @property
     def failures(self) -> int:
@@ -44,18 +45,19 @@ class Ledger:
         return self.failures - self.refilled_at
 
 
-_NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress")
+_NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress", "incidents")
 
 
 def merge(one: Ledger, other: Ledger) -> Ledger:
     """What both know. Only the later one can tell the restarts in a row, for progress sets them back."""
-    later = max(one, other, key=lambda each: (each.in_place + each.failures, each.without_progress))
+    later = max(one, other, key=lambda each: (each.incidents, each.in_place + each.failures, each.without_progress))
     return Ledger(
         in_place=max(one.in_place, other.in_place),
         process_failures=max(one.process_failures, other.process_failures),
         pod_failures=max(one.pod_failures, other.pod_failures),
         refilled_at=max(one.refilled_at, other.refilled_at),
         without_progress=later.without_progress,
+        incidents=later.incidents,
     )
 
 
@@ -67,6 +69,7 @@ def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool) ->
         ledger,
         process_failures=ledger.process_failures + charged,
         without_progress=ledger.without_progress + 1,
+        incidents=ledger.incidents + 1,
     )
 
 

@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
@@ -27,10 +27,10 @@ from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Fram
 BEATS = 6  # in one member timeout
 LEASE = 5 / 6  # of the member timeout: how old the last echo may be
 DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each try, then the last again
-_T = TypeVar("_T")
+DIAL_SECONDS = 3.0  # after that the name may have a new address
 CHIEF_LATE = 30.0  # seconds beyond the start deadline: the chief itself names who is missing, if it is there
 DUMP_SECONDS = 0.5  # for the stacks to be written
-READ_SECONDS = 5.0  # for the verdict file: the storage may hang
+READ_SECONDS = 2.0  # for the verdict file: the storage may hang
 
 
 class Member:
@@ -57,6 +57,7 @@ class Member:
         self._stopping = False
         self._ended = asyncio.Event()  # the program of this round
         self._pulse = Pulse()
+        self._looking: asyncio.Future[Verdict | None] | None = None
         self._complaint = ""
         host, self._port = settings.rendezvous
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
@@ -105,7 +106,7 @@ class Member:
     async def _session(self) -> None:
         """One connection, from the greeting until it breaks (an OSError) or brings the verdict."""
         opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
-        reader, writer = await asyncio.wait_for(opening, HANDSHAKE_SECONDS)
+        reader, writer = await asyncio.wait_for(opening, DIAL_SECONDS)
         try:
             hello = self._hello(time.monotonic())
             channel = await connect(reader, writer, self._secret, hello)
@@ -154,11 +155,12 @@ class Member:
         timeout = self.settings.policy.member_timeout
         while True:
             now = time.monotonic()
-            if now - self._lease > timeout * LEASE:
+            left = self._lease + timeout * LEASE - now
+            if left <= 0:
                 channel.abort()
                 raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
             self._tell_condition(now)
-            await asyncio.sleep(timeout / BEATS)
+            await asyncio.sleep(min(timeout / BEATS, left))
 
     def _hello(self, now: float) -> Frame:
         snapshot = self.program.snapshot()
@@ -247,13 +249,23 @@ class Member:
 
     async def _without_chief(self, alone: float) -> Verdict | None:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
-        uid = self.settings.job["uid"]
-        found = await in_time(lambda: read_success(self.settings.directory, uid), READ_SECONDS)
+        found = await self._success()
         deadline = self.settings.policy.start_deadline
         if found is None and self.settings.in_gang and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"
             return Verdict(FAILED, "StartDeadlineExceeded", message)
+        return found
+
+    async def _success(self) -> Verdict | None:
+        """The success that lies in the job's directory. On storage that hangs, one thread hangs, not one a try."""
+        if self._looking is None:
+            uid, look = self.settings.job["uid"], asyncio.get_running_loop().run_in_executor
+            self._looking = look(None, read_success, self.settings.directory, uid)
+        done, _ = await asyncio.wait([self._looking], timeout=READ_SECONDS)
+        if not done:
+            return None
+        found, self._looking = self._looking.result(), None
         return found
 
     def _complain(self, why: str) -> None:
@@ -292,11 +304,3 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=0.05)
-
-
-async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
-    """What `look` finds, in a thread of its own; None if it takes too long (a file system may hang for ever)."""
-    try:
-        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
-    except asyncio.TimeoutError:
-        return None

@@ -15,6 +15,7 @@ from tftraining.launch.coordinator import CLOSE, Coordinator
 from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
 
 TICKS = 6  # looks in one member timeout
+BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
 STRANGERS = 64  # connections beyond the gang's that may be about to introduce themselves
 
 
@@ -27,6 +28,7 @@ class Rendezvous:
         self._decided = decided
         self._channels: dict[str, Channel] = {}
         self._introducing = 0
+        self._closed = False  # who is just introducing itself comes too late
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._alone = asyncio.Event()
@@ -43,6 +45,7 @@ class Rendezvous:
 
     async def close(self) -> None:
         """Cut all connections."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -69,11 +72,13 @@ class Rendezvous:
             return
         finally:
             self._introducing -= 1
-        with contextlib.suppress(WireError, KeyError, TypeError, ValueError):
+        with contextlib.suppress(WireError, *BAD_FRAME):
             await self._admit(channel, hello)
         channel.close()
 
     async def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
+        if self._closed:
+            return
         name = str(hello["member"])
         refusal = self.coordinator.hello(hello, time.monotonic())
         if refusal:

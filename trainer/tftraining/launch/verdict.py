@@ -21,6 +21,7 @@ from tftraining.launch.ledger import Ledger
 FILE = ".tftraining-verdict.json"
 FILE_BYTES = 4096
 MESSAGE_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
+TOLD_BYTES = 1500
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
@@ -81,10 +82,15 @@ def read_success(directory: Path | None, uid: str) -> Verdict | None:
     return Verdict(SUCCEEDED, "AlreadySucceeded", f"the job has succeeded before: {directory / FILE} says so")
 
 
-def termination_message(verdict: Verdict, ledger: Ledger) -> str:
-    """What the operator reads from a pod that has ended: a line of JSON, then as many of the last lines as fit."""
+def termination_message(verdict: Verdict, ledger: Ledger, told: Mapping[str, Any]) -> str:
+    """What the operator reads from a pod that has ended: a line of JSON, then as many of the last lines as fit.
+
+    `told` is what /status last said of the progress and the last restart, whom nobody may have asked in time; left out
+    where it is too long.
+    """
     ended = verdict.exit
     head = {
+        **(told if len(json.dumps(told)) < TOLD_BYTES else {}),
         **_head(verdict),
         "member": verdict.member,
         "exitCode": None if ended is None else ended.code,
