@@ -185,3 +185,19 @@ def test_and_where_the_chief_is_lost_and_cannot_come_back() -> None:
     held(world.settle(), "worker-0")
     assert world.wait(59).run().status.phase == "Restarting"
     assert world.wait(1).run().status.reason == "StartDeadlineExceeded"
+
+
+def test_a_job_of_which_nothing_can_be_made_at_all() -> None:
+    world = World(a_job().set(START, 60))
+    world.api.refusals["service/mnist"] = (403, "exceeded quota: services")
+    world.run_timers()
+    assert world.status.reason == "StartDeadlineExceeded"
+    assert world.status.message is not None and world.status.message.endswith("service/mnist: exceeded quota: services")
+
+
+def test_how_far_it_came_is_told_at_the_end() -> None:
+    world = World(a_launched_job().set(ACTIVE, 100)).run().wait(100)
+    world.launchers.advance(7, 400)
+    world.heard = world.launchers.heard()
+    status = world.settle().status
+    assert (status.reason, status.progress and status.progress.epoch) == ("DeadlineExceeded", 7)

@@ -332,3 +332,44 @@ def test_pods_of_an_operator_that_did_not_note_what_they_are_made_from_stay() ->
     for pod in world.api.pods.values():
         del pod["metadata"]["annotations"]["tftraining.dev/spec"]
     assert world.run().status.attempt == 1
+
+
+# --- what is kept, and what is not
+
+
+def test_the_latest_progress_is_kept() -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.advance(7, 400)
+    world.heard = world.launchers.heard()
+    suspend(world).run()
+    assert world.status.progress is not None and world.status.progress.epoch == 7
+
+
+def test_what_was_given_up_before_is_forgotten() -> None:
+    world = World(a_launched_job()).run().exit("worker-1", code=137).run()
+    assert "worker-1" in world.status.replaced
+    assert resume(suspend(world).run()).run().status.replaced == {}
+
+
+def test_only_those_that_still_run_are_active() -> None:
+    world = suspend(World(a_job().workers(3)).run().exit("worker-1", code=0))
+    world.step()
+    assert world.status.replicas["worker"].active == 2
+
+
+def test_after_a_cleanup_that_failed_the_next_suspension_tries_anew() -> None:
+    world = suspend(World(a_job().storage()).run()).run()
+    for _ in range(3):
+        world.exit("cleanup", code=1, message="OSError: no").settle().wait(10).run()
+    assert condition(world, "Cleaned").status == "False"
+    suspend(resume(world).run()).run()
+    assert world.pods == ["cleanup"]
+    assert world.api.pods["mnist-cleanup"]["metadata"]["labels"]["tftraining.dev/attempt"] == "1"
+
+
+def test_a_wiped_status_is_made_good_by_the_pods_that_are_still_there() -> None:
+    world = suspend(World(a_job().workers(3).storage()).run()).settle()
+    del world.api.job["status"]
+    world.run()
+    (container,) = world.api.pods["mnist-cleanup"]["spec"]["containers"]
+    assert "--index=2" in container["command"]
