@@ -43,10 +43,13 @@ async def test_output_passes_unchanged_and_its_end_is_kept(harness: Harness, cap
     assert sorted(ended.lines) == ["\ttä", "end", "one", "red", "two"]
 
 
-@pytest.mark.usefixtures("capfd")
-async def test_the_last_lines_are_there_however_much_was_printed(harness: Harness) -> None:
+async def test_the_last_lines_are_there_however_much_was_printed(
+    harness: Harness, capfd: pytest.CaptureFixture[str]
+) -> None:
     script = "for number in range(50000): print('line', number)"
     ended = await harness.run(sys.executable, "-c", script)
+    await harness.close()
+    assert capfd.readouterr().out.count("\n") == 50000
     assert ended.lines[-1] == "line 49999"
     assert len(ended.lines) == 40
 

@@ -62,7 +62,7 @@ CASES = {
     "environment of a child": Case(
         "import os, sys; sys.stdout.flush(); os.system('env | grep -v ^_= | sort')", shows="P"
     ),
-    "signals": Case("import signal; print([signal.getsignal(n) for n in range(1, 32)])", shows="default_int"),
+    "signals": Case("import signal; print([signal.getsignal(n) for n in range(1, 32)])", shows="SIG_DFL"),
     "signals of a child": Case("import os; os.system('grep ^Sig /proc/self/status')", shows="SigBlk"),
     "masks": Case("import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))", shows="set()"),
     "exit code": Case("import sys; print('x'); sys.exit(3)", shows="x"),

@@ -117,6 +117,7 @@ def test_what_cannot_work_is_said(arguments: list[str], message: str) -> None:
         program.check(program.parse(arguments), 8)
 
 
+@pytest.mark.slow_fault
 def test_a_killed_training_goes_on_as_one_that_was_left_alone(tmp_path: Path) -> None:
     arguments = ("--epochs", "5", "--hidden", "128", "64")
     with Program(NAME, tmp_path / "killed", *arguments) as killed:

@@ -95,6 +95,7 @@ def test_with_weights_only_the_last_layer_is_trained(tmp_path: Path) -> None:
     assert len(program.make_model(3, program.parse([*options, "--fine-tune"])).trainable_variables) > 100
 
 
+@pytest.mark.slow_fault
 def test_it_learns_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     """To 0.8 of the validation in five epochs; undisturbed runs reach 0.90."""
     arguments = ("--make-folders", "--epochs", "5", "--plot", str(tmp_path / "curves.png"))
