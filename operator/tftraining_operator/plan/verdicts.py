@@ -48,11 +48,10 @@ def failure(job: Job, pod: Pod, gang: Gang) -> tuple[Status, Problem]:
 
 
 def last_progress(gang: Gang, status: Status) -> Status:
-    """The status with the progress that the chief's launcher left with its verdict, if it did."""
-    verdict = _verdict(gang.chief) if gang.chief else None
-    if verdict is None or verdict.progress is None:
-        return status
-    return msgspec.structs.replace(status, progress=verdict.progress.progress())
+    """The status with the progress that the launchers left with their verdicts: the chief's, if it has ended yet."""
+    found = sorted(_verdicts(gang), key=lambda each: each[0] is not gang.chief)
+    last = next((verdict.progress for _, verdict in found if verdict.progress is not None), None)
+    return status if last is None else msgspec.structs.replace(status, progress=last.progress())
 
 
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:

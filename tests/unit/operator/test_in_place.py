@@ -393,6 +393,14 @@ def test_the_last_epoch_is_told_by_the_verdict() -> None:
     assert world.status.progress is not None and world.status.progress.display == "epoch 10/10"
 
 
+def test_the_last_progress_may_come_from_a_member_that_ended_before_the_chief() -> None:
+    world = running()
+    words = 'tftraining/1 {"verdict": "Succeeded", "progress": {"epoch": 10, "epochs": 10}}\n'
+    world.exit("worker-1", code=0, message=words).settle()
+    assert world.status.phase == "Succeeded"
+    assert world.status.progress is not None and world.status.progress.display == "epoch 10/10"
+
+
 @pytest.mark.parametrize(
     "words",
     [
