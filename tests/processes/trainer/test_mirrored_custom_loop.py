@@ -88,6 +88,7 @@ def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path)
     assert measured == pytest.approx(tested, rel=1e-5)
 
 
+@pytest.mark.slow_fault
 def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
     """To the last digit: the same seed gives the same training, and a resumed one has the same data."""
     arguments = ("--logical-devices", "2", "--batch-size", "32", "--epochs", "5")

@@ -71,6 +71,7 @@ def test_a_worker_killed_in_the_middle_of_an_epoch_costs_that_epoch(job: Path, l
         assert (job / "workertemp_1" / "model").is_dir()
 
 
+@pytest.mark.slow_fault
 def test_the_survivor_of_a_killed_worker_ends_by_itself(job: Path) -> None:
     with Gang(job, ["--epochs", "50"]) as gang:
         gang.start()
@@ -80,6 +81,7 @@ def test_the_survivor_of_a_killed_worker_ends_by_itself(job: Path) -> None:
         assert "UnavailableError" in gang.errors(0)
 
 
+@pytest.mark.slow_fault
 def test_a_chief_killed_after_the_last_save_does_not_train_again(job: Path) -> None:
     with Gang(job, ["--epochs", str(EPOCHS), "--steps-per-epoch", "40", "--save-every", "2"]) as gang:
         gang.start()
