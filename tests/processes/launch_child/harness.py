@@ -73,6 +73,20 @@ def stdin(text: str) -> Iterator[None]:
         os.close(kept)
 
 
+@contextmanager
+def stderr(path: Path) -> Iterator[None]:
+    """This process's standard error for a while: a file to be read while others write it (capfd truncates)."""
+    kept = os.dup(2)
+    sink = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def environment(modules: Path) -> dict[str, str]:
     """For `python`, with `modules` on its path: stand-ins for TensorFlow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch_child.harness import Harness, free_ports, until
+from tests.processes.launch_child.harness import Harness, free_ports, stderr, until
 from tftraining.launch import legacy
 from tftraining.launch.program import Program, Snapshot
 
@@ -74,7 +74,13 @@ async def reached(program: Program, step: int) -> Snapshot:
     return program.snapshot()
 
 
-async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.CaptureFixture[str]) -> None:
+async def stacks_shown(program: Program, file: Path) -> None:
+    with stderr(file):
+        program.dump_stacks()
+        await until(lambda: 'train.py", line' in file.read_text(), "stacks")
+
+
+async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
     command = (sys.executable, script(harness, LEGACY), str(harness.directory))
     program = harness.make(*command, warm=True)
     await program.prepare(ENVIRONMENT)
@@ -84,8 +90,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness, capfd: pytest.Capt
         assert program.mode == "warm"
         now = await reached(program, target)
         firsts.append(now.first_step)
-        program.dump_stacks()
-        await until(lambda: 'train.py", line' in capfd.readouterr().err, "stacks")
+        await stacks_shown(program, harness.directory / f"stderr-{target}")
         await program.kill()
     harness.ended.clear()
     await program.start(ENVIRONMENT, harness.on_exit)

@@ -15,7 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch_child.harness import Harness, alive, environment, start_aside, succeeds, until, written
+from tests.processes.launch_child.harness import (
+    Harness,
+    alive,
+    environment,
+    start_aside,
+    stderr,
+    succeeds,
+    until,
+    written,
+)
 from tftraining.launch import warm
 from tftraining.launch.ending import Exit
 from tftraining.launch.program import Program
@@ -277,27 +286,21 @@ async def test_kill_takes_what_a_fork_has_started_but_not_the_interpreter(lab: L
 
 
 @pytest.mark.parametrize("start_warm", [False, True])
-async def test_stacks_of_every_thread_also_of_one_in_c(
-    lab: Lab, start_warm: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_stacks_of_every_thread_also_of_one_in_c(lab: Lab, start_warm: bool) -> None:
     lab.script(
         "import os, threading, time\ndef work():\n    time.sleep(600)\n"
         "def wait():\n    print(file=open(os.environ['OUT'] + '/on', 'w'))\n    time.sleep(600)\n"
         "threading.Thread(target=work, daemon=True).start()\nwait()"
     )
-    program = lab.make("sh", "-c", "python script.py; exit $?") if not start_warm else await lab.prepared()
-    program.dump_stacks()
-    await program.start(lab.environment(), lab.on_exit)
-    await until((lab.directory / "on").exists, "it runs")
-    program.dump_stacks()
-    seen = ""
-
-    def look() -> bool:
-        nonlocal seen
-        seen += capfd.readouterr().err
-        return "in wait" in seen
-
-    await until(look, "stacks")
+    shown = lab.directory / "stderr"
+    with stderr(shown):
+        program = lab.make("sh", "-c", "python script.py; exit $?") if not start_warm else await lab.prepared()
+        program.dump_stacks()
+        await program.start(lab.environment(), lab.on_exit)
+        await until((lab.directory / "on").exists, "it runs")
+        program.dump_stacks()
+        await until(lambda: "in wait" in shown.read_text(), "stacks")
+    seen = shown.read_text()
     assert "in work" in seen
     assert seen.count("no stacks to show") == 1
     assert program.pid is not None
