@@ -46,7 +46,7 @@ control-plane: $(VENV)/installed  ## The operator on a real API server and etcd,
 	@$(RUN)pytest tests/control_plane --numprocesses=2
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
-	@$(RUN)pytest tests/processes -m 'not slow_fault'
+	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=2
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(RUN)pytest tests/cluster -m 'not slow_fault'
