@@ -4,16 +4,21 @@ The children come from the operator's own planner, so that the floor creates obj
 of them by hand: the comparison would drift.
 """
 
+from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from benchmarks.client import Manifest
 from tests.control_plane.manifests import changed, minimal
+from tftraining_operator.build.launcher import KEY
+from tftraining_operator.cluster.children import KEY_BYTES
 from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import CONTAINER, GROUP, PLURAL, VERSION
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.types import Plan
 
 Request = tuple[str, str, bytes]
 UID = "00000000-0000-0000-0000-000000000000"
@@ -26,7 +31,7 @@ def jobs_path(namespace: str) -> str:
 
 
 def core_path(namespace: str, kind: str) -> str:
-    """Where the pods or Services of a namespace are."""
+    """Where the pods, Services or Secrets of a namespace are."""
     return f"/api/v1/namespaces/{namespace}/{kind}"
 
 
@@ -41,12 +46,17 @@ def job_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
 
 
 def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
-    """The creation of the same jobs' Services and pods, without the jobs."""
+    """The creation of the same jobs' Services, Secrets and pods, without the jobs."""
     requests: list[Request] = []
     for name in job_names(jobs):
-        service, pods = _children(namespace, name, workers)
-        requests.append(("POST", core_path(namespace, "services"), msgspec.json.encode(service)))
-        requests += [("POST", core_path(namespace, "pods"), msgspec.json.encode(pod)) for pod in pods]
+        step = _first_step(namespace, name, workers)
+        kinds: dict[str, Sequence[Manifest | None]] = {
+            "services": [step.create_service],
+            "secrets": [_with_key(step.create_secret)],
+            "pods": step.create_pods,
+        }
+        for kind, manifests in kinds.items():
+            requests += [("POST", core_path(namespace, kind), msgspec.json.encode(each)) for each in manifests]
     return requests
 
 
@@ -78,8 +88,12 @@ def _job(name: str, workers: int) -> Manifest:
     return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers})
 
 
-def _children(namespace: str, name: str, workers: int) -> tuple[Manifest, tuple[Manifest, ...]]:
+def _first_step(namespace: str, name: str, workers: int) -> Plan:
     raw = changed(_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
-    step = plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image")
-    assert step.create_service is not None
-    return step.create_service, step.create_pods
+    return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image")
+
+
+def _with_key(secret: Manifest | None) -> Manifest:
+    """The Secret with a key of the size that the operator draws at random."""
+    assert secret is not None
+    return {**secret, "data": {KEY: b64encode(bytes(KEY_BYTES)).decode()}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.client import Client
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
-RESOURCES = ("pods", "services", "events", "tftrainingjobs")
+RESOURCES = ("pods", "services", "secrets", "networkpolicies", "events", "tftrainingjobs")
 _LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 

@@ -4,9 +4,10 @@ Source of the format: https://www.tensorflow.org/guide/distributed_training#TF_C
 """
 
 import json
+from functools import lru_cache
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import GANG_ROLES, Replica, Role, address
+from tftraining_operator.model.names import GANG_ROLES, Key, Replica, Role, address
 from tftraining_operator.model.spec import JobSpec
 
 CLUSTER_ROLES: tuple[Role, ...] = (*GANG_ROLES, "ps")
@@ -17,9 +18,16 @@ def tf_config(job: Job, spec: JobSpec, replica: Replica) -> str:
 
     The evaluator is not part of the cluster: it gets the cluster of the others, and itself as the task.
     """
-    cluster = {
-        role: [address(job.key, Replica(role, index), of.port) for index in range(of.replicas)]
-        for role in CLUSTER_ROLES
-        if (of := spec.role(role)) is not None and of.replicas
-    }
-    return json.dumps({"cluster": cluster, "task": {"type": replica.role, "index": replica.index}})
+    roles = tuple(
+        (role, of.replicas, of.port) for role in CLUSTER_ROLES if (of := spec.role(role)) is not None and of.replicas
+    )
+    task = json.dumps({"type": replica.role, "index": replica.index})
+    return f'{{"cluster": {_cluster(job.key, roles)}, "task": {task}}}'
+
+
+@lru_cache(maxsize=1)
+def _cluster(key: Key, roles: tuple[tuple[Role, int, int], ...]) -> str:
+    """The same text for every replica of a job: made anew for each, it is most of the time that a large job takes."""
+    return json.dumps(
+        {role: [address(key, Replica(role, index), port) for index in range(count)] for role, count, port in roles}
+    )

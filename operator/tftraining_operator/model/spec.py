@@ -3,6 +3,7 @@
 The CRD's schema and CEL rules have already judged the values; these types only carry them.
 """
 
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -94,8 +95,8 @@ class RunPolicy(Frozen, frozen=True):
     managed_by: str | None = None
 
 
-class JobSpec(Frozen, frozen=True):
-    """What the user asked for."""
+class JobSpec(Frozen, frozen=True, dict=True):
+    """What the user asked for. What is derived for each of its pods is derived once: a gang of 200 asks 200 times."""
 
     replica_specs: ReplicaSpecs
     template: Manifest | None = None
@@ -121,7 +122,7 @@ class JobSpec(Frozen, frozen=True):
         """Whether launchers restart the program inside the running pods."""
         return self.restart_policy.mode == "InPlace"
 
-    @property
+    @cached_property
     def gang(self) -> tuple[Replica, ...]:
         """The replicas that train together, the chief first."""
         return tuple(
@@ -131,13 +132,13 @@ class JobSpec(Frozen, frozen=True):
             for index in range(spec.replicas)
         )
 
-    @property
+    @cached_property
     def gang_size(self) -> str:
         """The shape of the gang as pods are annotated with it; a pod of another shape has an outdated TF_CONFIG."""
         counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
         return ",".join(f"{role}={count}" for role, count in counts.items() if count)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """What pods are made from, but for their number, as a short text that they are annotated with.
 
