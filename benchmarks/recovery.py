@@ -258,7 +258,9 @@ def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--local", action="store_true", help="on this machine, by tftj's own launchers")
     where.add_argument("--cluster", action="store_true", help="in pods of the test cluster (see tests/cluster)")

@@ -144,3 +144,17 @@ async def test_legacy_keras_is_granted_to_a_gang(
     assert "tf_keras" in ended.lines[-1]
     await harness.close()
     assert legacy.APPLIED in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_a_member_waits_for_the_leader(harness: Harness, warm: bool) -> None:
+    text = (
+        "from tensorflow.python.eager.context import Context\n"
+        "print(hasattr(Context.enable_collective_ops, '__wrapped__'))"
+    )
+    cluster = {"worker": ["a.invalid:1", "b.invalid:1"]}
+    member = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare({**ENVIRONMENT, **member})
+    await program.start({**ENVIRONMENT, **member}, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).lines[-1] == "True"

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .after_import import after_import
 from .page import STACKS_SIGNAL
 from .tracker import Tracker
 
@@ -39,9 +40,7 @@ def install() -> Tracker | None:
     tracker = Tracker(path)
     faulthandler.register(STACKS_SIGNAL, file=_stderr, all_threads=True, chain=False)
     tracker.answers_stacks()
-    sys.meta_path.insert(0, _Finder(tracker))
-    for name in MODULES & set(sys.modules):
-        follow(sys.modules[name], tracker)
+    after_import(MODULES, functools.partial(_follow, tracker))
     global current  # noqa: PLW0603  # one process, one tracker
     current = tracker
     return tracker
@@ -50,36 +49,7 @@ def install() -> Tracker | None:
 current: Tracker | None = None
 
 
-class _Finder:
-    """Lets the others find the modules of interest, and has them extended once they have been executed."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in MODULES:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None) if finder is not self else None
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                self._extend(spec.loader)
-                return spec
-        return None
-
-    def _extend(self, loader: Any) -> None:
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return
-
-        def exec_module(module: Any) -> None:
-            execute(module)
-            follow(module, self._tracker)
-
-        loader.exec_module = exec_module
-
-
-def follow(module: Any, tracker: Tracker) -> None:
+def _follow(tracker: Tracker, module: Any) -> None:
     """Extend the callback list that `module` defines, once."""
     try:
         cls = module.__dict__.get("CallbackList")

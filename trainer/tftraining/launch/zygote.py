@@ -35,7 +35,7 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import keras_hook, legacy, offer, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining import keras_hook, leader_hook, legacy, offer, sources  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -229,7 +229,8 @@ def settle(environment: dict[str, str]) -> None:
         sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    keras_hook.install()
+    if keras_hook.install() is not None:  # the program itself, not a child of it
+        leader_hook.install()
     offer.install(os.path.dirname(_package.__path__[0]))
 
 

@@ -29,11 +29,12 @@ def _prepare(launch):
     package = types.ModuleType("_tftraining")
     package.__path__ = [launch]
     sys.modules["_tftraining"] = package
-    from _tftraining import keras_hook, legacy, offer  # type: ignore[import-not-found]
+    from _tftraining import keras_hook, leader_hook, legacy, offer  # type: ignore[import-not-found]
 
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
-    keras_hook.install()
+    if keras_hook.install() is not None:  # the program itself, not a child of it
+        leader_hook.install()
     offer.install(os.path.dirname(launch))
 
 

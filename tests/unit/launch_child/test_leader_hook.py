@@ -1,0 +1,96 @@
+"""Whom a member waits for, and that it does before TensorFlow dials."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import types
+from collections.abc import Iterator
+
+import pytest
+
+from tftraining.launch import leader_hook
+
+WORKERS = {"worker": ["a:2222", "b:2222"]}
+CHIEF = {"chief": ["c:1"], **WORKERS}
+
+
+def config(cluster: object, role: str, index: object) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("tf_config", "leader"),
+    [
+        (config(WORKERS, "worker", 1), ("a", 2222)),
+        (config(WORKERS, "worker", 0), None),
+        (config(CHIEF, "worker", 0), ("c", 1)),
+        (config(CHIEF, "chief", 0), None),
+        (config({**CHIEF, "ps": ["p:3"]}, "ps", 0), None),
+        (config(CHIEF, "evaluator", 0), None),
+        (config({"worker": ["[::1]:7", "b:7"]}, "worker", "1"), ("::1", 7)),
+        (config({"worker": []}, "worker", 1), None),
+        (config({"worker": ["no-port"]}, "worker", 1), None),
+        (config(WORKERS, "worker", None), None),
+        ("{}", None),
+        ("[]", None),
+        ("", None),
+        ("no JSON", None),
+    ],
+)
+def test_whom_to_wait_for(tf_config: str, leader: tuple[str, int] | None) -> None:
+    assert leader_hook.leader_to_dial(tf_config) == leader
+
+
+@pytest.fixture
+def port() -> Iterator[socket.socket]:
+    """A port that is held and that nobody listens on yet."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held
+
+
+def test_waits_until_somebody_listens(port: socket.socket) -> None:
+    opened: list[float] = []
+
+    def listen() -> None:
+        opened.append(time.monotonic())
+        port.listen()
+
+    later = threading.Timer(0.1, listen)
+    later.start()
+    assert leader_hook.wait_for(port.getsockname(), patience=10)
+    assert time.monotonic() >= opened[0]
+    later.join()
+
+
+def test_patience_ends(port: socket.socket) -> None:
+    assert not leader_hook.wait_for(port.getsockname(), patience=0.03)
+
+
+def test_waits_before_the_call_that_dials(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+
+    class Context:
+        def enable_collective_ops(self, server_def: str, more: int = 0) -> str:
+            happened.append((server_def, more))
+            return "done"
+
+    module = types.SimpleNamespace(Context=Context)
+    monkeypatch.setattr(leader_hook, "wait_for", happened.append)
+    monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(module))
+    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 0)})
+    assert not hasattr(Context.enable_collective_ops, "__wrapped__")  # the leader itself
+    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 1)})
+    assert Context().enable_collective_ops("server", more=2) == "done"
+    assert happened == [("a", 2222), ("server", 2)]
+
+
+def test_another_tensorflow_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(types.SimpleNamespace()))
+    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 1)})
+    assert capsys.readouterr().err.startswith("tftraining: the leader will not be waited for")

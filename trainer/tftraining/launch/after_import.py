@@ -1,0 +1,49 @@
+"""Has modules extended as soon as they have been imported, whoever imports them; those that are there already, at once.
+
+It must never import one of them itself, nor be seen by the program but for the extension.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Extend = Callable[[Any], None]
+
+
+def after_import(names: frozenset[str], extend: Extend) -> None:
+    """Call `extend` with each module of these names once it has been executed. `extend` must not raise."""
+    sys.meta_path.insert(0, _Finder(names, extend))
+    for name in names & set(sys.modules):
+        extend(sys.modules[name])
+
+
+class _Finder:
+    """Lets the others find the modules of interest, and has them extended once they have been executed."""
+
+    def __init__(self, names: frozenset[str], extend: Extend) -> None:
+        self._names = names
+        self._extend = extend
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self._names:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None) if finder is not self else None
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._wrap(spec.loader)
+                return spec
+        return None
+
+    def _wrap(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            self._extend(module)
+
+        loader.exec_module = exec_module

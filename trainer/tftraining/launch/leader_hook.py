@@ -1,0 +1,74 @@
+"""Keeps TensorFlow from dialling the leader of a multi-worker strategy before the leader listens.
+
+gRPC tries again only a second after a connection was refused, and who comes first is a matter of luck, so half of all
+restarts would cost that second. In every other member the call that dials waits until the leader's port is open. It
+must never fail, and gives up waiting after a while: then TensorFlow's own patience counts, as without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .after_import import after_import
+
+MODULES = frozenset({"tensorflow.python.eager.context"})
+PATIENCE_SECONDS = 60.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.1
+CONNECT_SECONDS = 1.0
+
+
+def install(environment: Mapping[str, str] = os.environ) -> None:
+    """Extend TensorFlow, now or when it is imported, unless this process is the leader or has none."""
+    leader = leader_to_dial(environment.get("TF_CONFIG", ""))
+    if leader is not None:
+        after_import(MODULES, functools.partial(_extend, leader))
+
+
+def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
+    """Host and port of the task that collects the others (the chief, otherwise worker 0); None for that task itself."""
+    try:
+        config = json.loads(tf_config)
+        role = "chief" if config["cluster"].get("chief") else "worker"
+        task = config["task"]
+        if task["type"] not in ("chief", "worker") or (task["type"], int(task["index"])) == (role, 0):
+            return None
+        host, _, port = config["cluster"][role][0].rpartition(":")
+        return host.strip("[]"), int(port)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None  # not ours to judge: TensorFlow will
+
+
+def _extend(leader: tuple[str, int], module: Any) -> None:
+    try:
+        cls = module.Context
+        enable = cls.enable_collective_ops
+
+        @functools.wraps(enable)
+        def enable_collective_ops(self: Any, *args: Any, **kwargs: Any) -> Any:
+            wait_for(leader)
+            return enable(self, *args, **kwargs)
+
+        cls.enable_collective_ops = enable_collective_ops
+    except AttributeError as error:
+        sys.stderr.write(f"tftraining: the leader will not be waited for, restarts may take a second more: {error}\n")
+
+
+def wait_for(leader: tuple[str, int], patience: float = PATIENCE_SECONDS) -> bool:
+    """Wait until something listens at `leader` (host, port), at most `patience` seconds; whether something does."""
+    deadline, pause = time.monotonic() + patience, FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            socket.create_connection(leader, CONNECT_SECONDS).close()
+            return True
+        except OSError:
+            if time.monotonic() + pause > deadline:
+                return False
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
