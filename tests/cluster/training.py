@@ -104,9 +104,26 @@ class Training:
         where = ("--namespace", self.namespace, self.pod(replica), "--container=tensorflow")
         return self.kube.kubectl("exec", *where, "--", "python", "-c", code)
 
+    def change(self, spec: Manifest) -> None:
+        """Change fields of the job's spec, the others stay."""
+        words = ("--type=merge", "--patch", json.dumps({"spec": spec}))
+        self.kube.kubectl("patch", "tftrainingjob", self.name, "--namespace", self.namespace, *words)
+
+    def evict(self, replica: str) -> None:
+        """Ask for the eviction of a replica's pod, as a drain does."""
+        pod = {"name": self.pod(replica), "namespace": self.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['name']}/eviction"
+        self.kube.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(eviction))
+
+    @property
+    def selector(self) -> str:
+        """The labels of the job's pods."""
+        return f"tftraining.dev/job-name={self.name}"
+
     def uids(self) -> dict[str, str]:
         """The UIDs of the job's training pods by name."""
-        labels = f"tftraining.dev/job-name={self.name},tftraining.dev/role in (chief,worker)"
+        labels = f"{self.selector},tftraining.dev/role in (chief,worker)"
         pods = self.kube.get("pods", "--namespace", self.namespace, "--selector", labels)["items"]
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
 

@@ -109,6 +109,7 @@ def _up(grace_seconds: int) -> Cluster:
             node = NodeImage(official, None) if official else node_image.build(found, images)
             with step("starting the cluster"):
                 _create(found, node, grace_seconds)
+        loading.load(found, nodes.all(), images[:1])  # where tests keep the operator out of the way of their faults
         loading.load(found, nodes.workers(), images)
         loading.rename(found, nodes.workers(), dict(zip(images, RELEASED, strict=True)))
     return Cluster(Kube(_kubeconfig()), images, nodes, _folder() / "shared")

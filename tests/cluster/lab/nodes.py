@@ -47,6 +47,10 @@ class Nodes:
         if self.engine.execute(node, "sh", "-c", f"ls {pod_network.CONFLIST} 2>/dev/null || true").strip():
             pod_network.install(self.engine, kube)
 
+    def execute(self, node: str, *words: str) -> str:
+        """Run a program on a node, as its administrator, and return what it prints."""
+        return self.engine.execute(node, *words)
+
     def kill_container(self, node: str, container: str, signal: str) -> None:
         """Send a signal to the first process of a container, from outside of it: even SIGKILL reaches it."""
         self.engine.execute(node, *CTR, "task", "kill", "--signal", f"SIG{signal}", container)

@@ -1,0 +1,183 @@
+"""What a cluster does to pods on its bad days: the training resumes elsewhere, and none of it is the program's fault.
+
+The operator is kept off the workers, so that a test may take either of them away.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.lab.cluster import Cluster
+from tests.cluster.lab.nodes import Nodes
+from tests.cluster.training import Manifest, Training, example
+
+EPOCHS = 8
+START_SECONDS = 180
+TRAIN_SECONDS = 300
+NODE_LOST_SECONDS = 5
+VICTIM = "worker-1"
+LOST = {"runPolicy": {"nodeLostSeconds": NODE_LOST_SECONDS}}
+
+
+@pytest.fixture
+def nodes(cluster: Cluster) -> Nodes:
+    """The machines of the lab's own cluster; another one's are not ours to disturb."""
+    if cluster.nodes is None:
+        pytest.skip("nodes are disturbed only in the lab's own cluster")
+    return cluster.nodes
+
+
+@pytest.fixture
+def training(
+    cluster: Cluster, operator: object, namespace: str, directory: Path, request: pytest.FixtureRequest
+) -> Training:
+    """A training of two workers in its second or third epoch; its parameter changes fields of the spec."""
+    changes = dict(getattr(request, "param", {}))
+    manifest = example(cluster.images[1], f"--epochs={changes.pop('epochs', EPOCHS)}", **changes)
+    manifest["metadata"]["namespace"] = namespace
+    cluster.kube.apply(manifest)
+    training = Training(cluster.kube, namespace, "digits")
+    training.wait_for_line("worker-0", r"^epoch 2/", START_SECONDS)
+    return training
+
+
+def _node(training: Training, replica: str = VICTIM) -> str:
+    found = training.kube.get("pod", training.pod(replica), "--namespace", training.namespace)
+    return str(found["spec"]["nodeName"])
+
+
+def _assert_resumed(training: Training, directory: Path, **restarts: int) -> Manifest:
+    """The job has succeeded after being hit, went on with the epoch it was in, and was charged nothing."""
+    status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    assert status["restarts"].get("counted", 0) == 0, status
+    assert {name: status["restarts"].get(name, 0) for name in restarts} == restarts, status
+    assert status["lastRestart"]["resumedFromEpoch"] > 0, status
+    result = json.loads((directory / "digits" / "result.json").read_text())
+    assert result["accuracy"] > 0.85, result
+    return status
+
+
+def test_evicted(training: Training, directory: Path) -> None:
+    before = training.uids()
+    training.evict(VICTIM)
+    _assert_resumed(training, directory, disruptions=1, recreated=1)
+    after = training.uids()
+    assert [after[name] == uid for name, uid in sorted(before.items())] == [True, False]
+
+
+@pytest.mark.slow_fault
+def test_drained(training: Training, nodes: Nodes, directory: Path) -> None:
+    node = _node(training)
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--pod-selector={training.selector}")
+    training.kube.kubectl("drain", node, *flags, "--timeout=60s")
+    try:
+        _assert_resumed(training, directory, disruptions=1)
+        assert _node(training) != node
+    finally:
+        training.kube.kubectl("uncordon", node)
+
+
+@contextlib.contextmanager
+def _without(nodes: Nodes, node: str, service: str) -> Iterator[None]:
+    nodes.execute(node, "systemctl", "stop", service)
+    try:
+        yield
+    finally:
+        nodes.execute(node, "systemctl", "start", service)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [{"epochs": 40}], indirect=True, ids=["long"])
+def test_a_kubelet_that_is_away_for_a_while_stops_nothing(training: Training, nodes: Nodes) -> None:
+    before, node = training.uids(), _node(training)
+    with _without(nodes, node, "kubelet"):
+        training.kube.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=90s")
+    training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+    status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
+    assert (status["restarts"], training.uids()) == ({"counted": 0}, before), status
+
+
+@pytest.mark.slow_fault
+def test_a_container_runtime_that_is_restarted_stops_nothing(training: Training, nodes: Nodes) -> None:
+    before = training.uids()
+    nodes.execute(_node(training), "systemctl", "restart", "containerd")
+    status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
+    assert (status["restarts"], training.uids()) == ({"counted": 0}, before), status
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [LOST], indirect=True, ids=["lost"])
+def test_a_node_that_falls_silent_and_comes_back_is_fenced(training: Training, nodes: Nodes, directory: Path) -> None:
+    node, lost = _node(training), training.uids()[training.pod(VICTIM)]
+    nodes.pause(node)
+    try:
+        training.wait_for("rid of the silent pod", lambda _: training.uids().get(training.pod(VICTIM)) != lost, 120)
+        training.wait_for("training again", lambda now: now.get("phase") == "Running", START_SECONDS)
+    finally:
+        nodes.unpause(node)
+    _assert_resumed(training, directory, disruptions=1, recreated=1)
+    training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("replica", ["worker-0", "worker-1"])
+@pytest.mark.parametrize("training", [LOST], indirect=True, ids=["lost"])
+def test_a_node_that_is_switched_off(training: Training, nodes: Nodes, directory: Path, replica: str) -> None:
+    node = _node(training, replica)
+    nodes.stop(node)
+    try:
+        _assert_resumed(training, directory, disruptions=1)
+        assert _node(training, replica) != node
+    finally:
+        nodes.start(node, training.kube)
+        training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+
+
+@pytest.mark.slow_fault
+def test_a_node_whose_object_is_deleted(training: Training, nodes: Nodes, directory: Path) -> None:
+    node = _node(training)
+    with _without(nodes, node, "kubelet"):  # it registers only when it starts
+        training.kube.kubectl("delete", "node", node)
+        _assert_resumed(training, directory, disruptions=1)
+        assert _node(training) != node
+    training.kube.kubectl("wait", "--for=create", f"node/{node}", "--timeout=60s")
+    training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+
+
+@pytest.mark.slow_fault
+def test_suspended_and_resumed(training: Training, directory: Path) -> None:
+    training.change({"runPolicy": {"suspend": True}})
+    training.wait_for_phase("Suspended", 60)
+    training.wait_for("without pods", lambda _: not training.uids(), 60)
+    training.change({"runPolicy": {"suspend": False}})
+    status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    assert status["restarts"].get("counted", 0) == 0, status
+    resumed = training.wait_for_line("worker-0", r"^resumed from epoch \d+", 5)
+    assert 0 < int(resumed.split()[-1]) < EPOCHS
+
+
+def _scale(training: Training, size: int) -> None:
+    """Return when so many workers have trained an epoch."""
+    words = ("scale", "tftrainingjob", training.name, f"--replicas={size}", "--namespace", training.namespace)
+    training.kube.kubectl(*words)
+    before = training.status()["progress"]["epoch"]
+
+    def trains(now: Manifest) -> bool:
+        return bool(now["ready"] == f"{size}/{size}" and now["progress"].get("epoch", 0) > before)
+
+    training.wait_for(f"training with {size}", trains, START_SECONDS)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [{"epochs": 60}], indirect=True, ids=["long"])
+def test_scaled_up_and_down(training: Training, directory: Path) -> None:
+    for size in (3, 1):
+        _scale(training, size)
+    status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
+    assert status["restarts"].get("counted", 0) == 0, status
+    assert status["replicas"]["worker"]["highest"] == 2, status
+    training.wait_for("cleaned up", lambda _: training.condition("Cleaned") == "True", 120)
+    assert not list(directory.rglob("workertemp_*"))
