@@ -267,6 +267,10 @@ class Coordinator:
         # A signal comes from outside, never from a peer's end; who is restarted alone needs nobody.
         if peer.ended.signal is not None or alone.restarts_alone(peer.name, self.job.gang, self.policy):
             return self._own(peer, peer.ended, now)
+        return self._of_another(peer.ended, told, now) or self._own(peer, peer.ended, now)
+
+    def _of_another(self, ended: Exit, told: str, now: float) -> Incident | None:
+        """The incident of the peer whose condition explains why a program has ended."""
         for other in [each for each in self.gang.values() if each.state == "running"]:
             if other.leaving:
                 return self._incident(other.name, "Terminated", f"{other.name} was told to stop", now)
@@ -275,9 +279,9 @@ class Coordinator:
             if other.stuck >= self.policy.member_timeout:
                 message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
                 return replace(self._incident(other.name, "Stalled", message, now), charged=True)
-        if self.incident is not None and alone.follows(peer.ended, self.incident, now):
+        if self.incident is not None and alone.follows(ended, self.incident, now):
             return self._incident(self.incident.member, self.incident.reason, f"{self.incident.message}; {told}", now)
-        return self._own(peer, peer.ended, now)
+        return None
 
     def _own(self, peer: Peer, ended: Exit, now: float) -> Incident:
         mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
