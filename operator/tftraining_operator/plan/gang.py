@@ -47,7 +47,8 @@ class Gang(Frozen, frozen=True):
     @property
     def done_or_ready(self) -> int:
         """How many members train or have finished."""
-        return sum(1 for pod in self.pods if pod.ready or finished(pod)) + len(set(self.completed) & set(self.wanted))
+        there = sum(1 for pod in self.pods if pod.ready or finished(pod))
+        return there + sum(1 for each in self.completed if each not in self.aside)
 
     @property
     def ready(self) -> str:
@@ -86,7 +87,7 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
     not_there = [each for each in absent if each not in completed and each not in leaving]
-    missing = tuple(each for each in not_there if each in wanted)
+    missing = tuple(each for each in not_there if each not in aside)
     gang = [members[each] for each in wanted if each in members]
     return Gang(
         wanted=wanted,
