@@ -28,6 +28,7 @@ def test_a_killed_worker_is_restarted_alone(tmp_path: Path) -> None:
         gang.start()
         gang.wait_for_phase("Training")
         others = {name: gang.pid(name) for name in ("chief-0", "worker-0", "ps-0")}
+        assert {gang.get(name, "/readyz") for name in gang.names} == {(200, "training\n")}
         gang.kill_program("worker-1")
         gang.wait_for(lambda: rounds(gang, "worker-1") == [1, 2])
         status = gang.wait_for_phase("Training", 2)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.alone import serves
+from tftraining.launch.alone import restarts_alone, serves
 from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.program import Exit, Program
@@ -251,10 +251,12 @@ class Member:
     async def _without_chief(self, alone: float) -> Verdict | None:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
         found = await self._success()
-        deadline = self.settings.policy.start_deadline
-        if found is None and self.settings.in_gang and time.monotonic() - alone > deadline + CHIEF_LATE:
+        gang, policy = self.settings.gang, self.settings.policy
+        needed = self.settings.in_gang and not restarts_alone(gang.me, gang, policy)
+        deadline = policy.start_deadline
+        if found is None and needed and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-            message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"
+            message = f"no rendezvous with {gang.chief} within {limit}: {self._complaint}"
             return Verdict(FAILED, "StartDeadlineExceeded", message)
         return found
 
