@@ -58,7 +58,7 @@ class Restarts(Frozen, frozen=True):
 
 
 class LastRestart(Frozen, frozen=True):
-    """The last time that the gang was restarted, and why."""
+    """The last time that the gang, or one of its members alone, was restarted, and why."""
 
     time: datetime
     pod: str | None = None
@@ -69,6 +69,7 @@ class LastRestart(Frozen, frozen=True):
     resumed_from_epoch: int | None = None
     resumed_from_step: int | None = None
     lost_steps: int | None = None
+    alone: bool = False
 
 
 class Failure(Frozen, frozen=True):

@@ -39,6 +39,7 @@ class Launchers:
         self.progress: dict[str, Any] | None = None
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
+        self.missed: set[str] = set()
 
     # --- what they do
 
@@ -47,6 +48,8 @@ class Launchers:
         self._notice_attempt()
         running = self.running
         gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
+        if self.phase == "Training" and gone and all(self._alone(each) for each in gone):
+            return self._tick_alone(gone)
         if self.phase == "Training" and gone:
             self._stop(gone[0], "MemberLost", charged=False)
             return True
@@ -55,11 +58,23 @@ class Launchers:
         self._start(running)
         return True
 
+    def _tick_alone(self, gone: list[str]) -> bool:
+        """A worker is missed, or back, while the others train on."""
+        back, news = [name for name in gone if name in self.running], [name for name in gone if name not in self.missed]
+        for name in news:
+            self._stop(name, "MemberLost", charged=False)
+        for name in back:
+            self.joined[name] = self.running[name]
+            self._last["downSeconds"] = 1.1
+            self._kubelet.start(f"{self._job}-{name}")
+        self.missed = {*self.missed, *news} - set(back)
+        return bool(back or news)
+
     def crash(self, member: str, code: int | None = None, signal: int | None = 9) -> bool:
         """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed."""
         if not self._trains(member):
             return False
-        ended = {"exitCode": code, "signal": None if code is not None else signal}
+        ended: dict[str, int | None] = {"exitCode": code, "signal": None if code is not None else signal}
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
         settings = self._settings()
@@ -67,6 +82,9 @@ class Launchers:
         if used > settings["maxRestarts"]:
             message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
             self.end("Failed", "MaxRestartsExceeded", message, self.failure)
+        elif self._alone(member):
+            self.ledger["inPlace"] += 1
+            self._last["downSeconds"] = 1.1
         return True
 
     def finish(self) -> bool:
@@ -145,7 +163,7 @@ class Launchers:
         if not self.pods:
             return []
         cluster = json.loads(self._variable("TF_CONFIG"))["cluster"]
-        return [f"{role}-{index}" for role in ("chief", "worker") for index in range(len(cluster.get(role, ())))]
+        return [f"{role}-{index}" for role in ("chief", "worker", "ps") for index in range(len(cluster.get(role, ())))]
 
     # --- internals
 
@@ -185,16 +203,22 @@ class Launchers:
             self.ledger |= {"refilledAt": failures, "withoutProgress": 0}
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += 1
-        self.phase = "Restarting"
+        alone = self._alone(member)
+        self.phase = self.phase if alone else "Restarting"
         self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
-        for each in self.running:
+        self.last["alone"] = alone
+        for each in () if alone else self.running:
             self._kubelet.start(f"{self._job}-{each}", ready=False)
+
+    def _alone(self, member: str) -> bool:
+        scope = self._settings()["scope"] if self.pods else "Job"
+        return bool(scope == "Pod" and member.startswith("worker-") and member != self.members[0])
 
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
         for name, pod in self._api.pods.items():
             labels = pod["metadata"]["labels"]
-            if labels.get(LABEL_ROLE) in ("chief", "worker") and pod["status"]["phase"] not in DONE:
+            if labels.get(LABEL_ROLE) in ("chief", "worker", "ps") and pod["status"]["phase"] not in DONE:
                 yield name, pod
 
     def _label(self, label: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.rules import Rule
 
 VARIABLE = "TFTRAINING_LAUNCHER"
 GANG_ROLES = ("chief", "worker", "ps")
@@ -49,6 +50,8 @@ class Policy:
     refill: bool = True  # budgetReset OnProgress
     start_deadline: float = 600.0
     stall_timeout: float | None = None
+    scope: str = "Job"  # or Pod: a worker that fails is restarted alone
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,8 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         refill=raw.get("budgetReset", "OnProgress") != "Never",
         start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
+        scope=str(raw.get("scope", "Job")),
+        rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
     )
 
 
