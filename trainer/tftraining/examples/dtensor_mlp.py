@@ -164,11 +164,11 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     done = int(state.get("epoch", np.zeros((), np.int64)))
     if done:
         training.restore(state)
-        journal.resume(done, int(state["adam/step"]))
+    journal.start(done, int(state.get("adam/step", 0)), steps)
     tensors = as_tensors(examples.train)
     for epoch in range(done, options.epochs):
         journal.begin()
-        batches = epoch_batches(tensors, order, epoch).as_numpy_iterator()
+        batches = journal.follow(epoch_batches(tensors, order, epoch).as_numpy_iterator())
         told = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
         tested = test(training, examples.test, options.batch_size)
         journal.end(epoch + 1, metrics_of_training(_sum(told), steps) | tested)

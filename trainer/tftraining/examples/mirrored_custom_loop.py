@@ -79,11 +79,11 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps = order.steps(len(examples.train))
     state = State(training.replica, options.directory)
-    journal.resume(state.epoch, state.step)
+    journal.start(state.epoch, state.step, steps)
     tensors = as_tensors(examples.train)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
-        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps)
+        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps, journal.follow)
         tested = training.test(plain_batches(examples.test, TEST_BATCH))
         journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:

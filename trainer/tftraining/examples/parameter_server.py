@@ -181,7 +181,7 @@ def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Dat
         state = State(replica, options.directory)
     step = tf.function(lambda batches: strategy.run(replica.train, args=next(batches)))
     batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
-    journal.resume(state.epoch, state.step)
+    journal.start(state.epoch, state.step, options.steps_per_epoch)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
         told = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
