@@ -25,7 +25,7 @@ from tftraining.checkpoints import State, restored
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.mirrored import STYLES, Training
-from tftraining.options import Defaults, check_packages, make_directory, make_parser, positive, run_program
+from tftraining.options import Defaults, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
@@ -93,7 +93,6 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 
 def run(options: argparse.Namespace) -> None:
     """The whole program."""
-    check_packages(options)
     examples = data.load(options.data, options.data_dir)
     devices = machine.prepare(options, options.logical_devices)
     make_directory(options.directory)
@@ -110,8 +109,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("mirrored_custom_loop", lambda: run(options))
+    return run_program("mirrored_custom_loop", parse(argv), run)
 
 
 if __name__ == "__main__":

@@ -39,15 +39,7 @@ from tftraining.evaluator import Evaluator, measure_with
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, metrics_of_training
 from tftraining.mirrored import Training
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import Order, as_tensors, epoch_batches, plain_batches
 from tftraining.proof import ProofError, prove
 
@@ -294,7 +286,6 @@ def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
 def run(options: argparse.Namespace) -> None:
     """The whole program for one process of the job."""
     task = task_from_environment()
-    check_packages(options)
     check(options, task, machine.take_gpus(options.gpus_each, task.rank))
     machine.prepare(options, keras=keras_of(options))
     loaded = data.load(options.data, options.data_dir)
@@ -318,9 +309,8 @@ def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> No
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and proved; 2 with one line for what cannot be done; 1 for a model of no use."""
-    options = parse(argv)
     try:
-        return run_program("multi_worker_mnist", lambda: run(options))
+        return run_program("multi_worker_mnist", parse(argv), run)
     except ProofError as error:
         print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
         return 1

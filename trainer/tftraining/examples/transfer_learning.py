@@ -30,15 +30,7 @@ from tftraining.folders import Pictures, find_pictures, picture_batches, split, 
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.mirrored import Training
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import order_of
 
 DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
@@ -142,7 +134,6 @@ def pictures_of(options: argparse.Namespace) -> Pictures:
 
 def run(options: argparse.Namespace) -> None:
     """The whole program."""
-    check_packages(options)
     check(options)
     devices = machine.prepare(options, options.logical_devices)
     make_directory(options.directory)
@@ -160,8 +151,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("transfer_learning", lambda: run(options))
+    return run_program("transfer_learning", parse(argv), run)
 
 
 if __name__ == "__main__":
