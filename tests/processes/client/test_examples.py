@@ -23,7 +23,14 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+# Half a minute and more each; the parts of these are in other tests of the tier: the multi-worker manifest in
+# test_digits.py, the evaluator in test_multi_worker_mnist.py.
+SLOW = ("transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow_fault] if each in SLOW else []) for each in GOOD]
+)
 def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> None:
     job = yaml.safe_load((REPOSITORY / "examples" / f"{name}.yaml").read_text())
     kill, good = GOOD[name]
