@@ -63,7 +63,7 @@ CASES = {
     "servers-custom": Case(
         "parameter_server", "mnist", ("--epochs", "5", "--steps-per-epoch", "1000", "--loop", "custom")
     ),
-    "transfer": Case("transfer_learning", "mnist", ("--make-folders", "--epochs", "3")),
+    "transfer": Case("transfer_learning", "mnist", ("--make-folders", "--epochs", "3", "--batch-size", "64")),
     **{f"seed-{seed}": worker_case("--seed", str(seed), workers=1) for seed in range(1, SEEDS + 1)},
 }
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.trainer.gang import Gang
-from tests.processes.trainer.programs import Program, history
+from tests.processes.trainer.programs import Program, history, run
 
+NAME = "multi_worker_mnist"
 EPOCHS = 5
 GOOD = 0.9  # test accuracy; undisturbed runs of five epochs reach 0.95 to 0.98
 
@@ -120,6 +121,25 @@ def test_a_backup_by_step_resumes_within_the_epoch(job: Path, loop: tuple[str, .
         check_result(gang, resumed=done)
 
 
+@pytest.mark.slow_fault
+def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
+    """To the last digit, also of the epoch that it was killed in: the data go on, and so do the sums of its steps."""
+    arguments = ("--epochs", "3", "--loop", "custom", "--save-freq", "5")
+    with Program(NAME, tmp_path / "killed", *arguments) as killed:
+        killed.wait_for_line("epoch 1/")
+        time.sleep(0.2)
+        killed.kill()
+    with Program(NAME, tmp_path / "killed", *arguments) as resumed:
+        result = resumed.result()
+        (line,) = [line for line in resumed.lines() if line.startswith("resumed")]
+    step = int(line.split("step ")[1].split()[0])
+    assert 70 < step < 210
+    assert step % 5 == 0
+    assert step % 70, "the kill came at the end of an epoch"
+    assert run(NAME, tmp_path / "undisturbed", *arguments)["accuracy"] == result["accuracy"]
+    assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
+
+
 @pytest.mark.parametrize(
     "loop",
     [("custom", "--keras", "3"), *(pytest.param((each,), marks=pytest.mark.slow_fault) for each in ("fit", "custom"))],
@@ -130,9 +150,9 @@ def test_an_evaluator_beside_the_workers_comes_to_the_last_epoch(job: Path, loop
     with Gang(job, arguments) as gang:
         gang.start()
         config = {"cluster": {"worker": gang.addresses}, "task": {"type": "evaluator", "index": 0}}
-        with Program("multi_worker_mnist", job, *arguments, tf_config=config) as evaluator:
+        with Program(NAME, job, *arguments, tf_config=config) as evaluator:
             evaluator.wait_for_line("evaluated epoch ")
-        with Program("multi_worker_mnist", job, *arguments, tf_config=config) as evaluator:
+        with Program(NAME, job, *arguments, tf_config=config) as evaluator:
             assert gang.wait() == [0, 0]
             assert evaluator.process.wait(60) == 0
             assert evaluator.lines()[-1].startswith("result: epochs=4 accuracy=")
