@@ -14,6 +14,7 @@ import pytest
 
 from tests.processes.trainer.gang import Gang
 from tests.processes.trainer.programs import Program, history, run
+from tftraining.checkpoints import step_of
 
 NAME = "multi_worker_mnist"
 EPOCHS = 5
@@ -32,6 +33,11 @@ def epochs(lines: list[str]) -> list[int]:
 
 def resumed_from(lines: list[str]) -> int:
     return next(int(found[1]) for line in lines if (found := re.match(r"resumed from epoch (\d+) ", line)))
+
+
+def last_checkpoint(directory: Path) -> int:
+    """The step after which it was saved, 0 if there is none."""
+    return max((step_of(str(path.with_suffix(""))) for path in directory.glob("checkpoints/*.index")), default=0)
 
 
 def check_result(gang: Gang, resumed: int) -> None:
@@ -127,7 +133,9 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
     arguments = ("--epochs", "3", "--loop", "custom", "--save-freq", "5")
     with Program(NAME, tmp_path / "killed", *arguments) as killed:
         killed.wait_for_line("epoch 1/")
-        time.sleep(0.2)
+        while last_checkpoint(tmp_path / "killed") <= 70:
+            assert killed.process.poll() is None, killed.errors()
+            time.sleep(0.01)
         killed.kill()
     with Program(NAME, tmp_path / "killed", *arguments) as resumed:
         result = resumed.result()
