@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -148,6 +149,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Measure and print."""
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `timeout` must leave no process and no directory
     found = {}
     for name in options.only:
         found[name] = measure(name, options.data_dir, options.pictures)
