@@ -24,7 +24,7 @@ def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") ->
     for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         _curves(axes, history, metric)
     figure.suptitle(title)
-    figure.savefig(path, format="png", dpi=110)
+    figure.savefig(path, format="png", dpi=90)
 
 
 def _curves(axes: Axes, history: Sequence[Mapping[str, float]], metric: str) -> None:
