@@ -43,4 +43,7 @@ def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> No
     if kill.startswith("worker"):
         assert 0 < result["resumed_from"] < result["epochs"]
         assert re.search(r"^ +worker-\d was killed \(SIGKILL\), resumed from epoch [1-9]", log, re.MULTILINE), log
+    else:
+        (*_, last) = json.loads((run.job / "evaluation.json").read_text())
+        assert (last["epoch"], last["test_accuracy"]) == (result["epochs"], pytest.approx(result["accuracy"]))
     assert list(run.job.rglob("workertemp_*")) == []
