@@ -25,8 +25,7 @@ AT_MOST_EVERY = timedelta(minutes=1)
 
 def look_after_evaluator(job: Job, step: Plan, scene: Scene) -> Plan:
     """The step with the replacement of an evaluator that is lost, or the job's end if a rule says so."""
-    known = step.status.replaced.values()
-    gone = next((pod for pod in scene.gang.evaluators if lost(pod) and pod.uid not in known), None)
+    gone = next((pod for pod in scene.gang.evaluators if lost(pod)), None)
     if gone is None or step.status.terminal:
         return step
     if (problem := _failed_by_rule(scene, gone)) is not None:

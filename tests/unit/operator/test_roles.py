@@ -267,6 +267,20 @@ def test_a_quota_that_has_no_room_for_the_evaluator_is_told_and_holds_nobody_up(
     assert world.status.message is not None and "quota" not in world.status.message
 
 
+def test_an_evaluator_does_not_make_a_gang_complete_that_never_was() -> None:
+    world = World(a_job().role("evaluator"))
+    world.api.refusals["pod/mnist-worker-1"] = (403, "exceeded quota")
+    world.run()
+    assert world.pods == ["evaluator-0", "worker-0"]
+    assert (world.status.reason, world.status.restarts.disruptions) == ("CreationRefused", 0)
+
+
+def test_an_evaluator_of_an_older_attempt_keeps_its_log_at_the_end() -> None:
+    world = running(everybody(a_job())).exit("ps-0").run()
+    world.exit("chief-0", code=0).run().exit("evaluator-0", code=0).run_timers()
+    assert (world.status.attempt, world.pods) == (2, ["chief-0", "evaluator-0"])
+
+
 def test_an_evaluator_whose_image_is_missing_is_told_and_holds_nobody_up() -> None:
     world = World(everybody(a_job())).settle()
     world.kubelet.hold("mnist-evaluator-0", "ErrImagePull", "no such image")
