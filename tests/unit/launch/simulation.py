@@ -159,6 +159,17 @@ class World:
         """The rounds that any program is in. More than one is what must never be."""
         return {each.program for each in [*self.launchers.values(), *self.replaced] if each.program is not None}
 
+    def resize(self, size: int) -> None:
+        """The job's spec says another number of workers: some are made, or those with the highest indices go."""
+        names = tuple(f"worker-{index}" for index in range(size))
+        for name in [each for each in self.names if each not in names]:
+            self.kill_launcher(name)
+            del self.launchers[name]
+        for name in [each for each in names if each not in self.names]:
+            self._create(name)
+        self.names = names
+        self.coordinator.change(Gang(names, names[0]), self.policy, self.now)
+
     def settled(self) -> bool:
         """Whether all members run in the same round."""
         numbers = {launcher.program for launcher in self.launchers.values()}
@@ -221,7 +232,7 @@ class World:
         if launcher.dark:
             return
         fields: dict[str, Any] = {"incarnation": launcher.incarnation, "round": launcher.round, "known": launcher.known}
-        fields |= {"ledger": launcher.ledger, "witness": launcher.witness}
+        fields |= {"ledger": launcher.ledger, "witness": launcher.witness, "elastic": True}
         if self.coordinator.hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now
             self.channels[launcher.name] = launcher.connection
@@ -261,7 +272,7 @@ class World:
             self.coordinator.heard(name, connection.to_chief.pop(0)[1], self.now)
         if not connection.member_open and not connection.to_chief and self.channels.get(name) is connection:
             del self.channels[name]
-            self.coordinator.lost(name, self.now)
+            self.coordinator.lost(name, self.now, gone=True)
         self._flush()
 
     def _flush(self) -> None:

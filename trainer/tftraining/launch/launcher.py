@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import legacy, status
+from tftraining.launch import cluster, legacy, status
 from tftraining.launch.coordinator import Coordinator, Job
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
@@ -46,7 +46,7 @@ class Launcher:
         secret = settings.key()
         self._scratch = scratch_directory(environment)
         self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
-        self._environment = program_environment(environment, len(settings.gang.trainers))
+        self._environment = program_environment(environment, cluster.largest(settings))
         self._member = Member(settings, secret, self._program, self._environment)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tftraining.launch.coordinator import CLOSE, Coordinator
-from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
+from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
 
 TICKS = 6  # looks in one member timeout
 BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
@@ -87,20 +87,24 @@ class Rendezvous:
         if name in self._channels:  # the same launcher again, before its old connection was seen to be gone
             self._channels.pop(name).abort()
         self._channels[name] = channel
+        gone = False
         try:
             self._flush()
             while True:
                 frame = await channel.receive()
                 self.coordinator.heard(name, frame, time.monotonic())
                 self._flush()
+        except GoneError:
+            gone = not channel.aborted
+            raise
         finally:
-            self._left(name, channel)
+            self._left(name, channel, gone)
 
-    def _left(self, name: str, channel: Channel) -> None:
+    def _left(self, name: str, channel: Channel, gone: bool) -> None:
         if self._channels.get(name) is not channel:
             return
         del self._channels[name]
-        self.coordinator.lost(name, time.monotonic())
+        self.coordinator.lost(name, time.monotonic(), gone)
         self._flush()
         if self.coordinator.verdict is not None and not set(self._channels) & set(self.coordinator.gang):
             self._alone.set()

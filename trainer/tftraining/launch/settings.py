@@ -39,6 +39,12 @@ class Gang:
         """Those that make steps: all but the parameter servers."""
         return tuple(name for name in self.members if role_of(name) != "ps")
 
+    def resized(self, workers: int) -> Gang:
+        """The same with another number of workers."""
+        roles = {role: [name for name in self.members if role_of(name) == role] for role in GANG_ROLES}
+        roles["worker"] = [f"worker-{index}" for index in range(workers)]
+        return Gang(tuple(name for names in roles.values() for name in names), self.me)
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -49,6 +55,7 @@ class Policy:
     refill: bool = True  # budgetReset OnProgress
     start_deadline: float = 600.0
     stall_timeout: float | None = None
+    min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,10 @@ class Settings:
     warm_start: bool
     grace: float
     evaluator_grace: float
+    cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
+    worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
+    largest_gang: int  # the most members that make steps this job has ever had
+    orders: Path | None  # where changes of the spec are told while the job runs
 
     @property
     def is_chief(self) -> bool:
@@ -99,10 +110,12 @@ def role_of(name: str) -> str:
 
 def read(environment: Mapping[str, str]) -> Settings:
     """The settings of this launcher; SettingsError if they are not there or wrong."""
-    gang = _gang(_object(environment, "TF_CONFIG"))
+    config = _object(environment, "TF_CONFIG")
+    gang = _gang(config)
     raw = _object(environment, VARIABLE)
+    cluster = {role: tuple(map(str, config["cluster"].get(role, ()))) for role in GANG_ROLES}
     try:
-        return _settings(raw, gang)
+        return _settings(raw, gang, {role: addresses for role, addresses in cluster.items() if addresses})
     except KeyError as error:
         raise SettingsError(f"{VARIABLE}: {error.args[0]} is missing") from None
     except ValueError as error:
@@ -138,12 +151,12 @@ def _gang(config: Mapping[str, Any]) -> Gang:
     return Gang(members, me)
 
 
-def _settings(raw: Mapping[str, Any], gang: Gang) -> Settings:
+def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[str, ...]]) -> Settings:
     return Settings(
         job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
         attempt=int(raw["attempt"]),
         gang=gang,
-        policy=_policy(raw),
+        policy=policy(raw),
         ledger=Ledger.from_json(raw.get("ledger") or {}),
         rendezvous=_address(raw["rendezvous"]),
         host=str(raw.get("host", "")),
@@ -154,17 +167,23 @@ def _settings(raw: Mapping[str, Any], gang: Gang) -> Settings:
         warm_start=bool(raw.get("warmStart", True)),
         grace=_seconds(raw, "terminationGraceSeconds", 5.0, 0.0),
         evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
+        cluster=cluster,
+        worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
+        largest_gang=int(raw.get("largestGang") or 0),
+        orders=_path(raw.get("orders")),
     )
 
 
-def _policy(raw: Mapping[str, Any]) -> Policy:
-    stall = raw.get("stallTimeoutSeconds")
+def policy(raw: Mapping[str, Any]) -> Policy:
+    """The policy in the settings; ValueError or TypeError if it is wrong."""
+    stall, least = raw.get("stallTimeoutSeconds"), raw.get("minReplicas")
     return Policy(
         member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
         max_restarts=int(raw.get("maxRestarts", 10)),
         refill=raw.get("budgetReset", "OnProgress") != "Never",
         start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
+        min_workers=None if least is None else int(least),
     )
 
 

@@ -44,6 +44,7 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
         "reason": reason,
         "message": message,
         "missing": coordinator.missing if coordinator.verdict is None else [],
+        "gang": {"size": len(coordinator.trainers), "full": coordinator.size},
         "members": {
             name: {
                 "state": peer.state,
@@ -86,7 +87,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
     if coordinator.trained is None:
         return "Starting", "ProgramsStarted", f"round {coordinator.round} has started; no step yet"
     if incident is None:
-        return "Training", "Training", "all members train"
+        return "Training", "Training", f"{_who(coordinator)} train"
     return "Training", "Resumed", _resumed(coordinator, incident)
 
 
@@ -94,7 +95,15 @@ def _resumed(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
-    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s"
+    fewer = f", with {_who(coordinator)}" if coordinator.missing else ""
+    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s{fewer}"
+
+
+def _who(coordinator: Coordinator) -> str:
+    """How many train, for people."""
+    if not coordinator.missing:
+        return "all members"
+    return f"{len(coordinator.trainers)} of {coordinator.size} members"
 
 
 def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
