@@ -148,7 +148,8 @@ class JobSpec(Frozen, frozen=True, dict=True):
         made_from = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
         scheduling = self.run_policy.scheduling
         priority = scheduling.priority_class_name if scheduling else None
-        return sha256(msgspec.json.encode((*made_from, priority), order="deterministic")).hexdigest()[:16]
+        elastic = () if self.min_replicas is None else (self.min_replicas,)
+        return sha256(msgspec.json.encode((*made_from, priority, *elastic), order="deterministic")).hexdigest()[:16]
 
     @property
     def chief(self) -> Replica:

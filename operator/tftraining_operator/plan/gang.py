@@ -2,7 +2,8 @@
 
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
-vanished: missing although the whole gang had been seen.
+vanished: missing although the whole gang had been seen. A gang is elastic when its launchers can be told of another
+size: then those that are not wanted any more are surplus, not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ class Gang(Frozen, frozen=True):
     missing: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
     completed: tuple[Replica, ...]
+    surplus: tuple[Pod, ...]
+    elastic: bool
     resized: bool
     outdated: bool
 
@@ -73,7 +76,9 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     given_up = set(status.replaced.values())
     members = {each: current[each] for each in wanted if each in current and current[each].uid not in given_up}
     leaving = tuple(current[each] for each in wanted if each in current and each not in members)
-    kept = {pod.uid for pod in (*members.values(), *leaving)}
+    elastic = spec.in_place and bool(members) and all(pod.orders for pod in members.values())
+    surplus = tuple(pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic)
+    kept = {pod.uid for pod in (*members.values(), *leaving, *surplus)}
     absent = tuple(each for each in wanted if each not in members)
     completed = _completed(absent, status)
     going = {pod.replica for pod in leaving}
@@ -86,7 +91,9 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         missing=missing,
         vanished=missing if _was_complete(wanted, status) else (),
         completed=completed,
-        resized=any(pod.gang != spec.gang_size for pod in members.values()),
+        surplus=surplus,
+        elastic=elastic,
+        resized=not elastic and any(pod.gang != spec.gang_size for pod in members.values()),
         outdated=any(pod.made_from not in ("", fingerprint) for pod in members.values()),
     )
 

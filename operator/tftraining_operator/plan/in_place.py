@@ -8,7 +8,7 @@ verdict that its launchers leave.
 import msgspec
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.report import LOST
+from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.plan import restart, verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
@@ -17,6 +17,7 @@ from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.incident import Incident, find_change, find_loss, lost
 from tftraining_operator.plan.recreate import begin_again, told
 from tftraining_operator.plan.reported import take, with_latest, with_progress
+from tftraining_operator.plan.resize import with_orders
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
@@ -30,7 +31,8 @@ def in_place(job: Job, scene: Scene) -> Plan:
     step = _next(job, scene)
     if note := _restarted(job, before.restarts.in_place):
         step = msgspec.structs.replace(step, notes=(note, *step.notes))
-    return msgspec.structs.replace(step, status=with_progress(before, step.status, said))
+    step = msgspec.structs.replace(step, status=with_progress(before, step.status, said))
+    return with_orders(step, msgspec.structs.replace(job, status=before), scene)
 
 
 def _next(job: Job, scene: Scene) -> Plan:
@@ -68,4 +70,6 @@ def _restarted(job: Job, before: int) -> Note | None:
         return None
     what = what_happened(job.key.name, last)
     message = f"{what}; restarting in place" if last.down_seconds is None else f"{what}; {resumption(last)}"
-    return Note("Normal" if last.reason in LOST else "Warning", last.reason or "Error", message)
+    given_up = (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
+    harmless = given_up or last.reason in (*LOST, *CHANGED_SIZE)
+    return Note("Normal" if harmless else "Warning", last.reason or "Error", message)

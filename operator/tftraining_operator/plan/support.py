@@ -34,7 +34,6 @@ def _asked(spec: JobSpec) -> dict[str, bool]:
     asked = {
         "spec.replicaSpecs.ps": spec.replica_specs.ps is not None,
         "spec.replicaSpecs.evaluator": spec.replica_specs.evaluator is not None,
-        "spec.minReplicas": spec.min_replicas is not None,
         "spec.restartPolicy.scope: Pod": spec.restart_policy.scope == "Pod",
         "spec.restartPolicy.rules": bool(spec.restart_policy.rules),
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
@@ -46,6 +45,7 @@ def _launchers(spec: JobSpec) -> dict[str, bool]:
     """Which fields that only launchers can honour differ from their defaults."""
     run, launcher = spec.run_policy, spec.launcher
     return {
+        "spec.minReplicas": spec.min_replicas is not None,
         "spec.launcher.memberTimeoutSeconds": launcher.member_timeout_seconds != _LAUNCHER.member_timeout_seconds,
         "spec.launcher.warmStart: false": not launcher.warm_start,
         "spec.runPolicy.stallTimeoutSeconds": run.stall_timeout_seconds is not None,

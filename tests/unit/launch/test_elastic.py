@@ -1,4 +1,4 @@
-"""Gangs that train on with fewer workers, grow back, and change their size, one decision at a time and in simulation."""
+"""Gangs that train on with fewer workers, grow back, and change their size: single decisions, then a simulation."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_warm() -> No
     assert (chief.running, chief.incident.reason, chief.incident.message) == (False, "Grown", "worker-1 is back")
     starts(chief)
     ready(chief, 11.1, "worker-0", "worker-2")
-    assert {name: frame["workers"] for name, frame in starts(chief).items()} == dict.fromkeys(THREE, [[0, 2]])
+    assert {name: frame["workers"] for name, frame in starts(chief).items()} == {name: [[0, 2]] for name in THREE}
     assert (chief.ledger.process_failures, chief.ledger.in_place, chief.ledger.without_progress) == (0, 2, 1)
 
 

@@ -10,7 +10,6 @@ from tests.unit.operator.simulation import World
 LATER: list[tuple[str, Any, str]] = [
     ("replicaSpecs.ps", {}, "spec.replicaSpecs.ps"),
     ("replicaSpecs.evaluator", {}, "spec.replicaSpecs.evaluator"),
-    ("minReplicas", 1, "spec.minReplicas"),
     ("restartPolicy.scope", "Pod", "spec.restartPolicy.scope: Pod"),
     ("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}], "spec.restartPolicy.rules"),
     ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
@@ -18,6 +17,7 @@ LATER: list[tuple[str, Any, str]] = [
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
 ]
 LAUNCHERS: list[tuple[str, Any, str]] = [
+    ("minReplicas", 1, "spec.minReplicas"),
     ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
     ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
     ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),

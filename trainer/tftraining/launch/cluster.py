@@ -7,9 +7,9 @@ own TF_CONFIG has it gets that one unchanged.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tftraining.launch.settings import Settings, role_of
+from tftraining.launch.settings import Settings
 
 SIZE, FULL_SIZE = "TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS"
 

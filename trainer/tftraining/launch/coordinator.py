@@ -93,7 +93,7 @@ class Coordinator:
 
     @property
     def missing(self) -> list[str]:
-        """The members of the gang that are not there, or whose old program has not ended, or that the round is without."""
+        """The members of the gang that the round is without, or, before one, that are not there or not done yet."""
         if self.running:
             return [name for name, peer in self.gang.items() if peer not in self.members]
         return [name for name, peer in self.gang.items() if not elastic.available(peer)]
@@ -116,7 +116,8 @@ class Coordinator:
         self.ledger = ledgers.merge(self.ledger, ledger)
         if name in self.gang:
             self._hear_of_earlier_rounds(last_round, frame, now)
-        self._send(name, type="welcome", echo=frame["t"], round=self.round, ledger=self.ledger.to_json())
+        known = {"round": self.round, "ledger": self.ledger.to_json(), "startDeadline": self.policy.start_deadline}
+        self._send(name, type="welcome", echo=frame["t"], **known)
         self._tell_verdict(name)
         self._advance(now)
         return ""
@@ -390,7 +391,8 @@ class Coordinator:
 
     def _tell_verdict(self, name: str) -> None:
         if self.verdict is not None:
-            self._send(name, type="end", ledger=self.ledger.to_json(), **self.verdict.to_frame())
+            known = {"ledger": self.ledger.to_json(), "evaluatorGrace": self.policy.evaluator_grace}
+            self._send(name, type="end", **known, **self.verdict.to_frame())
 
     def _send(self, name: str, **frame: Any) -> None:
         self.outbox.append((name, frame))

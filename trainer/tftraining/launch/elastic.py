@@ -21,7 +21,7 @@ PATIENCE = 30.0  # seconds for which those who have come back wait for the other
 
 @dataclass(frozen=True)
 class Moment:
-    """When it is asked, all in seconds: `dark` is when whatever ran before this rendezvous was made has surely ended."""
+    """When it is asked, in monotonic seconds: at `dark` whatever ran before this rendezvous was made has ended."""
 
     now: float
     member_timeout: float

@@ -58,6 +58,8 @@ class Member:
         self._stopping = False
         self._ended = asyncio.Event()  # the program of this round
         self._pulse = Pulse()
+        self._start_deadline = settings.policy.start_deadline
+        self._evaluator_grace = settings.policy.evaluator_grace
         self._looking: asyncio.Future[Verdict | None] | None = None
         self._complaint = ""
         host, self._port = settings.rendezvous
@@ -86,7 +88,7 @@ class Member:
         """End the program as the verdict asks for: a success leaves time for what is under way."""
         role = role_of(self.settings.gang.me)
         if self.state == "running" and self.verdict is not None and self.verdict.verdict == SUCCEEDED and role != "ps":
-            grace = self.settings.grace if self.settings.in_gang else self.settings.evaluator_grace
+            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), grace)
             if not self.settings.in_gang and not self._ended.is_set():
@@ -115,6 +117,7 @@ class Member:
                 raise WireError(f"refused: {answer.get('why')}")
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
+            self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
             self._channel = channel
             self._joined = True
             self.state = "ready" if self.state == "waiting" else self.state
@@ -199,6 +202,7 @@ class Member:
             elif frame["type"] == "stop":
                 await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
             elif frame["type"] == "end":
+                self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
                 self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
 
     async def _start(self, number: int, frame: Frame) -> None:
@@ -258,7 +262,7 @@ class Member:
     async def _without_chief(self, alone: float) -> Verdict | None:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
         found = await self._success()
-        deadline = self.settings.policy.start_deadline
+        deadline = self._start_deadline
         if found is None and self.settings.in_gang and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"

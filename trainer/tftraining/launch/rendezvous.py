@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tftraining.launch.coordinator import CLOSE, Coordinator
+from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
 
 TICKS = 6  # looks in one member timeout
@@ -37,6 +38,11 @@ class Rendezvous:
         """Listen, and let the time pass; OSError if the port cannot be had."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=1024)
         self._tasks.append(asyncio.create_task(self._tick()))
+
+    def change(self, gang: Gang, policy: Policy) -> None:
+        """The job's spec has changed."""
+        self.coordinator.change(gang, policy, time.monotonic())
+        self._flush()
 
     async def drain(self, timeout: float) -> None:
         """Wait until every member of the gang has heard the verdict and left."""

@@ -55,6 +55,7 @@ class Policy:
     refill: bool = True  # budgetReset OnProgress
     start_deadline: float = 600.0
     stall_timeout: float | None = None
+    evaluator_grace: float = 60.0
     min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
 
 
@@ -75,7 +76,6 @@ class Settings:
     termination_message: Path | None
     warm_start: bool
     grace: float
-    evaluator_grace: float
     cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
     largest_gang: int  # the most members that make steps this job has ever had
@@ -156,7 +156,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
         attempt=int(raw["attempt"]),
         gang=gang,
-        policy=policy(raw),
+        policy=_policy(raw),
         ledger=Ledger.from_json(raw.get("ledger") or {}),
         rendezvous=_address(raw["rendezvous"]),
         host=str(raw.get("host", "")),
@@ -166,7 +166,6 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         termination_message=_path(raw.get("terminationMessage")),
         warm_start=bool(raw.get("warmStart", True)),
         grace=_seconds(raw, "terminationGraceSeconds", 5.0, 0.0),
-        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
         cluster=cluster,
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
@@ -174,8 +173,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
     )
 
 
-def policy(raw: Mapping[str, Any]) -> Policy:
-    """The policy in the settings; ValueError or TypeError if it is wrong."""
+def _policy(raw: Mapping[str, Any]) -> Policy:
     stall, least = raw.get("stallTimeoutSeconds"), raw.get("minReplicas")
     return Policy(
         member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
@@ -183,6 +181,7 @@ def policy(raw: Mapping[str, Any]) -> Policy:
         refill=raw.get("budgetReset", "OnProgress") != "Never",
         start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
+        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
         min_workers=None if least is None else int(least),
     )
 
