@@ -176,9 +176,13 @@ class Runner:
                 self._kill(kill, int(status["pid"]))
 
     def _kill(self, kill: Kill, pid: int) -> None:
-        self.note(f"SIGKILL for the program of {kill.member} (--kill {kill})")
+        launcher = next(each for each in self._launchers if each.name == kill.member)
+        self.note(f"SIGKILL for the {'launcher' if kill.pod else 'program'} of {kill.member} (--kill {kill})")
+        if kill.pod:
+            return launcher.signal(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        return None
 
     # Output and the end.
 

@@ -11,6 +11,7 @@ from tests.unit.launch.simulation import World, beat, coordinator, exited, hello
 from tests.unit.launch.test_simulated_rounds import FAULTS
 from tftraining.launch import cluster
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.progress import to_frame
 from tftraining.launch.settings import Gang, read
 from tftraining.launch.status import of_gang
 
@@ -40,9 +41,10 @@ def ready(chief: Coordinator, now: float, *names: str) -> None:
 
 
 def listen(chief: Coordinator, now: float, *names: str) -> None:
-    """These beat, and time passes."""
+    """These beat, with no news of their progress, and time passes."""
     for name in names:
-        chief.heard(name, beat(chief.peers[name].round, now), now)
+        peer = chief.peers[name]
+        chief.heard(name, {**beat(peer.round, now), "progress": to_frame(peer.progress, now)}, now)
     chief.tick(now)
 
 
@@ -145,6 +147,37 @@ def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
     assert chief.running
     listen(chief, 41.0, "worker-0", "worker-1")
     assert not chief.running
+
+
+def test_those_who_are_back_wait_for_the_backup_of_an_epoch_that_ends_soon() -> None:
+    chief = shrunk()
+    steps = {"epochs": 9, "steps_per_epoch": 100, "steps_per_second": 5.0, "updated": 1000.0, "first_step_time": 1}
+    come_back(chief, "worker-1", 10.0)
+    assert not chief.running, "nobody can tell how long the epoch takes"
+
+    chief = shrunk()
+    chief.heard("worker-0", beat(2, 10.0, epoch=2, step=150, **steps), 10.0)
+    come_back(chief, "worker-1", 10.0)
+    assert chief.running, "ten seconds to go"
+    chief.heard("worker-0", beat(2, 10.5, epoch=2, step=200, **steps), 10.5)
+    listen(chief, 10.6, "worker-2", "worker-1")
+    assert chief.running
+    chief.heard("worker-0", beat(2, 11.0, epoch=3, step=201, **steps), 11.0)
+    listen(chief, 11.0, "worker-2", "worker-1")
+    assert not chief.running
+
+
+@pytest.mark.parametrize(("rate", "waits"), [(0.8, False), (1.0, True)])
+def test_an_epoch_that_takes_long_is_not_waited_for(rate: float, waits: bool) -> None:
+    chief = shrunk()
+    steps = {"epoch": 2, "step": 150, "steps_per_epoch": 100, "updated": 1000.0, "steps_per_second": rate}
+    chief.heard("worker-0", beat(2, 10.0, **steps), 10.0)
+    come_back(chief, "worker-1", 10.0)
+    assert chief.running == waits
+    for second in range(11, 21):
+        chief.heard("worker-0", beat(2, float(second), **steps), float(second))
+        listen(chief, float(second), "worker-2", "worker-1")
+    assert not chief.running, "it stands still"
 
 
 def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> None:

@@ -69,6 +69,7 @@ class Coordinator:
         self._proven = False  # some round got as far as a step
         self._surplus: dict[str, Peer] = {}  # members of a larger gang, until they are gone
         self._resized = False  # since the last round
+        self._came: tuple[float, int | None] | None = None  # when those who were missing came, and in which epoch
         self._overdue = False  # the start deadline is over: those who are there may be enough
 
     @property
@@ -245,9 +246,13 @@ class Coordinator:
         return elastic.lineup(self.gang.values(), lost if least and begun else added, least or 0, at)
 
     def _make_room(self, now: float) -> None:
-        """End a round of fewer members when those who were missing stand ready."""
+        """End a round of fewer members when those who were missing stand ready, if it can be after a backup."""
         come = elastic.newcomers(self.gang.values(), [peer.name for peer in self.members], now)
-        if come:
+        if not come:
+            self._came = None
+            return
+        since, epoch = self._came = self._came or (now, self.progress.epoch)
+        if not elastic.soon_backed_up(self.progress, epoch, now - since):
             names = some([peer.name for peer in come])
             reason, message = (RESIZED, f"{names} joins") if self._resized else (GROWN, f"{names} is back")
             self._stop(self._incident(come[0].name, reason, message, now), now)
@@ -260,7 +265,7 @@ class Coordinator:
         self._launchers = launchers
         self._earlier = self.progress
         self.round += 1
-        self.running, self.trained, self._started = True, None, now
+        self.running, self.trained, self._started, self._came = True, None, now, None
         self.members, self._resized = members, self._resized and len(members) < len(self.gang)
         gang = {"workers": elastic.runs(launchers), "size": self.size}
         for peer in members:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from tftraining.launch.peer import Peer
 from tftraining.launch.settings import role_of
+from tftraining.launch.snapshot import Snapshot
 
 RESIZED = "Resized"  # the job's spec says another number of workers
 GROWN = "Grown"  # a worker that was lost is back
 ASKED_FOR = (RESIZED, GROWN)  # no incidents at all: nothing failed
+EPOCH_SECONDS = 60.0  # the longest wait for a backup that saves the steps of an epoch
 PATIENCE = 30.0  # seconds for which those who have come back wait for the others who have not
 
 
@@ -64,6 +66,15 @@ def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> lis
     come = [peer for peer in out if available(peer) and peer.elastic and peer.prepared is not None]
     since = max((peer.prepared for peer in come if peer.prepared is not None), default=now)
     return come if come and (len(come) == len(out) or now - since > PATIENCE) else []
+
+
+def soon_backed_up(progress: Snapshot, epoch: int | None, waited: float) -> bool:
+    """Whether the epoch in which the newcomers came ends so soon that they had better wait for its backup: its steps
+    would have to be done again. In the last epoch the job may even end first."""
+    rate, size, step = progress.steps_per_second, progress.steps_per_epoch, progress.step
+    if epoch is None or progress.epoch != epoch or not rate or size is None or step is None:
+        return False
+    return waited + (epoch * size - step) / rate < EPOCH_SECONDS
 
 
 def runs(names: Iterable[str]) -> list[list[int]]:

@@ -220,7 +220,11 @@ class Member:
         if "workers" not in frame:
             return {}
         self._environment |= legacy.request(self._environment, int(frame["size"]))
-        return cluster.of_round(self.settings, frame["workers"], int(frame["size"]), self._environment["TF_CONFIG"])
+        own = self._environment["TF_CONFIG"]
+        try:
+            return cluster.of_round(self.settings, frame["workers"], int(frame["size"]), own)
+        except ValueError as error:
+            raise WireError(str(error)) from None
 
     async def _stop(self, number: int, why: str, dump: bool) -> None:
         self.program.say(f"tftraining: round {number} stops: {why}")
