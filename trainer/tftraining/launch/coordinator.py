@@ -237,13 +237,13 @@ class Coordinator:
 
     def _lineup(self, now: float) -> list[Peer]:
         """The members of the next round, if it can start."""
-        at = elastic.Moment(now, self.policy.member_timeout, self._born + DARK * self.policy.member_timeout)
-        if not all(elastic.quiet(peer, at) for peer in self._surplus.values()):
+        since = now - self.policy.member_timeout
+        if not all(elastic.quiet(peer, since) for peer in self._surplus.values()):
             return []
         least, begun = self.policy.min_workers, self.round > 0 or self._overdue
         lost = [name for name in self.gang if role_of(name) == "worker" and name != self.chief]
         added = [name for name in lost if self._launchers and name not in self._launchers]
-        return elastic.lineup(self.gang.values(), lost if least and begun else added, least or 0, at)
+        return elastic.lineup(self.gang.values(), lost if least and begun else added, least or 0, since)
 
     def _make_room(self, now: float) -> None:
         """End a round of fewer members when those who were missing stand ready, if it can be after a backup."""

@@ -8,7 +8,6 @@ seen to end, is waited for as long as its lease lasts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from tftraining.launch.peer import Peer
 from tftraining.launch.settings import role_of
@@ -21,31 +20,23 @@ EPOCH_SECONDS = 60.0  # the longest wait for a backup that saves the steps of an
 PATIENCE = 30.0  # seconds for which those who have come back wait for the others who have not
 
 
-@dataclass(frozen=True)
-class Moment:
-    """When it is asked, in monotonic seconds: at `dark` whatever ran before this rendezvous was made has ended."""
-
-    now: float
-    member_timeout: float
-    dark: float
-
-
 def available(peer: Peer) -> bool:
     """Whether the member can be started."""
     return peer.state == "ready" and not peer.leaving
 
 
-def quiet(peer: Peer, at: Moment) -> bool:
-    """Whether certainly nothing of the member runs, and nothing will before it joins again."""
+def quiet(peer: Peer, since: float) -> bool:
+    """Whether certainly nothing of the member runs, and nothing will before it joins again. `since` is when whoever has
+    been silent ever since has ended its program. That nothing ran before this rendezvous was made is known before."""
     if peer.state == "lost":
-        return peer.gone or at.now - peer.heard > at.member_timeout
-    return at.now > at.dark if peer.state == "absent" else peer.state == "ready"
+        return peer.gone or peer.heard < since
+    return peer.state in ("absent", "ready")
 
 
-def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, at: Moment) -> list[Peer]:
+def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, since: float) -> list[Peer]:
     """The members of the next round, none if it cannot start yet.
 
-    Only the `optional` members may be left out, and at least so many workers must be there.
+    Only the `optional` members may be left out, if they are quiet, and at least so many workers must be there.
     """
     everyone = list(gang)
     there = [peer for peer in everyone if available(peer)]
@@ -54,7 +45,7 @@ def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, at: Mome
     out = [peer for peer in everyone if not available(peer)]
     workers = sum(1 for peer in there if role_of(peer.name) == "worker")
     fit = workers >= least and all(peer.elastic for peer in there)
-    return there if fit and all(peer.name in optional and quiet(peer, at) for peer in out) else []
+    return there if fit and all(peer.name in optional and quiet(peer, since) for peer in out) else []
 
 
 def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:
