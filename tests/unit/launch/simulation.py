@@ -119,6 +119,12 @@ class World:
             self._forget()
         self._create(name)
 
+    def lose(self, name: str) -> None:
+        """Its launcher dies, and there is no new one before `heal`. The chief's is made at once."""
+        self.kill_launcher(name)
+        if name != self.names[0]:
+            del self.launchers[name]
+
     def partition(self, name: str) -> None:
         """Nothing gets through to or from a member, until `heal`."""
         self.launchers[name].dark = True
@@ -139,7 +145,10 @@ class World:
         self._create(name)
 
     def heal(self) -> None:
-        """The network is whole again; who was replaced stays gone."""
+        """The network is whole again, and all launchers are there; who was replaced stays gone."""
+        for name in self.names:
+            if name not in self.launchers:
+                self._create(name)
         for launcher in self.launchers.values():
             launcher.dark = False
 
@@ -163,8 +172,9 @@ class World:
         """The job's spec says another number of workers: some are made, or those with the highest indices go."""
         names = tuple(f"worker-{index}" for index in range(size))
         for name in [each for each in self.names if each not in names]:
-            self.kill_launcher(name)
-            del self.launchers[name]
+            if name in self.launchers:
+                self.kill_launcher(name)
+                del self.launchers[name]
         for name in [each for each in names if each not in self.names]:
             self._create(name)
         self.names = names
@@ -173,7 +183,7 @@ class World:
     def settled(self) -> bool:
         """Whether all members run in the same round."""
         numbers = {launcher.program for launcher in self.launchers.values()}
-        return len(numbers) == 1 and None not in numbers
+        return len(self.launchers) == len(self.names) and len(numbers) == 1 and None not in numbers
 
     def until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
         """Let the time pass until the condition holds; never may two rounds be at work."""
