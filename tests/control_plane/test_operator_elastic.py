@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.lab.shell import LabError
 from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
 from tests.control_plane.test_operator_in_place import IN_PLACE, now, train, uids
@@ -92,3 +93,9 @@ def test_a_limit_that_changes_is_told_to_the_running_launcher_once(new_job: NewJ
     wait_until(lambda: job.status().get("observedGeneration") == 3, "another pass")
     assert job.pods()["job-worker-0"]["metadata"]["resourceVersion"] == version
     assert uids(job) == old
+
+
+def test_scaling_below_the_least_is_refused_with_the_reason(new_job: NewJob) -> None:
+    job = new_job(**IN_PLACE, spec__minReplicas=2)
+    with pytest.raises(LabError, match=r"minReplicas.*must not be more than spec.replicaSpecs.worker.replicas"):
+        scale(job, 1)

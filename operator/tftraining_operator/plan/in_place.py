@@ -59,8 +59,14 @@ def _replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     status = restart.record_failure(status, incident)
     if problem := restart.exhausted(scene.spec, restarts, incident):
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
-    status = restart.replace_lost(status, restarts, incident, [pod for pod in gang.pods if lost(pod)], now)
+    status = restart.replace_lost(status, restarts, incident, _lost(scene), now)
     return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
+
+
+def _lost(scene: Scene) -> restart.Lost:
+    pods = tuple(pod for pod in scene.gang.pods if lost(pod))
+    waited_for = scene.spec.min_replicas is None or scene.gang.chief in pods
+    return restart.Lost(pods, "wait for it" if waited_for else "go on")
 
 
 def _restarted(job: Job, before: int) -> Note | None:

@@ -99,6 +99,13 @@ def test_no_start_deadline_ends_a_gang_that_trains_with_fewer() -> None:
     assert world.status.phase == "Running"
 
 
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+def test_the_words_of_the_loss_say_what_the_others_do(pod: str, others: str) -> None:
+    world = running(a_launched_job().workers(3).set("minReplicas", 2)).delete(pod)
+    world.step()
+    assert world.status.message == f"{pod} was deleted; making its pod anew, the others {others}"
+
+
 # --- another size
 
 
