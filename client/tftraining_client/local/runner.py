@@ -60,6 +60,11 @@ class Runner:
         """Since the run began."""
         return time.monotonic() - self._began
 
+    @property
+    def launchers(self) -> dict[str, int]:
+        """The processes of those launchers that run, by replica."""
+        return {each.name: each.pid for each in self._launchers if each.pid is not None}
+
     async def run(self, kills: Sequence[Kill]) -> Outcome:
         """Run the job until it has ended or somebody stops us."""
         self._kills = list(kills)
@@ -124,7 +129,7 @@ class Runner:
     async def _succeed(self, launcher: Launcher, ended: Ended, short: int) -> None:
         """Clear up after a launcher that died; its successor is told what that costs."""
         async with self._spawning:
-            orphans.end_orphans(self._pids())
+            orphans.end_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
             return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
         self._pod_failures += 1
@@ -137,9 +142,6 @@ class Runner:
     def _fail(self, reason: str, message: str) -> None:
         self._verdict = self._verdict or {"verdict": "Failed", "reason": reason, "message": message}
         self._enough.set()
-
-    def _pids(self) -> list[int]:
-        return [each.pid for each in self._launchers if each.pid is not None]
 
     @property
     def _grace(self) -> float:
