@@ -110,6 +110,8 @@ def environment(job: Job, spec: JobSpec, container: Manifest) -> Manifest:
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
         **_policy(spec),
         **_size(job, spec),
+        # A new worker of a gang that trains: what keeps it away is not the others' failure.
+        "needed": job.status.phase != "Running",
         "orders": f"{orders.DIRECTORY}/{orders.FILE}",
         "ledger": ledger(job.status.restarts),
     }

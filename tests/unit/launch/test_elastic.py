@@ -288,6 +288,16 @@ def settings(task: int, workers: int = 3, **fields: Any) -> Any:
     return read({"TF_CONFIG": json.dumps({**config, **task_of}), "TFTRAINING_LAUNCHER": json.dumps(launcher)})
 
 
+@pytest.mark.parametrize(
+    ("task", "fields", "expected"),
+    [(1, {}, True), (1, {"needed": False}, False), (1, {"minReplicas": 1}, False), (0, {"minReplicas": 1}, True)],
+)
+def test_who_never_gets_to_the_rendezvous_fails_the_job_only_if_nobody_can_do_without(
+    task: int, fields: dict[str, Any], expected: bool
+) -> None:
+    assert settings(task, **fields).indispensable == expected
+
+
 def test_the_workers_of_a_round_are_numbered_without_gaps() -> None:
     told = cluster.of_round(settings(2), [[0, 0], [2, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"]) == {

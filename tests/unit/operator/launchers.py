@@ -72,7 +72,7 @@ class Launchers:
         missing = set(members) - set(there)
         if not there or not missing:
             return bool(there)
-        least = self._settings()["minReplicas"]
+        least = self.settings()["minReplicas"]
         fit = least is not None and sum(name.startswith("worker") for name in there) >= least
         return bool(self.joined) and members[0] in there and (fit or not missing & self.ever)
 
@@ -83,7 +83,7 @@ class Launchers:
         ended = {"exitCode": code, "signal": None if code is not None else signal}
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
-        settings = self._settings()
+        settings = self.settings()
         used = self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"]
         if used > settings["maxRestarts"]:
             message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
@@ -189,7 +189,7 @@ class Launchers:
 
     def _start(self, running: dict[str, str]) -> None:
         for member in running:
-            told = self._settings(member)["ledger"]
+            told = self.settings(member)["ledger"]
             self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
         old = self.joined.items()
         self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
@@ -228,7 +228,8 @@ class Launchers:
     def _label(self, label: str) -> str:
         return str(next(iter(self.pods.values()))["metadata"]["labels"][label])
 
-    def _settings(self, member: str = "") -> dict[str, Any]:
+    def settings(self, member: str = "") -> dict[str, Any]:
+        """What a launcher is told."""
         settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
         return settings
 

@@ -141,6 +141,8 @@ def test_the_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     assert (world.status.phase, world.status.reason, world.status.ready) == ("Running", "FewerWorkers", "2/3")
     assert world.status.message == "running with 2 of 3 workers; waiting for worker-2 to start"
     assert world.launchers.round == 1
+    settings = {name: world.launchers.settings(name) for name in ("worker-0", "worker-2")}
+    assert {name: told["needed"] for name, told in settings.items()} == {"worker-0": True, "worker-2": False}
     assert world.run().trajectory[-1] == "Running 3/3 Training"
 
 

@@ -267,7 +267,7 @@ class Member:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
         found = await self._success()
         deadline = self._start_deadline
-        if found is None and self.settings.in_gang and time.monotonic() - alone > deadline + CHIEF_LATE:
+        if found is None and self.settings.indispensable and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"
             return Verdict(FAILED, "StartDeadlineExceeded", message)

@@ -79,6 +79,7 @@ class Settings:
     cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
     largest_gang: int  # the most members that make steps this job has ever had
+    needed: bool  # False for one that was made while the others trained
     orders: Path | None  # where changes of the spec are told while the job runs
 
     @property
@@ -90,6 +91,13 @@ class Settings:
     def in_gang(self) -> bool:
         """False for the evaluator: it gates nothing and is restarted alone."""
         return self.gang.me in self.gang.members
+
+    @property
+    def indispensable(self) -> bool:
+        """Whether nobody can train without this one: if it never gets to the rendezvous, the job has failed."""
+        role = role_of(self.gang.me)
+        optional = self.policy.min_workers is not None and role == "worker" and not self.is_chief
+        return self.in_gang and self.needed and not optional
 
     def key(self) -> bytes:
         """The secret of the job; SettingsError if it cannot be read."""
@@ -169,6 +177,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         cluster=cluster,
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
+        needed=bool(raw.get("needed", True)),
         orders=_path(raw.get("orders")),
     )
 
