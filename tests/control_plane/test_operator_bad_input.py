@@ -91,8 +91,7 @@ def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"spec__replicaSpecs__ps": {"replicas": 1}}, "spec.replicaSpecs.ps"),
-        ({"spec__replicaSpecs__evaluator": {}}, "spec.replicaSpecs.evaluator"),
+        ({"spec__minReplicas": 1}, "spec.minReplicas"),
         ({"spec__runPolicy": {"nodeLostSeconds": 30}}, "spec.runPolicy.nodeLostSeconds"),
     ],
 )

@@ -43,13 +43,7 @@ class LocalJob:
     @property
     def replicas(self) -> tuple[Replica, ...]:
         """All replicas, the chief first and the evaluator last."""
-        rest = [
-            Replica(role, index)
-            for role in ("ps", "evaluator")
-            if (of := self.spec.role(role)) is not None
-            for index in range(of.replicas)
-        ]
-        return (*self.spec.gang, *rest)
+        return (*self.spec.gang, *self.spec.evaluators)
 
     @property
     def non_chief_workers(self) -> tuple[int, ...]:

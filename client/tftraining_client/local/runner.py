@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tftraining.launch.rules import FAIL_JOB, REASON, RESTART
 from tftraining_client.errors import UserError
 from tftraining_client.local import orphans
 from tftraining_client.local.kills import Kill
 from tftraining_client.local.launcher import Ended, Launcher
+from tftraining_client.local.losses import judge
 from tftraining_client.local.replica import LocalJob, Places, Start
 from tftraining_client.local.screen import Screen
 from tftraining_client.local.status import Status, ask
@@ -132,8 +134,12 @@ class Runner:
             orphans.end_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
             return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
-        self._pod_failures += 1
-        self.note(f"the launcher of {launcher.name} has ended with {ended.code}: it is started again")
+        what = f"the launcher of {launcher.name} has ended with {ended.code}"
+        decision = judge(self._local.spec, launcher.start.replica, ended.code)
+        if decision.action == FAIL_JOB:
+            return self._fail(REASON, f"{what}; {decision.rule}")
+        self._pod_failures += decision.action == RESTART and launcher.start.replica.role != "evaluator"
+        self.note(f"{what}: it is started again")
         return await asyncio.sleep(short - 1 if short else 0)
 
     def _ledger(self) -> dict[str, int]:
@@ -173,6 +179,8 @@ class Runner:
             replica = next(each for each in self._local.replicas if str(each) == kill.member)
             port = self._places.status[replica]
             status = chief if port == self._chief_port else await ask(port) or {}
+            # Who only serves parameter servers tells of no epochs: it goes by the chief's.
+            status = {**status, "progress": status.get("progress") or chief.get("progress")}
             if kill.due(status, ran):
                 self._kills.remove(kill)
                 self._kill(kill, int(status["pid"]))

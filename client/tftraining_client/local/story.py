@@ -54,8 +54,8 @@ class Story:
 
     @property
     def seconds_lost(self) -> float:
-        """All the time in which the gang did not train because of a restart."""
-        return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values())
+        """All the time in which the gang did not train because of a restart; without who restarted alone it did."""
+        return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values() if not each.get("alone"))
 
     def _turn(self, status: Status, at: float) -> list[str]:
         if status.get("phase") == "Training" and self.trained_at is None:

@@ -63,10 +63,12 @@ def _restarts(story: Story) -> str:
 
 def _restart(restart: dict[str, Any]) -> str:
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
+    if restart.get("alone"):
+        parts.append("the others trained on")
     if restart.get("resumedFromEpoch") is not None:
         parts.append(f"resumed from epoch {restart['resumedFromEpoch']}")
     if restart.get("downSeconds") is not None:
-        parts.append(f"{restart['downSeconds']:.1f} s lost")
+        parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
     if lost := restart.get("lostSteps"):
         parts.append(f"{lost} step{'s' * (lost != 1)} done again")
     return ", ".join(parts)

@@ -9,6 +9,8 @@ import json
 import re
 from posixpath import basename
 
+import msgspec
+
 from tftraining_operator.build import orders
 from tftraining_operator.build.metadata import child_metadata
 from tftraining_operator.build.security import container_security
@@ -150,6 +152,8 @@ def _policy(spec: JobSpec) -> Manifest:
         "memberTimeoutSeconds": spec.launcher.member_timeout_seconds,
         "maxRestarts": spec.restart_policy.max_restarts,
         "budgetReset": spec.restart_policy.budget_reset,
+        "scope": spec.restart_scope,
+        "rules": msgspec.to_builtins(spec.restart_policy.rules),
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
         "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
         "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,

@@ -107,7 +107,9 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
     env = [{"name": "TF_CONFIG", "value": tf_config(job, spec, replica)}]
     if spec.storage:
         env.insert(0, {"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
-    env += [{"name": name, "value": str(len(spec.gang))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")]
+    env += [
+        {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
+    ]
     if largest_gang(job.status, spec) > 1 and not spec.in_place:
         # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). The
         # launcher, where there is one, sees whether tf_keras is there at all, and sets it then.

@@ -10,8 +10,6 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import GANG_ROLES, Key, Replica, Role, address
 from tftraining_operator.model.spec import JobSpec
 
-CLUSTER_ROLES: tuple[Role, ...] = (*GANG_ROLES, "ps")
-
 
 def tf_config(job: Job, spec: JobSpec, replica: Replica) -> str:
     """The TF_CONFIG of one replica, as JSON: `{"cluster": {role: [address…]}, "task": {"type", "index"}}`.
@@ -19,7 +17,7 @@ def tf_config(job: Job, spec: JobSpec, replica: Replica) -> str:
     The evaluator is not part of the cluster: it gets the cluster of the others, and itself as the task.
     """
     roles = tuple(
-        (role, of.replicas, of.port) for role in CLUSTER_ROLES if (of := spec.role(role)) is not None and of.replicas
+        (role, of.replicas, of.port) for role in GANG_ROLES if (of := spec.role(role)) is not None and of.replicas
     )
     task = json.dumps({"type": replica.role, "index": replica.index})
     return f'{{"cluster": {_cluster(job.key, roles)}, "task": {task}}}'

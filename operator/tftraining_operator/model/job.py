@@ -76,7 +76,7 @@ def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
         spec = msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
         return None, Problem("InvalidSpec", f"the spec cannot be read: {error}")
-    if not spec.gang:
+    if not spec.trainers:
         return None, Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
     return spec, None
 

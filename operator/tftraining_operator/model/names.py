@@ -24,8 +24,10 @@ RENDEZVOUS_PORT = 8471
 STATUS_PORT = 8472
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
-GANG_ROLES: tuple[Role, ...] = ("chief", "worker")
-ROLES: tuple[Role, ...] = (*GANG_ROLES, "ps", "evaluator")
+# Those that make steps; who meets at the rendezvous; and who is looked after.
+TRAINER_ROLES: tuple[Role, ...] = ("chief", "worker")
+GANG_ROLES: tuple[Role, ...] = (*TRAINER_ROLES, "ps")
+ROLES: tuple[Role, ...] = (*GANG_ROLES, "evaluator")
 
 
 @dataclass(frozen=True, order=True, slots=True)

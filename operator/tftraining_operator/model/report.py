@@ -54,6 +54,7 @@ class Resumption(Frozen, frozen=True):
     resumed_from_epoch: Count | None = None
     resumed_from_step: Count | None = None
     lost_steps: Count | None = None
+    alone: bool = False
 
 
 class Culprit(Frozen, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica, Role
+from tftraining_operator.model.names import GANG_ROLES, ROLES, TRAINER_ROLES, Replica, Role
 
 Manifest = dict[str, Any]
 
@@ -124,13 +124,36 @@ class JobSpec(Frozen, frozen=True, dict=True):
 
     @cached_property
     def gang(self) -> tuple[Replica, ...]:
-        """The replicas that train together, the chief first."""
+        """The replicas that train together, the chief first and the parameter servers last."""
+        return self._of(GANG_ROLES)
+
+    @cached_property
+    def trainers(self) -> tuple[Replica, ...]:
+        """Those of the gang that make steps."""
+        return self._of(TRAINER_ROLES)
+
+    @property
+    def evaluators(self) -> tuple[Replica, ...]:
+        """The evaluator, if there is one: it gates neither the start nor a restart nor the success of the gang."""
+        return self._of(("evaluator",))
+
+    def _of(self, roles: tuple[Role, ...]) -> tuple[Replica, ...]:
         return tuple(
             Replica(role, index)
-            for role in GANG_ROLES
+            for role in roles
             if (spec := self.role(role)) is not None
             for index in range(spec.replicas)
         )
+
+    @property
+    def restart_scope(self) -> Literal["Job", "Pod"]:
+        """What restarts together, where the spec leaves it open: with parameter servers, only what failed."""
+        return self.restart_policy.scope or ("Job" if self.replica_specs.ps is None else "Pod")
+
+    def restarts_alone(self, replica: Replica) -> bool:
+        """Whether the others go on while this one is restarted. The launchers (launch/alone.py) go by the same."""
+        worker = replica.role == "worker" and replica != self.chief
+        return replica.role == "evaluator" or (worker and self.restart_scope == "Pod")
 
     @cached_property
     def gang_size(self) -> str:
@@ -148,10 +171,13 @@ class JobSpec(Frozen, frozen=True, dict=True):
         made_from = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
         scheduling = self.run_policy.scheduling
         priority = scheduling.priority_class_name if scheduling else None
-        elastic = () if self.min_replicas is None else (self.min_replicas,)
-        return sha256(msgspec.json.encode((*made_from, priority, *elastic), order="deterministic")).hexdigest()[:16]
+        rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
+        # What an earlier version did not have is left out where it is not used.
+        later = (rules, alone) if rules or alone else ()
+        later += () if self.min_replicas is None else (self.min_replicas,)
+        return sha256(msgspec.json.encode((*made_from, priority, *later), order="deterministic")).hexdigest()[:16]
 
     @property
     def chief(self) -> Replica:
         """The replica that is TensorFlow's chief: the `chief` task if there is one, otherwise worker 0."""
-        return self.gang[0]
+        return self.trainers[0]

@@ -58,7 +58,7 @@ class Restarts(Frozen, frozen=True):
 
 
 class LastRestart(Frozen, frozen=True):
-    """The last time that the gang was restarted, and why."""
+    """The last time that the gang, or one of its members alone, was restarted, and why."""
 
     time: datetime
     pod: str | None = None
@@ -69,6 +69,7 @@ class LastRestart(Frozen, frozen=True):
     resumed_from_epoch: int | None = None
     resumed_from_step: int | None = None
     lost_steps: int | None = None
+    alone: bool = False
 
 
 class Failure(Frozen, frozen=True):
@@ -154,4 +155,4 @@ def largest_gang(status: Status, spec: JobSpec) -> int:
     """The most chiefs and workers that the job has ever had or may have: what Keras it saves with must not change."""
     chief, worker = spec.role("chief"), status.replicas.get("worker")
     ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
-    return max(len(spec.gang), ever, 2 if spec.min_replicas is not None else 1)
+    return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

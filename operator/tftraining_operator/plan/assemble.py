@@ -12,7 +12,8 @@ from tftraining_operator.build.launcher import secret
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.service import service
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.names import Replica
+from tftraining_operator.model.observed import Observed, Pod, Refusal
 from tftraining_operator.model.report import Report
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
@@ -22,7 +23,7 @@ from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import look_again, why_incomplete
+from tftraining_operator.plan.starting import look_again, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
 
@@ -35,7 +36,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
     gang, seen = scene.gang, scene.seen
     status = _describe(job, scene)
     wait = _wait_until(status, gang, seen, scene.now)
-    wanted = gang.missing if not gang.stale and wait is None else ()
+    wanted = _wanted(gang, seen, wait, scene.now)
     attempt = msgspec.structs.replace(job, status=status)
     return Plan(
         status=status,
@@ -44,7 +45,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
         create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
         delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
-        again_at=wait or look_again(gang, scene.now),
+        again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, scene.now),
     )
 
 
@@ -53,10 +54,28 @@ def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[De
     return tuple(Deletion(each.name, each.uid, grace) for each in pods if not each.deleting)
 
 
+def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:
+    """The pods to be made now. The evaluator is last: what the API server has against it keeps nobody else waiting."""
+    if gang.stale:
+        return ()
+    aside = gang.missing_aside if _evaluator_due(seen, now) is None else ()
+    return (*(gang.missing if wait is None else ()), *aside)
+
+
+def _evaluator_due(seen: Observed, now: datetime) -> datetime | None:
+    """When the API server may be asked again for an evaluator that it has refused."""
+    refused = seen.refusal is not None and _is_of_evaluator(seen.refusal)
+    return seen.refusal.retry_at if seen.refusal and refused and seen.refusal.retry_at > now else None
+
+
+def _is_of_evaluator(refusal: Refusal) -> bool:
+    return refusal.child.startswith("pod/") and refusal.child.rpartition("-")[0].endswith("-evaluator")
+
+
 def _wait_until(status: Status, gang: Gang, seen: Observed, now: datetime) -> datetime | None:
     """Until when nothing may be created: the back-off of the restart, or of a refusal by the API server."""
     until = [backoff.due(status)] if gang.missing else []
-    until += [seen.refusal.retry_at] if seen.refusal else []
+    until += [seen.refusal.retry_at] if seen.refusal and not _is_of_evaluator(seen.refusal) else []
     return max((each for each in until if each is not None and each > now), default=None)
 
 
@@ -71,6 +90,8 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = with_fewer(status, scene, why_incomplete(gang, scene.seen, now)[1])
     elif status.phase != "Running" and not (complete and scene.said):
         status = _not_yet(status, why_incomplete(gang, scene.seen, now), scene.said)
+    elif status.phase == "Running" and not complete:
+        status = _short_of(status, gang, why_incomplete(gang, scene.seen, now))
     status = msgspec.structs.replace(
         status,
         replicas=count(gang, status.replicas),
@@ -99,7 +120,15 @@ def _running(job: Job, scene: Scene) -> Status:
     told = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and scene.spec.in_place and told:
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
+    message += why_no_evaluator(scene.gang, scene.seen)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
+
+
+def _short_of(status: Status, gang: Gang, why: tuple[str, str]) -> Status:
+    """The gang trains on without a member that is restarted alone; what holds that one up is worth a word."""
+    if why[0] not in ("PodsNotReady", "CreationRefused"):
+        return status
+    return msgspec.structs.replace(status, message=f"{gang.ready} replicas train; {why[1]}")
 
 
 def _restarting(job: Job, said: Report) -> Status:

@@ -9,7 +9,8 @@ from tftraining_operator.plan.gang import Gang, finished
 def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
     """Whether those who have to be done are done."""
     if spec.success_policy == "AllWorkers":
-        return len(gang.completed) + sum(1 for pod in gang.pods if finished(pod)) == len(gang.wanted)
+        done = {*gang.completed, *(pod.replica for pod in gang.pods if finished(pod))}
+        return done.issuperset(spec.trainers)
     chief_done = gang.chief is not None and finished(gang.chief)
     return chief_done or (spec.in_place and verdicts.succeeded(gang))
 

@@ -9,11 +9,10 @@ from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import RunPolicy
 from tftraining_operator.model.status import Counts, Status
 from tftraining_operator.plan.assemble import delete
+from tftraining_operator.plan.last_evaluation import LEAVING, evaluates, grace
 from tftraining_operator.plan.temporaries import clean
 from tftraining_operator.plan.types import Plan
 
-# For launchers, who know of the end by themselves: a pod that ends so is kept, and its log with it.
-LEAVING = timedelta(seconds=10)
 # An end that they do not know of: they would train on.
 TOO_LATE = "DeadlineExceeded"
 
@@ -24,23 +23,24 @@ def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
     status = _count_down(job.status, seen)
     plan = clean(msgspec.structs.replace(job, status=status), seen, image, now)
     writers = [pod for pod in seen.replicas if not pod.ended]
-    patience = _patience(job, now)
-    leaving = [pod for pod in writers if patience and pod.running and pod.attempt == status.attempt]
+    patience = {pod.uid: until for pod in writers if (until := _patience(job, pod, now)) is not None}
+    unwanted = _unwanted(policy, seen, status)
     return msgspec.structs.replace(
         plan,
-        delete_pods=plan.delete_pods + delete(tuple(p for p in _unwanted(policy, seen, status) if p not in leaving)),
+        delete_pods=plan.delete_pods + delete(tuple(pod for pod in unwanted if pod.uid not in patience)),
         delete_service=seen.service and policy != "None" and not writers,
-        again_at=min(filter(None, (plan.again_at, patience if leaving else None)), default=None),
+        again_at=min((each for each in (plan.again_at, *patience.values()) if each is not None), default=None),
     )
 
 
-def _patience(job: Job, now: datetime) -> datetime | None:
-    """Until when members may leave by themselves; None if there is nothing, or no longer anything, to wait for."""
-    if job.spec is None or not job.spec.in_place or job.status.completion_time is None:
+def _patience(job: Job, pod: Pod, now: datetime) -> datetime | None:
+    """Until when a member may leave by itself; None if there is nothing, or no longer anything, to wait for."""
+    ended, current = job.status.completion_time, pod.attempt == job.status.attempt or evaluates(pod)
+    if job.spec is None or ended is None or not pod.running or not current or job.status.reason == TOO_LATE:
         return None
-    if job.status.reason == TOO_LATE:
-        return None
-    until = job.status.completion_time + LEAVING
+    # Launchers know of the end by themselves: a pod that ends so is kept, and its log with it.
+    patience = LEAVING if job.spec.in_place else timedelta()
+    until = ended + max(patience, grace(job) if evaluates(pod) else patience)
     return until if now < until else None
 
 
@@ -49,8 +49,12 @@ def _unwanted(policy: str, seen: Observed, status: Status) -> tuple[Pod, ...]:
         return ()
     # Pods of an older attempt are leftovers of a restart under every other policy. A side-car may run on for ever.
     return tuple(
-        pod for pod in seen.replicas if policy == "All" or not pod.ended or pod.busy or pod.attempt < status.attempt
+        pod for pod in seen.replicas if policy == "All" or not pod.ended or pod.busy or _is_of_the_past(pod, status)
     )
+
+
+def _is_of_the_past(pod: Pod, status: Status) -> bool:
+    return pod.attempt < status.attempt and not evaluates(pod)
 
 
 def _count_down(status: Status, seen: Observed) -> Status:

@@ -2,27 +2,30 @@
 
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
-vanished: missing although the whole gang had been seen. A gang is elastic when its launchers can be told of another
-size: then those that are not wanted any more are surplus, not stale, for they are not in the way of others.
+vanished: missing although the whole gang had been seen. The evaluator stands aside: it is counted, and in nobody's way.
+A gang is elastic when its launchers can be told of another size: then those that are not wanted any more are surplus,
+not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
 
 from tftraining_operator.model.indexes import chosen, pack
-from tftraining_operator.model.names import GANG_ROLES, Replica
+from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Status
 
 
 class Gang(Frozen, frozen=True):
-    """The classified gang. `wanted` is in the order of ranks, the chief first."""
+    """The classified gang. `wanted` is in the order of ranks, the chief first; `aside` is the evaluator."""
 
     wanted: tuple[Replica, ...]
+    aside: tuple[Replica, ...]
     members: dict[Replica, Pod]
     stale: tuple[Pod, ...]
     leaving: tuple[Pod, ...]
     missing: tuple[Replica, ...]
+    missing_aside: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
     completed: tuple[Replica, ...]
     surplus: tuple[Pod, ...]
@@ -36,6 +39,11 @@ class Gang(Frozen, frozen=True):
         return tuple(self.members[each] for each in self.wanted if each in self.members)
 
     @property
+    def evaluators(self) -> tuple[Pod, ...]:
+        """The evaluator's pod, if it is there."""
+        return tuple(self.members[each] for each in self.aside if each in self.members)
+
+    @property
     def chief(self) -> Pod | None:
         """The chief's pod, if it is there."""
         return self.members.get(self.wanted[0])
@@ -43,7 +51,8 @@ class Gang(Frozen, frozen=True):
     @property
     def done_or_ready(self) -> int:
         """How many members train or have finished."""
-        return sum(1 for pod in self.pods if pod.ready or finished(pod)) + len(self.completed)
+        there = sum(1 for pod in self.pods if pod.ready or finished(pod))
+        return there + sum(1 for each in self.completed if each not in self.aside)
 
     @property
     def ready(self) -> str:
@@ -71,38 +80,51 @@ def attempt_of(status: Status, seen: Observed) -> int:
 
 def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     """Sort the observed pods by what they are to the attempt in `status`."""
-    wanted, fingerprint = spec.gang, spec.fingerprint
-    current = {pod.replica: pod for pod in seen.replicas if pod.attempt == status.attempt and pod.replica}
+    wanted, aside, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
+    current = {pod.replica: pod for pod in seen.replicas if pod.replica and _is_current(pod, spec, status)}
     given_up = set(status.replaced.values())
-    members = {each: current[each] for each in wanted if each in current and current[each].uid not in given_up}
-    leaving = tuple(current[each] for each in wanted if each in current and each not in members)
-    elastic = spec.in_place and bool(members) and all(pod.orders for pod in members.values())
-    surplus = tuple(pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic)
-    kept = {pod.uid for pod in (*members.values(), *leaving, *surplus)}
-    absent = tuple(each for each in wanted if each not in members)
+    everyone = (*wanted, *aside)
+    members = {each: current[each] for each in everyone if each in current and current[each].uid not in given_up}
+    leaving = {each: current[each] for each in everyone if each in current and each not in members}
+    leaving |= {pod.replica: pod for pod in seen.replicas if pod.replica in aside and pod.replica not in current}
+    gang = [members[each] for each in wanted if each in members]
+    elastic = spec.in_place and bool(gang) and all(pod.orders for pod in gang)
+    surplus = [pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic]
+    kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
+    absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
-    going = {pod.replica for pod in leaving}
-    missing = tuple(each for each in absent if each not in completed and each not in going)
+    not_there = [each for each in absent if each not in completed and each not in leaving]
+    missing = tuple(each for each in not_there if each not in aside)
     return Gang(
         wanted=wanted,
+        aside=aside,
         members=members,
         stale=tuple(pod for pod in seen.pods if pod.uid not in kept),
-        leaving=leaving,
+        leaving=tuple(leaving.values()),
         missing=missing,
+        missing_aside=tuple(each for each in not_there if each in aside),
         vanished=missing if _was_complete(wanted, status) else (),
         completed=completed,
-        surplus=surplus,
+        surplus=tuple(surplus),
         elastic=elastic,
-        resized=not elastic and any(pod.gang != spec.gang_size for pod in members.values()),
-        outdated=any(pod.made_from not in ("", fingerprint) for pod in members.values()),
+        resized=not elastic and any(pod.gang != spec.gang_size for pod in gang),
+        outdated=any(pod.made_from not in ("", fingerprint) for pod in gang),
     )
+
+
+def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
+    """Whether the pod is of the present attempt. Without a launcher an evaluator goes on over those of the gang, as
+    long as what it was told of the gang is right."""
+    if pod.replica is not None and pod.replica.role == "evaluator" and not spec.in_place:
+        return (pod.gang, pod.made_from) == (spec.gang_size, spec.fingerprint)
+    return pod.attempt == status.attempt
 
 
 def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
     """The numbers of the status, a role at a time."""
     counts: dict[str, Counts] = {}
-    for role in GANG_ROLES:
-        wanted = [each for each in gang.wanted if each.role == role]
+    for role in ROLES:
+        wanted = [each for each in (*gang.wanted, *gang.aside) if each.role == role]
         highest = max([old.get(role, Counts()).highest, *(each.index for each in wanted)])
         pods = [gang.members[each] for each in wanted if each in gang.members]
         if wanted or role in old:
@@ -121,7 +143,7 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
 
 def _was_complete(wanted: tuple[Replica, ...], status: Status) -> bool:
     """Whether all pods of this attempt have been seen: only then can one be lost rather than not yet made."""
-    return sum(counts.seen for counts in status.replicas.values()) >= len(wanted)
+    return sum(counts.seen for role, counts in status.replicas.items() if role in GANG_ROLES) >= len(wanted)
 
 
 def _is_done(gang: Gang, member: Replica) -> bool:

@@ -9,14 +9,14 @@ import msgspec
 
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.report import CHANGED_SIZE, LOST
-from tftraining_operator.plan import restart, verdicts
+from tftraining_operator.plan import verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.gang import count
-from tftraining_operator.plan.incident import Incident, find_change, find_loss, lost
-from tftraining_operator.plan.recreate import begin_again, told
-from tftraining_operator.plan.reported import take, with_latest, with_progress
+from tftraining_operator.plan.incident import find_change, find_loss
+from tftraining_operator.plan.recreate import begin_again
+from tftraining_operator.plan.replace import replace
+from tftraining_operator.plan.reported import take, with_progress
 from tftraining_operator.plan.resize import with_orders
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
@@ -47,26 +47,7 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (change := find_change(gang)) is not None:
         return begin_again(job, scene, change)
     incident = find_loss(gang)
-    return assemble(job, scene) if incident is None else _replace(job, scene, incident)
-
-
-def _replace(job: Job, scene: Scene, incident: Incident) -> Plan:
-    """Make the lost pods anew, or fail the job when its budget is used up. All that are lost now are one incident."""
-    gang, now = scene.gang, scene.now
-    status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
-    status = with_latest(status, scene.said)
-    restarts = restart.charge(scene.spec, status, incident, now)
-    status = restart.record_failure(status, incident)
-    if problem := restart.exhausted(scene.spec, restarts, incident):
-        return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
-    status = restart.replace_lost(status, restarts, incident, _lost(scene), now)
-    return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
-
-
-def _lost(scene: Scene) -> restart.Lost:
-    pods = tuple(pod for pod in scene.gang.pods if lost(pod))
-    waited_for = scene.spec.min_replicas is None or scene.gang.chief in pods
-    return restart.Lost(pods, "wait for it" if waited_for else "go on")
+    return assemble(job, scene) if incident is None else replace(job, scene, incident)
 
 
 def _restarted(job: Job, before: int) -> Note | None:
@@ -75,7 +56,8 @@ def _restarted(job: Job, before: int) -> Note | None:
     if job.status.restarts.in_place <= before or last is None:
         return None
     what = what_happened(job.key.name, last)
-    message = f"{what}; restarting in place" if last.down_seconds is None else f"{what}; {resumption(last)}"
+    restarting = "it is restarted alone, the others train on" if last.alone else "restarting in place"
+    message = f"{what}; {restarting if last.down_seconds is None else resumption(last)}"
     given_up = (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
     harmless = given_up or last.reason in (*LOST, *CHANGED_SIZE)
     return Note("Normal" if harmless else "Warning", last.reason or "Error", message)

@@ -17,12 +17,13 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Incident(Frozen, frozen=True):
-    """Why the gang has to start again."""
+    """Why the gang, or a member of it, has to start again; `ignored` is a failure that a rule has forgiven."""
 
     reason: str
     message: str
     charged: bool
     pod: Pod | None = None
+    ignored: bool = False
 
 
 SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)

@@ -16,6 +16,7 @@ from tftraining_operator.model.status import Status
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.deadlines import hold_deadlines
 from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.evaluator import look_after_evaluator
 from tftraining_operator.plan.expiry import expire
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import attempt_of, classify
@@ -45,7 +46,8 @@ def plan(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
 
 
 def _run(job: Job, scene: Scene) -> Plan:
-    return in_place(job, scene) if scene.spec.in_place else recreate(job, scene)
+    step = in_place(job, scene) if scene.spec.in_place else recreate(job, scene)
+    return look_after_evaluator(job, step, scene)
 
 
 def _pause(job: Job, scene: Scene) -> Plan:

@@ -8,9 +8,11 @@ from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import count
-from tftraining_operator.plan.incident import Incident, find_incident
+from tftraining_operator.plan.incident import Incident, find_change, find_incident, find_loss
+from tftraining_operator.plan.replace import nobody_waits, replace, told
+from tftraining_operator.plan.rules import judged
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.types import Plan
 
 
 def recreate(job: Job, scene: Scene) -> Plan:
@@ -18,22 +20,22 @@ def recreate(job: Job, scene: Scene) -> Plan:
     if has_succeeded(scene.spec, scene.gang):
         return succeed(job, scene)
     incident = find_incident(scene.gang)
-    return assemble(job, scene) if incident is None else begin_again(job, scene, incident)
+    if incident is None:
+        return assemble(job, scene)
+    loss = find_loss(scene.gang)
+    if loss is not None and find_change(scene.gang) is None and nobody_waits(scene):
+        return replace(job, scene, loss)
+    return begin_again(job, scene, incident)
 
 
 def begin_again(job: Job, scene: Scene, incident: Incident) -> Plan:
     """Restart the whole gang after the incident, or fail the job when its budget is used up."""
     gang, now = scene.gang, scene.now
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
-    restarts = restart.charge(scene.spec, status, incident, now)
     status = restart.record_failure(status, incident)
-    if problem := restart.exhausted(scene.spec, restarts, incident):
+    incident, problem = judged(scene.spec, job.status, incident)
+    restarts = restart.charge(scene.spec, status, incident, now)
+    if problem := problem or restart.exhausted(scene.spec, restarts, incident):
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
     status = restart.next_attempt(status, restarts, incident, now)
     return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
-
-
-def told(step: Plan, incident: Incident, message: str | None) -> Plan:
-    """The step with the event of the incident before its own."""
-    note = Note("Warning" if incident.charged else "Normal", incident.reason, message or "")
-    return msgspec.structs.replace(step, notes=(note, *step.notes))

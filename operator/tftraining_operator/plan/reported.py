@@ -36,7 +36,7 @@ def take(job: Job, said: Report, now: datetime) -> Status:
     status = msgspec.structs.replace(status, last_restart=record)
     if news:
         status = _failed(job, status, said)
-    if news and told.down_seconds is None and status.phase in ("Starting", "Running"):
+    if news and told.down_seconds is None and not told.alone and status.phase in ("Starting", "Running"):
         message = f"{what_happened(job.key.name, told)}; restarting in place"
         status = msgspec.structs.replace(status, phase="Restarting", reason=told.reason, message=message)
     return _resumed(status, record, now)
@@ -56,6 +56,7 @@ def record_of(job: Job, last: Resumption) -> LastRestart | None:
         resumed_from_epoch=last.resumed_from_epoch,
         resumed_from_step=last.resumed_from_step,
         lost_steps=last.lost_steps,
+        alone=last.alone,
     )
 
 

@@ -30,7 +30,7 @@ def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
 def departing(scene: Scene) -> tuple[Pod, ...]:
     """The surplus pods whose time has come: the launchers go on without them, or there are none to wait for."""
     said = scene.said
-    knows = said is None or said.gang is None or said.gang.full <= len(scene.gang.wanted)
+    knows = said is None or said.gang is None or said.gang.full <= len(scene.spec.trainers)
     return scene.gang.surplus if knows else ()
 
 
@@ -43,7 +43,7 @@ def fewer_train(scene: Scene) -> bool:
 def with_fewer(status: Status, scene: Scene, why: str) -> Status:
     """The status of a gang that trains while others are on their way; `why` is what keeps them."""
     assert scene.said is not None and scene.said.gang is not None
-    message = f"running with {scene.said.gang.size} of {len(scene.gang.wanted)} workers; {why}"
+    message = f"running with {scene.said.gang.size} of {len(scene.spec.trainers)} workers; {why}"
     return msgspec.structs.replace(status, phase="Running", reason="FewerWorkers", message=message)
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining_operator.model.job import Problem
+from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
@@ -33,14 +34,14 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     progressed = backoff.progressed(status, _ended(incident, now))
     alone = spec.in_place and incident.charged
     refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
-    disrupted = not incident.charged and incident.reason not in ASKED_FOR
+    free = not incident.charged and incident.reason not in ASKED_FOR
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
-        disruptions=old.disruptions + disrupted,
+        disruptions=old.disruptions + (free and not incident.ignored),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
-        without_progress=(0 if progressed else old.without_progress) + (incident.charged or disrupted),
+        without_progress=(0 if progressed else old.without_progress) + (incident.charged or free),
         pod_failures=old.pod_failures + alone,
         epoch=status.progress.epoch if status.progress else old.epoch,
     )
@@ -67,10 +68,11 @@ def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: da
         message=message,
         attempt=status.attempt + 1,
         restarts=restarts,
-        replaced={},
+        # An evaluator without a launcher does not go with the attempt.
+        replaced={member: uid for member, uid in status.replaced.items() if member.startswith("evaluator-")},
         last_restart=_last_restart(incident, now),
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
-        ready=f"0/{sum(old.desired for old in status.replicas.values())}",
+        ready=f"0/{sum(old.desired for role, old in status.replicas.items() if role in GANG_ROLES)}",
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
@@ -90,6 +92,15 @@ def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: L
         last_restart=_last_restart(incident, now),
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
+
+
+def while_others_train(status: Status, before: Status, incident: Incident) -> Status:
+    """The status of a job whose lost members are restarted alone: it runs on, if it did."""
+    if before.phase != "Running" or status.last_restart is None:
+        return status
+    alone = msgspec.structs.replace(status.last_restart, alone=True)
+    message = f"{incident.message}; making its pod anew, the others train on"
+    return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
 
 
 def record_failure(status: Status, incident: Incident) -> Status:
@@ -118,7 +129,7 @@ def _ended(incident: Incident, now: datetime) -> datetime:
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
-    how = incident.pod.exit if incident.pod and incident.charged else None
+    how = incident.pod.exit if incident.pod and (incident.charged or incident.ignored) else None
     return LastRestart(
         time=now,
         pod=incident.pod.name if incident.pod else None,

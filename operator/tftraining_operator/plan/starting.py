@@ -25,6 +25,13 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
     return "CreatingPods", "creating the pods"
 
 
+def why_no_evaluator(gang: Gang, seen: Observed) -> str:
+    """What keeps the evaluator from starting, to be added to how the others do; "" if nothing does."""
+    if gang.missing_aside and seen.refusal is not None:
+        return f"; {seen.refusal.child}: {seen.refusal.message}"
+    return next((f"; {pod.label}: {pod.waiting}" for pod in gang.evaluators if pod.waiting), "")
+
+
 def look_again(gang: Gang, now: datetime) -> datetime | None:
     """When a pod that is being prepared becomes worth a word."""
     due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing]

@@ -32,10 +32,6 @@ def unsupported(spec: JobSpec) -> Problem | None:
 def _asked(spec: JobSpec) -> dict[str, bool]:
     run = spec.run_policy
     asked = {
-        "spec.replicaSpecs.ps": spec.replica_specs.ps is not None,
-        "spec.replicaSpecs.evaluator": spec.replica_specs.evaluator is not None,
-        "spec.restartPolicy.scope: Pod": spec.restart_policy.scope == "Pod",
-        "spec.restartPolicy.rules": bool(spec.restart_policy.rules),
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
     }
     return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
@@ -55,6 +51,5 @@ def _launchers(spec: JobSpec) -> dict[str, bool]:
 def _later(run: RunPolicy) -> dict[str, bool]:
     """Which fields of the run policy that a later version brings differ from their defaults."""
     return {
-        "evaluatorGraceSeconds": run.evaluator_grace_seconds != _RUN.evaluator_grace_seconds,
         "nodeLostSeconds": run.node_lost_seconds != _RUN.node_lost_seconds,
     }

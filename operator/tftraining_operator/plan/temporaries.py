@@ -16,6 +16,7 @@ from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.conditions import with_condition
+from tftraining_operator.plan.last_evaluation import grace
 from tftraining_operator.plan.types import Note, Plan
 
 TRIES = 3
@@ -31,8 +32,8 @@ def clean(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
     if job.spec is None or job.spec.storage is None or not indices(job.spec, status):
         return _end(status, "nothing to remove", now)
     if pod is not None:
-        return _watch(status, pod, now)
-    if now >= _deadline(status, now):
+        return _watch(job, pod, now)
+    if now >= _deadline(job, now):
         return _give_up(status, f"not done after {LIMIT.seconds // 60} minutes", now)
     tries = status.cleanup.failed_attempts if status.cleanup else 0
     task = CleanupTask(job.spec.storage, indices(job.spec, status), job.spec.launcher.image or image, tries + 1)
@@ -51,14 +52,15 @@ def decided(status: Status) -> bool:
     return condition is not None and condition.status != "Unknown"
 
 
-def _deadline(status: Status, now: datetime) -> datetime:
+def _deadline(job: Job, now: datetime) -> datetime:
+    status = job.status
     suspended = status.condition("Suspended")
     paused_at = suspended.last_transition_time if suspended and suspended.status == "True" else now
-    return (status.completion_time or paused_at) + LIMIT
+    return (status.completion_time or paused_at) + LIMIT + grace(job)
 
 
 def _try(job: Job, spec: JobSpec, seen: Observed, task: CleanupTask, now: datetime) -> Plan:
-    deadline = _deadline(job.status, now)
+    deadline = _deadline(job, now)
     writers = [pod for pod in seen.replicas if not pod.ended]
     if writers:
         message = f"waiting for {writers[0].label} to stop"
@@ -73,7 +75,8 @@ def _try(job: Job, spec: JobSpec, seen: Observed, task: CleanupTask, now: dateti
     return Plan(status=status, create_pods=(cleanup_pod(job, spec, task),), again_at=deadline)
 
 
-def _watch(status: Status, pod: Pod, now: datetime) -> Plan:
+def _watch(job: Job, pod: Pod, now: datetime) -> Plan:
+    status = job.status
     if pod.succeeded:
         removed, trouble = _result(pod)
         status = _count_removed(status, removed)
@@ -81,7 +84,7 @@ def _watch(status: Status, pod: Pod, now: datetime) -> Plan:
         return msgspec.structs.replace(ended, delete_pods=delete((pod,)))
     if pod.failed:
         return _after_failure(status, pod, now)
-    deadline = _deadline(status, now)
+    deadline = _deadline(job, now)
     if now >= deadline:
         given_up = _give_up(status, pod.waiting or "the cleanup pod did not end in time", now)
         return msgspec.structs.replace(given_up, delete_pods=delete((pod,)))

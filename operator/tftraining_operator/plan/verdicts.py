@@ -56,7 +56,7 @@ def last_progress(gang: Gang, status: Status) -> Status:
 
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     """The launcher cannot start: the interpreter that was put in front of the user's command is not in the image."""
-    for pod in gang.pods:
+    for pod in (*gang.pods, *gang.evaluators):
         words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else pod.waiting
         if "executable file" not in words and "no such file or directory" not in words:
             continue
@@ -76,7 +76,7 @@ def _held_up(gang: Gang) -> str:
 
 
 def _verdicts(gang: Gang) -> list[tuple[Pod, Verdict]]:
-    pods = [(pod, _verdict(pod)) for pod in (*gang.pods, *gang.leaving)]
+    pods = [(pod, _verdict(pod)) for pod in (*gang.pods, *gang.evaluators, *gang.leaving)]
     return [(pod, verdict) for pod, verdict in pods if verdict is not None]
 
 

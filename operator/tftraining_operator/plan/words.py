@@ -31,6 +31,8 @@ def what_happened(job: str, last: LastRestart) -> str:
 def resumption(last: LastRestart) -> str:
     """`resumed from epoch 2 after 1.1 s`; epochs and steps are those that were done."""
     after = f" after {last.down_seconds:g} s" if last.down_seconds is not None else ""
+    if last.alone:
+        return f"restarted alone{after}, the others trained on"
     if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
         return f"training began again from the start{after}"
     where = ""

@@ -1,10 +1,11 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
-    python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N]
+    python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
 
 It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
-then exit 1), `hang`. Each process holds a shared lock on the file of its round; who finds another round's lock held has
-found two rounds at once, and writes that into the file `violations`.
+then exit 1), `eat` (all memory that there is), `hang`. Each process holds a shared lock on the file of its round; who
+finds another round's lock held has found two rounds at once, and writes that into the file `violations`. With --serve
+workers do as those of parameter servers: they wait until they are told to go, and look for a second of themselves.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--chatter", type=int, default=0)
+    parser.add_argument("--serve", action="store_true")
     arguments = parser.parse_args()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
@@ -39,9 +41,9 @@ def main() -> int:
     me = os.environ.get("STANDIN", me)
     say(arguments.directory / "starts", f"{me} {number} {time.monotonic()}")
     say(arguments.directory / "gangs", f"{number} {me} {json.dumps(told())}")
-    hold(arguments.directory, number, me)
+    hold_alone(arguments.directory, me) if arguments.serve else hold(arguments.directory, number, me)
     print(f"{me} round {number}", flush=True)
-    if task["type"] in ("ps", "evaluator"):
+    if task["type"] in ("ps", "evaluator") or (arguments.serve and task["type"] == "worker"):
         while True:
             obey(arguments.directory / f"order-{me}")
             time.sleep(0.05)
@@ -76,6 +78,14 @@ def hold(directory: Path, number: str, me: str) -> None:
                 say(directory / "violations", f"{me} in round {number} found {other.name} at work")
 
 
+def hold_alone(directory: Path, me: str) -> None:
+    """Take the lock of this member until the process ends."""
+    try:
+        fcntl.flock(os.open(directory / f"lock-{me}", os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(directory / "violations", f"two programs of {me}")
+
+
 def obey(path: Path) -> None:
     """Do what the file says, if it is there."""
     try:
@@ -88,6 +98,10 @@ def obey(path: Path) -> None:
     if order == "error":
         print(f"Traceback (most recent call last):\n{argument}", file=sys.stderr, flush=True)
         os._exit(1)
+    if order == "eat":
+        eaten = []
+        while True:
+            eaten.append(bytearray(b"x" * (1 << 20)))
     time.sleep(1000)
 
 

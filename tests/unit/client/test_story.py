@@ -114,3 +114,12 @@ def test_restarts_that_nobody_saw_are_counted() -> None:
     assert summary("digits", Result(True, 1.0), story)[1].startswith("  restarts  8, ")
     story.see_last_words({"verdict": "Failed", "ledger": {"inPlace": 9}})
     assert summary("digits", Result(False, 1.0), story)[1].startswith("  restarts  9, ")
+
+
+def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:
+    alone = {**RESTART, "downSeconds": 0.52, "alone": True, "message": "worker-1 was killed (SIGKILL)"}
+    story = Story()
+    story.see(status("Training", lastRestart=alone, ledger={"inPlace": 1}), 3.0)
+    lines = "\n".join(summary("job", Result(succeeded=True, seconds=9.0), story))
+    assert "1, 0.0 s without training" in lines
+    assert "worker-1 was killed (SIGKILL), the others trained on, 0.5 s away" in lines

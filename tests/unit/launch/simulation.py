@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tftraining.launch.alone import restarts_alone
 from tftraining.launch.coordinator import CLOSE, Coordinator, Job
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.settings import Gang, Policy
@@ -83,11 +84,11 @@ class Launcher:
 class World:
     """All launchers of a job, the coordinator at the chief, and a clock that jumps from step to step."""
 
-    def __init__(self, size: int, seed: int, **policy: Any) -> None:
+    def __init__(self, size: int, seed: int, names: tuple[str, ...] = (), **policy: Any) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
         self.policy = Policy(**{"max_restarts": 1_000_000, "start_deadline": 1e9, **policy})
-        self.names = tuple(f"worker-{index}" for index in range(size))
+        self.names = names or tuple(f"worker-{index}" for index in range(size))
         self.made = 0
         self.launchers: dict[str, Launcher] = {}
         self.replaced: list[Launcher] = []  # in the dark, with programs that may still run
@@ -164,9 +165,14 @@ class World:
         self.coordinator.tick(self.now)
         self._flush()
 
-    def rounds_at_work(self) -> set[int]:
-        """The rounds that any program is in. More than one is what must never be."""
-        return {each.program for each in [*self.launchers.values(), *self.replaced] if each.program is not None}
+    def hold_invariants(self) -> None:
+        """Never two rounds of the gang at once; who is restarted alone never runs twice, nor in a round of the past."""
+        at_work = [each for each in [*self.launchers.values(), *self.replaced] if each.program is not None]
+        alone = [each for each in at_work if self._is_alone(each)]
+        rounds = {each.program for each in at_work if each not in alone}
+        assert len(rounds) <= 1, rounds
+        assert len({each.name for each in alone}) == len(alone), alone
+        assert all((each.program or 0) >= number for each in alone for number in rounds if number is not None)
 
     def resize(self, size: int) -> None:
         """The job's spec says another number of workers: some are made, or those with the highest indices go."""
@@ -181,9 +187,13 @@ class World:
         self.coordinator.change(Gang(names, names[0]), self.policy, self.now)
 
     def settled(self) -> bool:
-        """Whether all members run in the same round."""
-        numbers = {launcher.program for launcher in self.launchers.values()}
-        return len(self.launchers) == len(self.names) and len(numbers) == 1 and None not in numbers
+        """Whether all members run, those that train together in the same round."""
+        together = [each for each in self.launchers.values() if not self._is_alone(each)]
+        running = all(each.program is not None for each in self.launchers.values())
+        return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
+
+    def _is_alone(self, launcher: Launcher) -> bool:
+        return restarts_alone(launcher.name, self.coordinator.job.gang, self.policy)
 
     def until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
         """Let the time pass until the condition holds; never may two rounds be at work."""
@@ -191,7 +201,7 @@ class World:
             if condition():
                 return
             self.step(self.random.uniform(0.02, TICK))
-            assert len(self.rounds_at_work()) <= 1, self.rounds_at_work()
+            self.hold_invariants()
         raise AssertionError("it never settles")
 
     # A launcher.
@@ -205,7 +215,7 @@ class World:
         """Nodes are lost one at a time: what nobody remembers, nobody can wait for."""
         while any(launcher.program is not None for launcher in self.replaced):
             self.step(TICK)
-            assert len(self.rounds_at_work()) <= 1
+            self.hold_invariants()
         self.replaced = []
 
     def _create(self, name: str) -> None:

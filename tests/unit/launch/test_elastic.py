@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -211,7 +212,7 @@ def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
 
 
 def resize(chief: Coordinator, workers: int, now: float) -> None:
-    chief.change(Gang(chief.job.gang.members, "worker-0").resized(workers), chief.policy, now)
+    chief.change(Gang(chief.job.gang.members, chief.chief).resized(workers), chief.policy, now)
 
 
 def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
@@ -316,3 +317,25 @@ def test_addresses_of_workers_that_were_added_later() -> None:
     assert json.loads(told["TF_CONFIG"])["cluster"]["worker"] == ["w0:1", "w1:1", "w2:1"]
     with pytest.raises(ValueError, match="the address of worker-1 is not known"):
         cluster.of_round(settings(0, 1), [[0, 1]], 2, "own")
+
+
+def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> None:
+    chief = elastic("chief-0", "worker-0", "worker-1", "ps-0", least=None, scope="Pod")
+    resize(chief, 3, 5.0)
+    come_back(chief, "worker-2", 6.0)
+    assert chief.incident is not None
+    assert (chief.running, chief.incident.reason) == (False, "Resized"), "its servers and its chief have to know it"
+    starts(chief)
+    ready(chief, 6.1, "chief-0", "worker-0", "worker-1", "ps-0")
+    frames = starts(chief)
+    assert {name: frame["workers"] for name, frame in frames.items()} == {name: [[0, 2]] for name in chief.gang}
+    assert {frame["size"] for frame in frames.values()} == {4}
+
+
+def test_a_worker_that_is_restarted_alone_is_told_of_the_same_gang() -> None:
+    chief = elastic("chief-0", "worker-0", "worker-1", "worker-2", "ps-0", least=1)
+    chief.policy = replace(chief.policy, scope="Pod")
+    chief.lost("worker-1", 5.0, gone=True)
+    assert chief.running
+    come_back(chief, "worker-1", 6.0)
+    assert {name: frame["workers"] for name, frame in starts(chief).items()} == {"worker-1": [[0, 2]]}

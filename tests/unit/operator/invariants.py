@@ -4,6 +4,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.incident import lost
+from tftraining_operator.plan.last_evaluation import evaluates
 from tftraining_operator.plan.types import Plan
 
 AT_REST = ("Suspended", "Succeeded", "Failed")
@@ -32,7 +33,7 @@ def _one_attempt_at_a_time(seen: Observed, step: Plan) -> None:
         labels = pod["metadata"]["labels"]
         if labels[LABEL_ROLE] != "cleanup":
             assert labels[LABEL_ATTEMPT] == str(step.status.attempt)
-            assert all(other.attempt == step.status.attempt for other in seen.replicas)
+            assert all(other.attempt == step.status.attempt or evaluates(other) for other in seen.replicas)
         else:
             assert all(other.ended for other in seen.replicas)
 
@@ -72,7 +73,8 @@ def _within_budget(job: Job, step: Plan) -> None:
     charged = new.pod_failures - old.pod_failures if job.spec.in_place else new.counted - old.counted
     if charged:
         assert new.budget_used <= job.spec.restart_policy.max_restarts
-    assert 0 <= charged <= (1 if job.spec.in_place else step.status.attempt - job.status.attempt)
+    alone = job.spec.in_place or job.spec.restart_scope == "Pod"
+    assert 0 <= charged <= (1 if alone else step.status.attempt - job.status.attempt)
     assert all(
         getattr(new, count) >= getattr(old, count) for count in ("counted", "in_place", "disruptions", "recreated")
     )

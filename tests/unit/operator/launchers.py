@@ -40,6 +40,7 @@ class Launchers:
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
         self.ever: set[str] = set()
+        self.missed: set[str] = set()
 
     # --- what they do
 
@@ -49,6 +50,8 @@ class Launchers:
         running = self.running
         members = self.members
         gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
+        if self.phase == "Training" and gone and all(self._alone(each) for each in gone):
+            return self._tick_alone(gone)
         if self.phase == "Training":
             return self._end_round(gone, members, running)
         there = {name: running[name] for name in members if name in running}
@@ -76,11 +79,23 @@ class Launchers:
         fit = least is not None and sum(name.startswith("worker") for name in there) >= least
         return bool(self.joined) and members[0] in there and (fit or not missing & self.ever)
 
+    def _tick_alone(self, gone: list[str]) -> bool:
+        """A worker is missed, or back, while the others train on."""
+        back, news = [name for name in gone if name in self.running], [name for name in gone if name not in self.missed]
+        for name in news:
+            self._stop(name, "MemberLost", charged=False)
+        for name in back:
+            self.joined[name] = self.running[name]
+            self._last["downSeconds"] = 1.1
+            self._kubelet.start(f"{self._job}-{name}")
+        self.missed = {*self.missed, *news} - set(back)
+        return bool(back or news)
+
     def crash(self, member: str, code: int | None = None, signal: int | None = 9) -> bool:
         """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed."""
         if not self._trains(member):
             return False
-        ended = {"exitCode": code, "signal": None if code is not None else signal}
+        ended: dict[str, int | None] = {"exitCode": code, "signal": None if code is not None else signal}
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
         settings = self.settings()
@@ -88,6 +103,9 @@ class Launchers:
         if used > settings["maxRestarts"]:
             message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
             self.end("Failed", "MaxRestartsExceeded", message, self.failure)
+        elif self._alone(member):
+            self.ledger["inPlace"] += 1
+            self._last["downSeconds"] = 1.1
         return True
 
     def finish(self) -> bool:
@@ -167,7 +185,7 @@ class Launchers:
         if not self.pods:
             return []
         cluster = json.loads(self._variable("TF_CONFIG"))["cluster"]
-        sizes = {role: len(cluster.get(role, ())) for role in ("chief", "worker")}
+        sizes = {role: len(cluster.get(role, ())) for role in ("chief", "worker", "ps")}
         chief = self.pods.get("chief-0" if sizes["chief"] else "worker-0")
         if chief and (told := chief["metadata"]["annotations"].get("tftraining.dev/orders")):
             sizes["worker"] = json.loads(told)["workers"]
@@ -213,16 +231,22 @@ class Launchers:
             self.ledger |= {"refilledAt": failures, "withoutProgress": 0}
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
-        self.phase = "Restarting"
+        alone = self._alone(member)
+        self.phase = self.phase if alone else "Restarting"
         self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
-        for each in set(self.running) & set(self.joined):
+        self.last["alone"] = alone
+        for each in () if alone else set(self.running) & set(self.joined):
             self._kubelet.start(f"{self._job}-{each}", ready=False)
+
+    def _alone(self, member: str) -> bool:
+        scope = self.settings()["scope"] if self.pods else "Job"
+        return bool(scope == "Pod" and member.startswith("worker-") and member != self.members[0])
 
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
         for name, pod in self._api.pods.items():
             labels = pod["metadata"]["labels"]
-            if labels.get(LABEL_ROLE) in ("chief", "worker") and pod["status"]["phase"] not in DONE:
+            if labels.get(LABEL_ROLE) in ("chief", "worker", "ps") and pod["status"]["phase"] not in DONE:
                 yield name, pod
 
     def _label(self, label: str) -> str:

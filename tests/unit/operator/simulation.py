@@ -15,7 +15,7 @@ from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
 from tests.unit.operator.launchers import Launchers
 from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.names import CLEANUP, LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
@@ -63,9 +63,10 @@ class World:
         return f"{self.api.job['metadata']['name']}-{short}"
 
     def attempts(self) -> set[str]:
-        """The attempt labels of the job's pods that exist."""
+        """The attempt labels of the job's pods that exist; an evaluator may outlive an attempt."""
         uid = self.api.job["metadata"]["uid"]
-        return {pod["metadata"]["labels"][LABEL_ATTEMPT] for pod in self.api.pods.values() if owned_by(pod, uid)}
+        labels = [pod["metadata"]["labels"] for pod in self.api.pods.values() if owned_by(pod, uid)]
+        return {each[LABEL_ATTEMPT] for each in labels if each[LABEL_ROLE] != "evaluator"}
 
     # --- the operator
 
@@ -186,7 +187,7 @@ class World:
 
     def _create_pod(self, pod: Manifest) -> None:
         """Create the pod; what is held against the plan in the invariants is held here against what really is."""
-        if pod["metadata"]["labels"][LABEL_ROLE] != CLEANUP:
+        if pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES:
             assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
         self.api.create_pod(pod)
 

@@ -8,12 +8,7 @@ from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 LATER: list[tuple[str, Any, str]] = [
-    ("replicaSpecs.ps", {}, "spec.replicaSpecs.ps"),
-    ("replicaSpecs.evaluator", {}, "spec.replicaSpecs.evaluator"),
-    ("restartPolicy.scope", "Pod", "spec.restartPolicy.scope: Pod"),
-    ("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}], "spec.restartPolicy.rules"),
     ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
-    ("runPolicy.evaluatorGraceSeconds", 61, "spec.runPolicy.evaluatorGraceSeconds"),
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
 ]
 LAUNCHERS: list[tuple[str, Any, str]] = [

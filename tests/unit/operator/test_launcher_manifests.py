@@ -139,6 +139,8 @@ def test_what_the_launcher_is_told() -> None:
         "memberTimeoutSeconds": 4,
         "maxRestarts": 3,
         "budgetReset": "Never",
+        "scope": "Job",
+        "rules": [],
         "startDeadlineSeconds": 60,
         "stallTimeoutSeconds": 120,
         "evaluatorGraceSeconds": 60,

@@ -22,16 +22,23 @@ GRACE = st.sampled_from([0, 5, 30])
 def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     """Small jobs of every shape that this version runs, with launchers or without."""
 
-    def made(workers: int, chief: bool, allowed: int, reset: str, run_policy: dict[str, object]) -> JobBuilder:
+    def made(
+        workers: int, others: set[str], scope: str | None, restarts: tuple[int, str], run_policy: dict[str, object]
+    ) -> JobBuilder:
+        allowed, reset = restarts
         job = (a_launched_job() if launched else a_job()).workers(workers).max_restarts(allowed).storage()
         job.set("restartPolicy.budgetReset", reset)
         if launched and reset == "OnProgress" and not allowed % 2:
             job.set("minReplicas", 1)
         for name, value in run_policy.items():
             job.set(f"runPolicy.{name}", value)
-        return job.chief() if chief else job
+        for role in sorted(others):
+            job.role(role)
+        return job.set("restartPolicy.scope", scope) if scope else job
 
-    resets = st.sampled_from(["OnProgress", "Never"])
+    others = st.sets(st.sampled_from(["chief", "ps", "evaluator"]))
+    scopes = st.sampled_from([None, "Job", "Pod"])
+    restarts = st.tuples(st.integers(0, 3), st.sampled_from(["OnProgress", "Never"]))
     policies = st.fixed_dictionaries(
         {"cleanPodPolicy": st.sampled_from(["Running", "All", "None"])},
         optional={
@@ -41,7 +48,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
         },
     )
-    return st.builds(made, st.integers(1, 3), st.booleans(), st.integers(0, 3), resets, policies)
+    return st.builds(made, st.integers(1, 3), others, scopes, restarts, policies)
 
 
 class Life(RuleBasedStateMachine):

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tftraining.launch import elastic
+from tftraining.launch import alone, elastic, rules
 from tftraining.launch import ledger as ledgers
 from tftraining.launch.elastic import ASKED_FOR, GROWN, RESIZED
+from tftraining.launch.ending import Exit
 from tftraining.launch.incident import Incident, describe, exit_from_frame, reason_of
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.peer import Peer
@@ -54,6 +55,7 @@ class Coordinator:
         self.running = False
         self.trained: float | None = None  # when the last member of this round made its first step
         self.incident: Incident | None = None
+        self.back: float | None = None  # when the member that was last restarted alone ran again
         self.failure: Incident | None = None
         self.verdict: Verdict | None = None
         self.not_before = 0.0
@@ -134,7 +136,7 @@ class Coordinator:
         peer.state = "lost"
         if needed:
             message = f"{name} {why}" if peer.leaving or now - peer.heard > 1 else f"{name}'s launcher is gone"
-            self._stop(self._incident(name, "Terminated" if peer.leaving else "MemberLost", message, now), now)
+            self._strike(peer, self._incident(name, "Terminated" if peer.leaving else "MemberLost", message, now), now)
 
     def heard(self, name: str, frame: Mapping[str, Any], now: float) -> None:
         """A frame of a member that has joined; KeyError, TypeError or ValueError if it is a bad one."""
@@ -222,8 +224,11 @@ class Coordinator:
             self._make_room(now)
         elif now >= self.not_before and not self._in_doubt(now) and (members := self._lineup(now)):
             self._start(members, now)
+        for peer in self.members if self.running else ():
+            if self._may_rejoin(peer) and now >= peer.not_before:
+                self._start_alone(peer, now)
         for peer in self.evaluators.values():
-            if peer.state == "ready" and now >= peer.not_before:
+            if peer.state == "ready" and not peer.finished and now >= peer.not_before:
                 self._begin(peer, peer.round + 1, now)
 
     def _in_doubt(self, now: float) -> bool:
@@ -267,9 +272,28 @@ class Coordinator:
         self.round += 1
         self.running, self.trained, self._started, self._came = True, None, now, None
         self.members, self._resized = members, self._resized and len(members) < len(self.gang)
-        gang = {"workers": elastic.runs(launchers), "size": self.size}
+        told = self._told()
         for peer in members:
-            self._begin(peer, self.round, now, **gang)
+            self._begin(peer, self.round, now, **told)
+
+    def _may_rejoin(self, peer: Peer) -> bool:
+        """Whether a member of the round that is there may start while the others are at it."""
+        free = peer.state == "ready" and not peer.finished
+        return free and alone.restarts_alone(peer.name, self.job.gang, self.policy)
+
+    def _start_alone(self, peer: Peer, now: float) -> None:
+        """Into a round of its own, so that rounds only rise; nobody else takes notice."""
+        if self._launchers.get(peer.name) == peer.incarnation:
+            self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
+        self._launchers[peer.name] = peer.incarnation
+        self.round += 1
+        if self.incident is not None and self.incident.member == peer.name:
+            self.back = now
+        self._begin(peer, self.round, now, **self._told())
+
+    def _told(self) -> dict[str, Any]:
+        """With whom the members of the round train."""
+        return {"workers": elastic.runs(peer.name for peer in self.members), "size": self.size}
 
     def _begin(self, peer: Peer, number: int, now: float, **gang: Any) -> None:
         peer.begin(number, now)
@@ -285,13 +309,21 @@ class Coordinator:
                 self.running = False
                 self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{self.chief} has finished", self.chief, None)
         elif self.running:
-            self._stop(self._blame(peer, now), now)
+            self._strike(peer, self._blame(peer, now), now)
 
     def _exited_alone(self, peer: Peer, now: float) -> None:
-        if peer.ended is not None and not peer.ended.success and self.verdict is None:
-            peer.failures += 1
-            peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.failures))
-            self._send(peer.name, type="stop", round=peer.round, why=describe(peer.name, peer.ended), dump=False)
+        """An evaluator has ended. That is never charged; only a rule can make it the job's failure."""
+        if peer.ended is None or peer.ended.success or self.verdict is not None:
+            return
+        incident = replace(self._own(peer, peer.ended, now), charged=False)
+        decision = self._decide(incident)
+        if decision.rule and decision.action == rules.FAIL_JOB:
+            self.failure = incident
+            self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
+            return
+        peer.failures = 1 if now - peer.started > QUIET_PROGRESS else peer.failures + 1
+        peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.failures))
+        self._send(peer.name, type="stop", round=peer.round, why=incident.message, dump=False)
 
     def _blame(self, peer: Peer, now: float) -> Incident:
         """Whose incident a failed program is: perhaps not its own, but that of a peer it could not do without."""
@@ -299,9 +331,14 @@ class Coordinator:
         told = describe(peer.name, peer.ended)
         if peer.leaving:
             return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
-        # A signal comes from outside, never from a peer's end.
-        others = [each for each in self.members if each.state == "running" and peer.ended.signal is None]
-        for other in others:
+        # A signal comes from outside, never from a peer's end; who is restarted alone needs nobody.
+        if peer.ended.signal is not None or alone.restarts_alone(peer.name, self.job.gang, self.policy):
+            return self._own(peer, peer.ended, now)
+        return self._of_another(peer.ended, told, now) or self._own(peer, peer.ended, now)
+
+    def _of_another(self, ended: Exit, told: str, now: float) -> Incident | None:
+        """The incident of the peer whose condition explains why a program has ended."""
+        for other in [each for each in self.members if each.state == "running"]:
             if other.leaving:
                 return self._incident(other.name, "Terminated", f"{other.name} was told to stop", now)
             if now - other.heard > self.policy.member_timeout / 2:
@@ -309,34 +346,60 @@ class Coordinator:
             if other.stuck >= self.policy.member_timeout:
                 message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
                 return replace(self._incident(other.name, "Stalled", message, now), charged=True)
-        mine = self._incident(peer.name, reason_of(peer.ended), told, now)
-        return replace(mine, charged=True, exit=peer.ended)
+        if self.incident is not None and alone.follows(ended, self.incident, now):
+            return self._incident(self.incident.member, self.incident.reason, f"{self.incident.message}; {told}", now)
+        return None
+
+    def _own(self, peer: Peer, ended: Exit, now: float) -> Incident:
+        mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
+        return replace(mine, charged=True, exit=ended)
 
     def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident."""
         steps = [peer.progress.step for peer in self.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 
+    def _strike(self, peer: Peer, incident: Incident, now: float) -> None:
+        """The program of a member has ended because of an incident: it starts again alone, or the gang does."""
+        if not alone.restarts_alone(peer.name, self.job.gang, self.policy):
+            self._stop(incident, now)
+        elif (judged := self._judge(incident, now)) is not None:
+            self.incident, self.back = replace(judged, alone=True), None
+            peer.not_before = now + ledgers.wait(self.ledger)
+            if peer.connected:
+                self._send(peer.name, type="stop", round=peer.round, why=judged.message, dump=False)
+
     def _stop(self, incident: Incident, now: float) -> None:
         """End the round because of an incident: the next one, or the end of the job."""
-        progressed = self._progressed(now)
-        refill = self.policy.refill
-        failed = incident.reason not in ASKED_FOR
-        self.ledger = ledgers.account(
-            self.ledger, charged=incident.charged, progressed=progressed, refill=refill, failed=failed
-        )
-        self.incident, self.trained = incident, None
-        self.failure = incident if incident.charged else self.failure
+        judged = self._judge(incident, now)
+        self.incident, self.trained = judged or incident, None
         self.running = False
         self._since = now
-        self.not_before = now + ledgers.wait(self.ledger) * failed
-        if incident.fatal and not self._proven:
+        self.not_before = now + ledgers.wait(self.ledger) * (incident.reason not in ASKED_FOR)
+        if judged is not None:
+            self._stop_all(judged)
+
+    def _judge(self, incident: Incident, now: float) -> Incident | None:
+        """Charge an incident, as the rules say; the incident as it was judged, None if the job has failed by it."""
+        progressed, failed = self._progressed(now), incident.reason not in ASKED_FOR
+        decision = self._decide(incident) if incident.charged else rules.Decision(rules.RESTART)
+        self.failure = incident if incident.charged else self.failure
+        if decision.action == rules.IGNORE:
+            incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
+        account = {"charged": incident.charged, "refill": self.policy.refill, "failed": failed}
+        self.ledger = ledgers.account(self.ledger, progressed=progressed, **account)
+        if decision.action == rules.FAIL_JOB and decision.rule:
+            self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
+        elif decision.action == rules.FAIL_JOB:
             self._fail(incident.reason, incident.message, incident)
         elif incident.charged and self.ledger.used > self.policy.max_restarts:
             budget = f"all {self.policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
             self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
-        else:
-            self._stop_all(incident)
+        return incident if self.verdict is None else None
+
+    def _decide(self, incident: Incident) -> rules.Decision:
+        failure = rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)
+        return rules.decide(self.policy.rules, failure, self._proven)
 
     def _stop_all(self, incident: Incident) -> None:
         dump = incident.reason == "Stalled"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from signal import SIGKILL
 
 NOT_FOUND = "NotFound"
 SYNTAX_ERROR = "SyntaxError"
 IMPORT_ERROR = "ImportError"
 KERAS3_FIT = "Keras3Fit"
+OOM_KILLED = "OOMKilled"
 
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError)\b")
 _IMPORT = re.compile(r"^(ImportError|ModuleNotFoundError)\b")
@@ -25,7 +27,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 class Exit:
     """One end of a program: its exit code or the signal that ended it, the last lines it printed, and the kind.
 
-    `kind` is "" or one of NotFound, SyntaxError, ImportError, Keras3Fit: ends that will be the same again.
+    `kind` is "" or one of NotFound, SyntaxError, ImportError, Keras3Fit (ends that will be the same again), OOMKilled.
     """
 
     code: int | None
@@ -39,12 +41,12 @@ class Exit:
         return self.code == 0
 
 
-def exit_of(status: int, lines: tuple[str, ...]) -> Exit:
-    """The Exit for a `status` as waitpid(2) gives it."""
-    if status & 0x7F:
-        return Exit(None, status & 0x7F, lines)
-    code = status >> 8
-    return Exit(code, None, lines, kind_of(code, lines))
+def exit_of(status: int, lines: tuple[str, ...], out_of_memory: bool = False) -> Exit:
+    """The Exit for a `status` as waitpid(2) gives it; `out_of_memory`: the kernel has killed somebody for that."""
+    number, code = status & 0x7F, status >> 8
+    if out_of_memory and SIGKILL in (number, code - 128):  # a shell in front of the program passes it on as a code
+        return Exit(None if number else code, number or None, lines, OOM_KILLED)
+    return Exit(None, number, lines) if number else Exit(code, None, lines, kind_of(code, lines))
 
 
 def kind_of(code: int, lines: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.ending import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, SYNTAX_ERROR, Exit
+from tftraining.launch.ending import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, OOM_KILLED, SYNTAX_ERROR, Exit
 
 FATAL = {
     NOT_FOUND: "the command was not found",
@@ -31,18 +31,14 @@ class Incident:
     """Why the gang has to start again. `at` is monotonic, `time` wall-clock seconds."""
 
     member: str
-    reason: str  # Error, Killed, Stalled, MemberLost, Terminated, or the kind of a fatal exit
+    reason: str  # Error, Killed, Stalled, MemberLost, Terminated, or the kind of the exit
     message: str
     charged: bool
     at: float
     time: float
     exit: Exit | None = None
     step: int | None = None  # the highest that any member had reached
-
-    @property
-    def fatal(self) -> bool:
-        """Whether every further start would end the same, if none has ever got further."""
-        return self.reason in FATAL
+    alone: bool = False  # the others go on
 
 
 def exit_from_frame(raw: Mapping[str, Any]) -> Exit:
@@ -74,6 +70,8 @@ def reason_of(ended: Exit) -> str:
 
 def describe(member: str, ended: Exit) -> str:
     """`worker-1 was killed (SIGKILL)`, `worker-0 failed with exit code 1: <its last line>`."""
+    if ended.kind == OOM_KILLED:
+        return f"{member} ran out of memory (OOMKilled)"
     if ended.signal is not None:
         return f"{member} was killed ({signal_name(ended.signal)})"
     last = next((line.strip() for line in reversed(ended.lines) if line.strip()), "")

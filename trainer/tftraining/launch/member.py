@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch import cluster, legacy
+from tftraining.launch.alone import restarts_alone, serves
 from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.program import Exit, Program
 from tftraining.launch.progress import to_frame
-from tftraining.launch.settings import Settings, role_of
+from tftraining.launch.settings import Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success
 from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Frame, GoneError, WireError, connect
 
@@ -86,8 +87,8 @@ class Member:
 
     async def finish(self) -> None:
         """End the program as the verdict asks for: a success leaves time for what is under way."""
-        role = role_of(self.settings.gang.me)
-        if self.state == "running" and self.verdict is not None and self.verdict.verdict == SUCCEEDED and role != "ps":
+        gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
+        if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
             grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), grace)
@@ -266,10 +267,12 @@ class Member:
     async def _without_chief(self, alone: float) -> Verdict | None:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
         found = await self._success()
+        gang, policy = self.settings.gang, self.settings.policy
+        needed = self.settings.indispensable and not restarts_alone(gang.me, gang, policy)
         deadline = self._start_deadline
-        if found is None and self.settings.indispensable and time.monotonic() - alone > deadline + CHIEF_LATE:
+        if found is None and needed and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-            message = f"no rendezvous with {self.settings.gang.chief} within {limit}: {self._complaint}"
+            message = f"no rendezvous with {gang.chief} within {limit}: {self._complaint}"
             return Verdict(FAILED, "StartDeadlineExceeded", message)
         return found
 

@@ -44,6 +44,11 @@ class Peer:
         """Whether its launcher is here."""
         return self.state not in ("absent", "lost")
 
+    @property
+    def finished(self) -> bool:
+        """Whether its program has done its work: it never runs again in this round."""
+        return self.ended is not None and self.ended.success
+
     def join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
         """A launcher has come, with no program running; an evaluator may have one that went on."""
         self.incarnation = incarnation

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tftraining.launch import snapshot
+from tftraining.launch import memory, snapshot
 from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
 from tftraining.launch.output import Output
 from tftraining.launch.page import STACKS_SIGNAL
@@ -133,6 +133,7 @@ class Program:
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
         self._output.begin()
         env.update(self._new_page())
+        kills = memory.kills()
         try:
             if self._warm is None:
                 raise Refused("warm start is off")
@@ -146,9 +147,11 @@ class Program:
             await self.prepare(env)  # for the next start
         if pid is not None:
             spare = self._warm if self._warm is not None else ()
-            self._process = Process(
-                pid, self._reaper, spare, lambda status: on_exit(exit_of(status, self._output.lines()))
-            )
+            self._process = Process(pid, self._reaper, spare, lambda status: on_exit(self._exit(status, kills)))
+
+    def _exit(self, status: int, kills: int | None) -> Exit:
+        """How the program ended; `kills` is how often the kernel had killed for lack of memory when it was started."""
+        return exit_of(status, self._output.lines(), memory.rose(kills, memory.kills()))
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
         """A plain start; where it fails, that is the program's end."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.rules import Rule
 
 VARIABLE = "TFTRAINING_LAUNCHER"
 GANG_ROLES = ("chief", "worker", "ps")
@@ -57,6 +58,8 @@ class Policy:
     stall_timeout: float | None = None
     evaluator_grace: float = 60.0
     min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
+    scope: str = "Job"  # or Pod: a worker that fails is restarted alone
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,8 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
         evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
         min_workers=None if least is None else int(least),
+        scope=str(raw.get("scope", "Job")),
+        rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tftraining.launch.alone import serves
 from tftraining.launch.coordinator import Coordinator, some
 from tftraining.launch.incident import Incident, bounded
 from tftraining.launch.member import Member
@@ -69,8 +70,9 @@ def why_not_training(member: Member, settings: Settings, now: float) -> str:
         return ""
     if member.state != "running":
         return "waiting for the gang"
-    passive = role_of(settings.gang.me) in ("ps", "evaluator")
-    if passive or trains(member.program.snapshot(), member.started, now):
+    me, told = settings.gang.me, member.program.snapshot()
+    passive = role_of(me) == "evaluator" or serves(me, settings.gang, told)
+    if passive or trains(told, member.started, now):
         return ""
     return "the program has made no step yet"
 
@@ -86,13 +88,22 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.trained is None:
         return "Starting", "ProgramsStarted", f"round {coordinator.round} has started; no step yet"
+    return "Training", *_training(coordinator)
+
+
+def _training(coordinator: Coordinator) -> tuple[str, str]:
+    incident = coordinator.incident
     if incident is None:
-        return "Training", "Training", f"{_who(coordinator)} train"
-    return "Training", "Resumed", _resumed(coordinator, incident)
+        return "Training", f"{_who(coordinator)} train"
+    if incident.alone and coordinator.back is None:
+        return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
+    return "Resumed", _resumed(coordinator, incident)
 
 
 def _resumed(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
+    if incident.alone:
+        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
     fewer = f", with {_who(coordinator)}" if coordinator.missing else ""
@@ -111,8 +122,9 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     incident = coordinator.incident
     if incident is None:
         return None
-    trained = coordinator.trained
-    first = [peer.progress for peer in coordinator.trainers if peer.progress.first_step is not None] if trained else []
+    trained = coordinator.back if incident.alone else coordinator.trained
+    told = [] if incident.alone or not trained else coordinator.trainers
+    first = [peer.progress for peer in told if peer.progress.first_step is not None]
     resumed = first[0].first_step if first else None
     lost = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
     return {
@@ -120,6 +132,7 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         "time": rfc3339(incident.time),
         "reason": incident.reason,
         "message": incident.message,
+        "alone": incident.alone,
         "downSeconds": None if trained is None else round(trained - incident.at, 2),
         "resumedFromEpoch": first[0].first_epoch if first else None,
         "resumedFromStep": resumed,

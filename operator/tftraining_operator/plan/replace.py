@@ -1,0 +1,60 @@
+"""New pods for those that are lost, under the same attempt.
+
+The launchers of the others wait for them; where a worker is restarted alone (restartPolicy.scope Pod) all train on.
+"""
+
+import msgspec
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import Replica
+from tftraining_operator.model.observed import Pod
+from tftraining_operator.plan import restart
+from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.end import fail
+from tftraining_operator.plan.gang import count
+from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.incident import lost as is_lost
+from tftraining_operator.plan.reported import with_latest
+from tftraining_operator.plan.rules import judged
+from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.types import Note, Plan
+
+
+def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
+    """Make the lost pods anew, or fail the job when its budget is used up. All that are lost now are one incident."""
+    gang, now = scene.gang, scene.now
+    status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
+    status = restart.record_failure(with_latest(status, scene.said), incident)
+    incident, problem = judged(scene.spec, job.status, incident)
+    restarts = restart.charge(scene.spec, status, incident, now)
+    if problem := problem or restart.exhausted(scene.spec, restarts, incident):
+        return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
+    lost = restart.Lost(lost_pods(scene), _others(scene))
+    status = restart.replace_lost(status, restarts, incident, lost, now)
+    if nobody_waits(scene):
+        status = restart.while_others_train(status, job.status, incident)
+    return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
+
+
+def lost_pods(scene: Scene) -> tuple[Pod, ...]:
+    """The pods of the gang that have to be made anew."""
+    return tuple(pod for pod in scene.gang.pods if is_lost(pod))
+
+
+def _others(scene: Scene) -> str:
+    """What the launchers of the others do meanwhile, if they are not restarted alone."""
+    workers = all(pod.replica is not None and pod.replica.role == "worker" for pod in lost_pods(scene))
+    goes_on = scene.spec.min_replicas is not None and workers and scene.gang.chief not in lost_pods(scene)
+    return "go on" if goes_on else "wait for it"
+
+
+def nobody_waits(scene: Scene) -> bool:
+    """Whether all that are lost are restarted alone."""
+    gone: list[Replica | None] = [*scene.gang.vanished, *(pod.replica for pod in lost_pods(scene))]
+    return all(each is not None and scene.spec.restarts_alone(each) for each in gone)
+
+
+def told(step: Plan, incident: Incident, message: str | None) -> Plan:
+    """The step with the event of the incident before its own."""
+    note = Note("Warning" if incident.charged or incident.ignored else "Normal", incident.reason, message or "")
+    return msgspec.structs.replace(step, notes=(note, *step.notes))

@@ -1,0 +1,21 @@
+"""spec.restartPolicy.rules in the launcher: the table that the operator is held to as well."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.rules_table import CASES, IDS, Case
+from tftraining.launch.rules import Failure, Rule, decide
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_what_becomes_of_a_failure(case: Case) -> None:
+    _, rules, (role, code, signal, reason, proven), action, words = case
+    decision = decide([Rule.from_json(each) for each in rules], Failure(role, code, signal, reason), proven)
+    assert (decision.action, decision.rule) == (action, words)
+
+
+@pytest.mark.parametrize("raw", [{}, {"action": "Explode"}, {"action": "Ignore", "onExitCodes": ["x"]}])
+def test_what_is_no_rule(raw: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Rule.from_json(raw)

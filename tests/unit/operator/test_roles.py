@@ -1,0 +1,316 @@
+"""Parameter servers, the evaluator, and restartPolicy.scope: who is made, who restarts alone, who ends when."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
+from tests.unit.operator.simulation import World
+
+ALL = ["chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1"]
+
+
+def servers(job: JobBuilder) -> JobBuilder:
+    """A chief, two workers and a parameter server."""
+    return job.chief().role("ps")
+
+
+def everybody(job: JobBuilder) -> JobBuilder:
+    return servers(job).role("evaluator")
+
+
+def running(job: JobBuilder) -> World:
+    world = World(job).run()
+    assert world.status.phase == "Running"
+    world.trajectory.clear()
+    world.notes.clear()
+    return world
+
+
+def uids(world: World) -> dict[str, str]:
+    return {name: world.api.pods[world.name(name)]["metadata"]["uid"] for name in world.pods}
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    return [(note.type, note.reason) for note in world.notes]
+
+
+def counts(world: World, role: str) -> dict[str, Any]:
+    own = world.status.replicas[role]
+    return {"desired": own.desired, "active": own.active, "ready": own.ready, "failed": own.failed}
+
+
+BOTH = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
+
+
+@BOTH
+def test_all_roles_get_their_pods_and_the_gang_is_counted_without_the_evaluator(job: Any) -> None:
+    world = running(everybody(job()))
+    assert (world.pods, world.status.ready, world.status.message) == (ALL, "4/4", "4 replicas train")
+    assert set(world.status.replicas) == {"chief", "worker", "ps", "evaluator"}
+    assert counts(world, "ps") == {"desired": 1, "active": 1, "ready": 1, "failed": 0}
+    assert counts(world, "evaluator")["desired"] == 1
+
+
+def test_a_job_of_nothing_but_servers_cannot_be_read() -> None:
+    world = World(a_job().without("worker").role("ps")).run()
+    assert (world.status.phase, world.status.reason) == ("Failed", "InvalidSpec")
+
+
+# --- scope Pod
+
+
+@BOTH
+def test_a_lost_worker_is_made_anew_alone_while_the_others_train(job: Any) -> None:
+    world = running(servers(job()))
+    before = uids(world)
+    world.exit("worker-1", code=137).settle()
+    assert (world.status.phase, world.status.reason) == ("Running", "Error")
+    assert world.status.message is not None and world.status.message.endswith("its pod anew, the others train on")
+    world.run()
+    after = uids(world)
+    assert {name for name in after if after[name] != before[name]} == {"worker-1"}
+    assert (world.status.phase, world.status.attempt, world.status.ready) == ("Running", 1, "4/4")
+    assert (world.status.restarts.counted, world.status.restarts.recreated) == (1, 1)
+    last = world.status.last_restart
+    assert last is not None and (last.pod, last.alone) == ("mnist-worker-1", True)
+    assert last.down_seconds is not None
+    assert all(line.startswith("Running") for line in world.trajectory)
+
+
+@BOTH
+def test_a_deleted_worker_costs_nothing(job: Any) -> None:
+    world = running(servers(job())).delete("worker-1").run()
+    assert (world.status.restarts.counted, world.status.restarts.disruptions) == (0, 1)
+    assert (world.status.phase, world.status.attempt, world.status.ready) == ("Running", 1, "4/4")
+
+
+@pytest.mark.parametrize("member", ["chief-0", "ps-0"])
+def test_without_launchers_a_chief_or_a_server_takes_the_gang_along(member: str) -> None:
+    world = running(servers(a_job())).exit(member).run()
+    assert (world.status.attempt, world.attempts(), world.status.restarts.counted) == (2, {"2"}, 1)
+
+
+def test_a_worker_and_a_server_that_fail_together_are_one_incident_of_the_gang() -> None:
+    world = running(servers(a_job())).exit("worker-1").wait(2).exit("ps-0").run()
+    assert (world.status.attempt, world.status.restarts.counted) == (2, 1)
+
+
+def test_with_launchers_the_others_wait_for_a_server() -> None:
+    world = running(servers(a_launched_job())).delete("ps-0").settle()
+    assert world.status.phase == "Restarting"
+    assert world.status.message is not None and world.status.message.endswith("the others wait for it")
+    assert world.run().status.attempt == 1
+
+
+def test_scope_job_is_kept_where_it_is_asked_for() -> None:
+    world = running(servers(a_job()).set("restartPolicy.scope", "Job")).exit("worker-1").run()
+    assert world.status.attempt == 2
+
+
+def test_scope_pod_without_servers_spares_the_others_too() -> None:
+    world = running(a_job().workers(3).set("restartPolicy.scope", "Pod"))
+    assert world.exit("worker-2").run().status.attempt == 1
+    assert world.exit("worker-0").run().status.attempt == 2
+
+
+def test_a_lone_restart_in_place_changes_neither_the_phase_nor_any_pod() -> None:
+    world = running(servers(a_launched_job()))
+    before = uids(world)
+    assert world.launchers.crash("worker-1")
+    world.run()
+    assert (world.status.phase, uids(world)) == ("Running", before)
+    assert world.status.message == "worker-1 was killed (SIGKILL); restarted alone after 1.1 s, the others trained on"
+    assert (world.status.restarts.counted, world.status.restarts.in_place) == (1, 1)
+    assert world.status.last_restart is not None and world.status.last_restart.alone
+
+
+def test_lone_restarts_use_up_the_budget() -> None:
+    world = running(servers(a_job()).max_restarts(2))
+    for _ in range(3):
+        world.exit("worker-1").run_timers()
+    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
+
+
+def test_lone_restarts_wait_longer_and_longer() -> None:
+    world = running(servers(a_job()))
+    waits = []
+    for _ in range(4):
+        began = world.now
+        world.exit("worker-1").run_timers()
+        waits.append((world.now - began).total_seconds())
+    assert waits == [0, 1, 2, 4]
+
+
+def test_a_worker_that_cannot_come_back_is_named_while_the_others_train() -> None:
+    world = running(servers(a_launched_job()).set("runPolicy.startDeadlineSeconds", 30)).delete("worker-1").settle()
+    world.kubelet.remove_deleted()
+    world.settle()
+    why = "0/3 nodes are available: insufficient memory"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    world.kubelet.condition("mnist-worker-1", condition)
+    world.settle().wait(100).settle()
+    assert (world.status.phase, world.status.ready) == ("Running", "3/4")
+    assert world.status.message == f"3/4 replicas train; worker-1: cannot be scheduled: {why}"
+
+
+# --- the end
+
+
+@BOTH
+def test_servers_and_workers_stop_when_the_chief_is_done(job: Any) -> None:
+    world = running(servers(job()))
+    if world.launched:
+        world.launchers.finish()
+    else:
+        world.exit("chief-0", code=0)
+    world.run_timers()
+    assert (world.status.phase, world.status.completion_time is not None) == ("Succeeded", True)
+    # What has ended by itself stays for its logs; what still ran is gone.
+    assert world.pods == (["chief-0", "ps-0", "worker-0", "worker-1"] if world.launched else ["chief-0"])
+
+
+def test_all_workers_are_chiefs_and_workers() -> None:
+    world = running(servers(a_job()).set("successPolicy", "AllWorkers"))
+    world.exit("worker-0", "worker-1", code=0).settle()
+    assert world.status.phase == "Running"
+    world.exit("chief-0", code=0).run_timers()
+    assert (world.status.phase, world.pods) == ("Succeeded", ["chief-0", "worker-0", "worker-1"])
+
+
+@BOTH
+@pytest.mark.parametrize(("policy", "kept"), [("All", 0), ("None", 5)])
+def test_clean_pod_policy_knows_all_roles(job: Any, policy: str, kept: int) -> None:
+    world = running(everybody(job()).set("runPolicy.cleanPodPolicy", policy))
+    world.exit("chief-0", code=0).run_timers()
+    assert len(world.pods) == kept
+
+
+@BOTH
+def test_suspending_takes_all_roles_away_and_resuming_brings_them_back(job: Any) -> None:
+    world = running(everybody(job()))
+    world.api.edit("runPolicy.suspend", True)
+    assert (world.run_timers().pods, world.status.phase, world.status.ready) == ([], "Suspended", "0/4")
+    world.api.edit("runPolicy.suspend", False)
+    assert (world.run_timers().pods, world.status.phase, world.status.attempt) == (ALL, "Running", 2)
+
+
+# --- the evaluator
+
+
+@BOTH
+def test_an_evaluator_that_fails_is_made_anew_alone_a_minute_after_it_was_made(job: Any) -> None:
+    world = running(everybody(job()))
+    before = uids(world)
+    world.wait(20).exit("evaluator-0").settle()
+    assert (uids(world), world.status.ready) == (before, "4/4")
+    began = world.now
+    world.run_timers()
+    assert (world.now - began).total_seconds() == 40
+    after = uids(world)
+    assert {name for name in after if after[name] != before[name]} == {"evaluator-0"}
+    assert (world.status.phase, world.status.attempt) == ("Running", 1)
+    assert (world.status.restarts.counted, world.status.restarts.recreated) == (0, 1)
+    assert (world.status.last_restart, world.status.failure) == (None, None)
+    assert told(world) == [("Warning", "EvaluatorReplaced")]
+
+
+@BOTH
+def test_an_evaluator_that_lived_long_or_was_disrupted_is_made_anew_at_once(job: Any) -> None:
+    world = running(everybody(job())).wait(100).exit("evaluator-0").run()
+    assert world.status.restarts.recreated == 1
+    world.delete("evaluator-0").run()
+    assert (world.pods, world.status.restarts.recreated, world.status.restarts.disruptions) == (ALL, 2, 1)
+    assert told(world) == [("Warning", "EvaluatorReplaced"), ("Normal", "EvaluatorReplaced")]
+    assert not world.step()
+
+
+def test_an_evaluator_never_uses_up_the_budget() -> None:
+    world = running(everybody(a_job()).max_restarts(0))
+    for _ in range(5):
+        world.wait(61).exit("evaluator-0").run()
+    assert (world.status.phase, world.status.restarts.budget_used) == ("Running", 0)
+
+
+def test_an_evaluator_outlives_an_attempt_where_nobody_but_its_pod_knows_of_it() -> None:
+    world = running(everybody(a_job()))
+    before = uids(world)["evaluator-0"]
+    world.exit("ps-0").run()
+    assert (world.status.attempt, uids(world)["evaluator-0"]) == (2, before)
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    world.run()
+    assert (world.status.attempt, uids(world)["evaluator-0"] != before) == (3, True)
+
+
+def test_an_evaluator_that_does_not_go_holds_nobody_up() -> None:
+    world = running(everybody(a_launched_job()))
+    world.api.edit("replicaSpecs.worker.replicas", 1)
+    world.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are made anew
+    world.settle()
+    for name in list(world.api.pods):
+        if "evaluator" not in name:
+            world.kubelet.lose(name)
+    world.settle()
+    assert world.pods == ["chief-0", "evaluator-0", "ps-0", "worker-0"]
+    assert world.attempts() == {"2"}
+
+
+def test_a_quota_that_has_no_room_for_the_evaluator_is_told_and_holds_nobody_up() -> None:
+    world = World(everybody(a_job()))
+    world.api.refusals["pod/mnist-evaluator-0"] = (403, "exceeded quota")
+    world.run()
+    assert (world.status.phase, world.status.ready) == ("Running", "4/4")
+    assert world.status.message == "4 replicas train; pod/mnist-evaluator-0: exceeded quota"
+    world.exit("worker-1").run()
+    assert world.status.ready == "4/4"
+    del world.api.refusals["pod/mnist-evaluator-0"]
+    assert world.run_timers().pods == ALL
+    assert world.status.message is not None and "quota" not in world.status.message
+
+
+def test_an_evaluator_whose_image_is_missing_is_told_and_holds_nobody_up() -> None:
+    world = World(everybody(a_job())).settle()
+    world.kubelet.hold("mnist-evaluator-0", "ErrImagePull", "no such image")
+    world.run()
+    assert world.status.phase == "Running"
+    assert world.status.message == "4 replicas train; evaluator-0: image pull failed: no such image"
+
+
+def test_an_evaluator_that_has_finished_never_runs_again() -> None:
+    world = running(everybody(a_job())).exit("evaluator-0", code=0).run()
+    world.delete("evaluator-0").run()
+    assert "evaluator-0" not in world.pods
+    assert world.status.replicas["evaluator"].completed_indexes == "0"
+
+
+def test_the_evaluator_gets_its_time_after_the_success_and_then_it_is_stopped() -> None:
+    world = running(everybody(a_job()).storage().set("runPolicy.evaluatorGraceSeconds", 90))
+    world.exit("chief-0", code=0).run()
+    assert (world.status.phase, world.pods) == ("Succeeded", ["chief-0", "evaluator-0"])
+    cleaned = world.status.condition("Cleaned")
+    assert cleaned is not None and cleaned.message == "waiting for evaluator-0 to stop"
+    world.wait(89).run()
+    assert "evaluator-0" in world.pods
+    world.wait(2).run()
+    assert world.pods == ["chief-0", "cleanup"]
+
+
+def test_behind_a_launcher_it_gets_the_time_to_end_by_itself() -> None:
+    world = running(everybody(a_launched_job()).set("runPolicy.evaluatorGraceSeconds", 90))
+    world.launchers.finish()
+    world.run().wait(92).run()
+    assert "evaluator-0" in world.pods
+    world.exit("evaluator-0", code=0).run_timers()
+    assert (world.pods, world.status.replicas["evaluator"].active) == (ALL, 0)
+
+
+def test_an_evaluator_of_a_failed_job_has_nothing_to_evaluate() -> None:
+    world = running(everybody(a_job()).max_restarts(0))
+    world.exit("chief-0").run()
+    assert (world.status.phase, world.pods) == ("Failed", ["chief-0"])
+
+
+def test_an_hour_of_grace_does_not_cost_the_cleanup() -> None:
+    world = running(everybody(a_job()).storage().set("runPolicy.evaluatorGraceSeconds", 3600))
+    world.exit("chief-0", code=0).run().wait(3500).run().exit("evaluator-0", code=0).run()
+    assert "cleanup" in world.pods
