@@ -18,8 +18,8 @@ def only(action: str, **conditions: Any) -> list[dict[str, Any]]:
     return [{"action": action, **conditions}]
 
 
-FIRST_OF_TWO = [{"action": "Ignore", "onExitCodes": [3]}, {"action": "FailJob", "role": "worker"}]
-ALL_OF = only("FailJob", onExitCodes=[3], onReasons=["Error"], role="worker")
+FIRST_OF_TWO: list[dict[str, Any]] = [{"action": "Ignore", "onExitCodes": [3]}, {"action": "FailJob", "role": "worker"}]
+ALL_OF: list[dict[str, Any]] = only("FailJob", onExitCodes=[3], onReasons=["Error"], role="worker")
 
 # What it is about, the rules, the failure, the action, the words for the rule.
 CASES: list[Case] = [
