@@ -13,11 +13,11 @@ from tftraining_operator.plan import verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.incident import find_change, find_loss
+from tftraining_operator.plan.incident import find_loss
 from tftraining_operator.plan.recreate import begin_again
 from tftraining_operator.plan.replace import replace
 from tftraining_operator.plan.reported import take, with_progress
-from tftraining_operator.plan.resize import with_orders
+from tftraining_operator.plan.resize import change_of, with_orders
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
@@ -44,7 +44,7 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (pod := verdicts.failed(gang)) is not None:
         status, problem = verdicts.failure(job, pod, gang)
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
-    if (change := find_change(gang)) is not None:
+    if (change := change_of(scene)) is not None:
         return begin_again(job, scene, change)
     incident = find_loss(gang)
     return assemble(job, scene) if incident is None else replace(job, scene, incident)

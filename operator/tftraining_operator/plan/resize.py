@@ -12,7 +12,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import ANNOTATION_ORDERS
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.incident import SCALED
+from tftraining_operator.plan.incident import SCALED, Incident, find_change
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Annotation, Note, Plan
 
@@ -25,6 +25,13 @@ def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
     told = changed(scene.spec, chief.orders)
     order = Annotation(chief.name, chief.uid, {ANNOTATION_ORDERS: told}) if told is not None else None
     return msgspec.structs.replace(step, annotate_pod=order, notes=(*_resized(job.status, step.status), *step.notes))
+
+
+def change_of(scene: Scene) -> Incident | None:
+    """A change that takes new pods: also another size, where the launcher (of an older image) knows of none."""
+    said, size = scene.said, scene.spec.gang_size
+    deaf = said is not None and said.gang is None and any(pod.gang != size for pod in scene.gang.pods)
+    return find_change(scene.gang) or (SCALED if deaf else None)
 
 
 def departing(scene: Scene) -> tuple[Pod, ...]:

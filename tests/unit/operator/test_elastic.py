@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.operator.builders import JobBuilder, a_launched_job
@@ -212,6 +213,15 @@ def test_pods_of_an_older_version_are_made_anew() -> None:
     world.run()
     assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
     assert world.status.last_restart is not None and world.status.last_restart.reason == "Resized"
+
+
+def test_a_launcher_of_an_older_image_cannot_be_told() -> None:
+    world = running(a_launched_job())
+    world.api.edit(REPLICAS, 3)
+    assert world.heard is not None
+    world.heard = msgspec.structs.replace(world.heard, report=msgspec.structs.replace(world.heard.report, gang=None))
+    world.step()
+    assert (world.status.attempt, world.status.reason) == (2, "Resized")
 
 
 # --- other changes of the spec
