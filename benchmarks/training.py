@@ -1,9 +1,10 @@
-"""How fast the training programs are fed and trained, beside a training that is never fed anew.
+"""What the training programs reach, beside the results that they are known for, and how fast.
 
-`python -m benchmarks.training --data mnist --data-dir FOLDER`: steps per second of the custom loop under
-MirroredStrategy with one constant batch (no input at all), with our pipeline, and with our pipeline without prefetch;
-rounds alternate, figures are medians. The last line is JSON. It must never judge: the figures of a busy machine are
-noise.
+`python -m benchmarks.training --data-dir FOLDER` trains each on the full data, as processes, the way a person does;
+FOLDER holds `mnist` and `fashion-mnist`, each with the four IDX files. `--only NAME` picks some of the trainings, in
+pieces of minutes; `--pictures FOLDER` draws the curves of each. A training of several workers is one process for each.
+Figures of time are upper bounds on a machine that does anything else. The last line is JSON. It must never choose among
+runs: what is told is every run that was made.
 """
 
 from __future__ import annotations
@@ -11,66 +12,149 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
-import time
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import tensorflow as tf
+from benchmarks.overhead import bare_environment, free_ports
 
-from tftraining import data, machine
-from tftraining.examples import mirrored_custom_loop as program
-from tftraining.mirrored import Training
-from tftraining.pipeline import Order, as_tensors, epoch_batches
-
-KINDS = ("constant", "pipeline", "no_prefetch")
+TIMEOUT = 900  # seconds; the longest takes five minutes on two idle cores
+SMALL_STEPS = ("--epochs", "3", "--steps-per-epoch", "70", "--learning-rate", "0.001")
+SEEDS = 12
 
 
-def parse() -> tuple[argparse.Namespace, argparse.Namespace]:
-    """The options of the benchmark, and those of the program that it times."""
+@dataclass(frozen=True)
+class Case:
+    """One training, and what is known of it: `known` is a sentence, for people."""
+
+    program: str
+    data: str
+    arguments: tuple[str, ...]
+    known: str = ""
+    workers: int = 1
+
+
+def worker_case(*arguments: str, workers: int = 2) -> Case:
+    """The training of the multi-worker tutorial, by as many workers and the same batch for all together."""
+    batch = str(128 // workers)
+    known = "accuracy of training 0.17 -> 0.59"
+    return Case("multi_worker_mnist", "mnist", (*SMALL_STEPS, "--batch-size", batch, *arguments), known, workers)
+
+
+CASES = {
+    "mirrored": Case(
+        "mirrored_custom_loop",
+        "fashion_mnist",
+        ("--epochs", "10", "--logical-devices", "2", "--batch-size", "32"),
+        "test accuracy about 0.909",
+    ),
+    "dtensor": Case("dtensor_mlp", "mnist", ("--epochs", "3", "--examples", "5000"), "test accuracy 0.869"),
+    "workers-fit": worker_case(),
+    "workers-custom": worker_case("--loop", "custom"),
+    "workers-keras-3": worker_case("--loop", "custom", "--keras", "3"),
+    "one-worker-fit": worker_case(workers=1),
+    "one-worker-custom": worker_case("--loop", "custom", workers=1),
+    "servers-fit": Case("parameter_server", "mnist", ("--epochs", "5", "--steps-per-epoch", "1000")),
+    "servers-custom": Case(
+        "parameter_server", "mnist", ("--epochs", "5", "--steps-per-epoch", "1000", "--loop", "custom")
+    ),
+    "transfer": Case("transfer_learning", "mnist", ("--make-folders", "--epochs", "3", "--batch-size", "64")),
+    **{f"seed-{seed}": worker_case("--seed", str(seed), workers=1) for seed in range(1, SEEDS + 1)},
+}
+
+
+def commands(case: Case, folder: Path, directory: Path) -> list[tuple[list[str], dict[str, str]]]:
+    """The command line and environment of each process."""
+    files = folder / case.data.replace("_", "-")
+    command = [sys.executable, "-m", f"tftraining.examples.{case.program}", *case.arguments]
+    command += ["--data", case.data, "--data-dir", str(files), "--directory", str(directory)]
+    environment = {**bare_environment(), "TMPDIR": str(directory.parent)}
+    if case.workers == 1:
+        return [(command, environment)]
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(case.workers)]
+    configs = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}} for i in range(case.workers)]
+    return [(command, {**environment, "TF_CONFIG": json.dumps(config)}) for config in configs]
+
+
+def train(case: Case, folder: Path, directory: Path) -> None:
+    """Run the processes to their end; RuntimeError with their last words if one fails."""
+    logs = [directory.parent / f"log-{index}" for index in range(case.workers)]
+    processes = []
+    try:
+        for (command, environment), log in zip(commands(case, folder, directory), logs, strict=True):
+            with log.open("wb") as file:
+                processes.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
+        codes = [process.wait(TIMEOUT) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(codes):
+        raise RuntimeError("\n".join(f"ended with {codes}:\n{log.read_text()[-2000:]}" for log in logs))
+
+
+def figures(directory: Path) -> dict[str, Any]:
+    """What is in the result and the history of a training."""
+    result = json.loads((directory / "result.json").read_text())
+    history: list[dict[str, float]] = json.loads((directory / "history.json").read_text())
+    later = [record["seconds"] for record in history[1:]]  # the first epoch traces
+    return {
+        "training_accuracy": [round(record["accuracy"], 3) for record in history],
+        "accuracy": round(result["accuracy"], 4),
+        "first_epoch_s": round(history[0]["seconds"], 2),
+        "epoch_s": round(statistics.median(later), 2),
+    }
+
+
+def measure(name: str, folder: Path, pictures: Path | None) -> dict[str, Any]:
+    """The figures of one case; its curves too, where they are wanted."""
+    case = CASES[name]
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place) / "job"
+        train(case, folder, directory)
+        found = figures(directory)
+        if pictures is not None:
+            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported where a plot is wanted
+
+            draw(json.loads((directory / "history.json").read_text()), pictures / f"{name}.png")
+    return {"known": case.known, **found, "load_average": round(os.getloadavg()[0], 1)}
+
+
+def spread(found: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
+    """Of the seeds: the least, the median and the largest accuracy of the first and of the last epoch of training."""
+    curves = [each["training_accuracy"] for name, each in found.items() if name.startswith("seed-")]
+    if not curves:
+        return {}
+    columns = {"first": [curve[0] for curve in curves], "last": [curve[-1] for curve in curves]}
+    return {f"seeds_{when}": [min(all_), statistics.median(all_), max(all_)] for when, all_ in columns.items()}
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options."""
     parser = argparse.ArgumentParser(prog="benchmarks.training", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", choices=data.NAMES, default="digits")
-    parser.add_argument("--data-dir")
-    parser.add_argument("--devices", type=int, default=1, help="parts of the CPU")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch-size", type=int, default=64, help="for all devices together")
-    options = parser.parse_args()
-    per_device = options.batch_size // options.devices
-    return options, program.parse(["--batch-size", str(per_device), "--logical-devices", str(options.devices)])
-
-
-def batches_of(kind: str, examples: data.Examples, order: Order) -> tf.data.Dataset:
-    """The batches of an epoch: one again and again, or ours."""
-    if kind == "constant":
-        batch = (examples.images[: order.batch_size], examples.labels[: order.batch_size])
-        return tf.data.Dataset.from_tensors(batch).cache().repeat(order.steps(len(examples)))
-    return epoch_batches(examples, order, 0, prefetch=kind == "pipeline")
-
-
-def steps_per_second(training: Training, batches: tf.data.Dataset, steps: int) -> float:
-    """Of one epoch, from its first batch to its last."""
-    began = time.monotonic()
-    training.train("epoch", batches, steps).numpy()
-    return steps / (time.monotonic() - began)
+    parser.add_argument("--data-dir", type=Path, default=os.environ.get("TFTRAINING_DATA"), help="or $TFTRAINING_DATA")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
+    options = parser.parse_args(argv)
+    if options.data_dir is None:
+        parser.error("name the folder with the data: --data-dir or $TFTRAINING_DATA")
+    return options
 
 
 def main() -> None:
     """Measure and print."""
-    options, program_options = parse()
-    devices = machine.prepare(program_options, options.devices)
-    examples = as_tensors(data.load(options.data, options.data_dir).train)
-    strategy = tf.distribute.MirroredStrategy(devices)
-    training = program.make_training(strategy, examples.images.shape[1:], program_options)
-    order = Order(options.batch_size, seed=1, steps_per_epoch=options.steps)
-    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for number in range(options.rounds + 1):
-        for kind in KINDS:
-            speed = steps_per_second(training, batches_of(kind, examples, order), options.steps)
-            if number:  # the first round traces
-                found[kind].append(speed)
-    medians = {f"{kind}_steps_per_s": round(statistics.median(speeds), 2) for kind, speeds in found.items()}
-    share = statistics.median(ours / best for ours, best in zip(found["pipeline"], found["constant"], strict=True))
-    result = {"data": options.data, "devices": options.devices, **medians, "pipeline_share": round(share, 3)}
-    print(json.dumps(result | {"load_average": round(os.getloadavg()[0], 1)}))
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `timeout` must leave no process and no directory
+    found = {}
+    for name in options.only:
+        found[name] = measure(name, options.data_dir, options.pictures)
+        print(f"{name:18} {json.dumps(found[name])}", flush=True)
+    print(json.dumps({**found, **spread(found)}))
 
 
 if __name__ == "__main__":

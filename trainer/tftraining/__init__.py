@@ -4,7 +4,7 @@ Importing this package must stay free of cost: it must never import TensorFlow, 
 image without it.
 """
 
-from tftraining.report import report
+from tftraining.report import begin, report
 
-__all__ = ["report"]
+__all__ = ["begin", "report"]
 __version__ = "0.1.0"

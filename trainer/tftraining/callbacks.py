@@ -42,9 +42,12 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has 
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
-    """Call `save` after every `epochs`-th epoch but the last of all, in every process of the job at the same point."""
+    """Call `save` after every `epochs`-th epoch but the last of all, in every process of the job at the same point.
 
-    def __init__(self, epochs: int, save: Callable[[], None]) -> None:
+    It is told how many epochs are done.
+    """
+
+    def __init__(self, epochs: int, save: Callable[[int], None]) -> None:
         super().__init__()
         self.epochs = epochs
         self.save = save
@@ -52,4 +55,4 @@ class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Save if it is time; `epoch` counts from 0."""
         if (epoch + 1) % self.epochs == 0 and epoch + 1 < self.params["epochs"]:
-            self.save()
+            self.save(epoch + 1)

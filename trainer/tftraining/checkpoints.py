@@ -5,6 +5,7 @@ It must never restore a part of a model and call it the whole.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,39 @@ KEPT = 3
 
 
 class State:
-    """Model, optimizer and number of epochs done, in `<directory>/checkpoints`; the latest one is restored at once.
+    """Model, optimizer and how far they are, in `<directory>/checkpoints`; with `resume` the latest one is restored.
 
     `task` is this process's part in a job: only the chief's checkpoints count, the others write into directories of
-    their own, because all must write.
+    their own, because all must write, and remove what they wrote at once.
     """
 
-    def __init__(self, replica: Replica, directory: str, task: Task | None = None) -> None:
-        self._epoch = tf.Variable(0, trainable=False, dtype=tf.int64)
+    def __init__(self, replica: Replica, directory: str, task: Task | None = None, *, resume: bool = True) -> None:
+        self._task = task or Task()
+        self._epoch, self._place = (tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(2))
+        self._told = tf.Variable(tf.zeros(3), trainable=False)
         self._optimizer = replica.optimizer
-        checkpoint = tf.train.Checkpoint(model=replica.model, optimizer=replica.optimizer, epoch=self._epoch)
-        common = str(Path(directory) / "checkpoints")
-        self._manager = tf.train.CheckpointManager(checkpoint, write_filepath(common, task or Task()), KEPT)
-        checkpoint.restore(tf.train.latest_checkpoint(common))
+        checkpoint = tf.train.Checkpoint(
+            model=replica.model, optimizer=replica.optimizer, epoch=self._epoch, place=self._place, told=self._told
+        )
+        self._path = write_filepath(checkpoints_of(directory), self._task)
+        self._manager = tf.train.CheckpointManager(checkpoint, self._path, KEPT)
+        if resume:
+            checkpoint.restore(tf.train.latest_checkpoint(checkpoints_of(directory)))
 
     @property
     def epoch(self) -> int:
         """The number of epochs that are done."""
         return int(self._epoch.numpy())
+
+    @property
+    def place(self) -> int:
+        """The number of steps that are done of the next epoch."""
+        return int(self._place.numpy())
+
+    @property
+    def told(self) -> tf.Tensor:
+        """The sum of what these steps told."""
+        return tf.convert_to_tensor(self._told)
 
     @property
     def step(self) -> int:
@@ -47,10 +63,24 @@ class State:
         """The path of the latest checkpoint."""
         return str(self._manager.latest_checkpoint)
 
-    def save(self, epoch: int) -> None:
-        """Save the state after so many epochs."""
+    def save(self, epoch: int, place: int = 0, told: tf.Tensor | None = None) -> None:
+        """Save the state after so many epochs, and `place` steps of the next, which have `told` this."""
         self._epoch.assign(epoch)
-        self._manager.save(checkpoint_number=epoch)
+        self._place.assign(place)
+        self._told.assign(tf.zeros(3) if told is None else told)
+        self._manager.save(checkpoint_number=self.step)
+        if not self._task.is_chief:
+            shutil.rmtree(self._path)
+
+
+def step_of(path: str) -> int:
+    """The step after which a checkpoint of State was saved."""
+    return int(path.rpartition("-")[2])
+
+
+def checkpoints_of(directory: str) -> str:
+    """Where a job with this directory has its checkpoints."""
+    return str(Path(directory) / "checkpoints")
 
 
 def restored(model: Any, path: str) -> Any:

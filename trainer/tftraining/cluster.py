@@ -22,13 +22,15 @@ class Task:
     """One process of a job.
 
     `workers` counts the processes that train together, the chief among them; parameter servers and the evaluator are
-    not among them. Exactly one of those processes is the chief: the `chief` task, otherwise worker 0.
+    not among them. Exactly one of those processes is the chief: the `chief` task, otherwise worker 0. `rank` is the
+    place of such a process among them, the chief's first; an evaluator's is behind all of theirs.
     """
 
     type: str = "worker"
     index: int = 0
     workers: int = 1
     is_chief: bool = True
+    rank: int = 0
 
     @property
     def name(self) -> str:
@@ -62,7 +64,8 @@ def _task(config: dict[str, Any]) -> Task:
         raise TFConfigError(f"TF_CONFIG says that this is {role} {index}, which its cluster does not have")
     chief = "chief" if cluster.get("chief") else "worker"
     workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
-    return Task(role, index, workers, is_chief=(role, index) == (chief, 0))
+    rank = workers if role == "evaluator" else index + (len(cluster.get("chief", [])) if role == "worker" else 0)
+    return Task(role, index, workers, is_chief=(role, index) == (chief, 0), rank=rank)
 
 
 def _index(value: object) -> int:

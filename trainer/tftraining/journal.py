@@ -12,11 +12,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import tftraining
 
 Record = dict[str, float]
+Batch = TypeVar("Batch")
 
 
 def say(text: str) -> None:
@@ -44,16 +47,25 @@ def read_history(path: Path) -> list[Record]:
 class Journal:
     """The lines of a training of `epochs` epochs; with options also its files, of which one process a job is in charge.
 
-    `resumed_from` is the number of epochs that were done before, 0 for a new training.
+    `resumed_from` is the number of epochs that were done before, 0 for a new training. A loop of one's own says
+    `start`; then the launcher is told how it goes. It follows `fit` by itself, for which `resume` is enough.
     """
 
     def __init__(self, epochs: int, options: argparse.Namespace | None = None) -> None:
         self.epochs = epochs
         self.history: list[Record] = []
         self.resumed_from = 0
+        self._step: int | None = None  # that the launcher was told; None: somebody else tells it
+        self._steps_per_epoch = self._epoch = 0
         self._options = options
         self._made = self._began = time.monotonic()
-        self._logs = _summary_writer(options.logdir) if options is not None and options.logdir else None
+        self._logs = summary_writer(options.logdir) if options is not None and options.logdir else None
+
+    def start(self, epoch: int, step: int, steps_per_epoch: int) -> None:
+        """A loop of one's own begins, behind `epoch` epochs and `step` steps that were done before."""
+        self.resume(epoch, step)
+        self._epoch, self._step, self._steps_per_epoch = epoch, step, steps_per_epoch
+        tftraining.begin(step=step, epochs=self.epochs, steps_per_epoch=steps_per_epoch)
 
     def resume(self, epoch: int, step: int) -> None:
         """Say that `epoch` epochs and `step` steps were done before, if any were, and take over their curves."""
@@ -68,6 +80,20 @@ class Journal:
     def begin(self) -> None:
         """An epoch begins."""
         self._began = time.monotonic()
+        if self._step is not None:
+            tftraining.report(epoch=self._epoch + 1)
+
+    def follow(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches, one a step; a step is over when the next batch is asked for."""
+        for batch in batches:
+            yield batch
+            self.reach((self._step or 0) + 1)
+
+    def reach(self, step: int) -> None:
+        """So many steps of the training are done by now."""
+        if step != self._step:
+            tftraining.report(step=step)
+        self._step = step
 
     def end(self, epoch: int, values: Mapping[str, float]) -> None:
         """Epoch number `epoch`, counted from 1, is over: `epoch 3/10 loss 0.4100 accuracy 0.8800 (1.2 s)`."""
@@ -75,10 +101,14 @@ class Journal:
         metrics = {name: float(value) for name, value in values.items()}
         say(f"epoch {epoch}/{self.epochs} {_words(metrics)} ({seconds:.1f} s)")
         self.history.append({"epoch": epoch, "seconds": round(seconds, 3), **metrics})
+        self._epoch = epoch
+        if self._step is not None:
+            self.reach(epoch * self._steps_per_epoch)
+            tftraining.report(epoch=epoch, metrics=metrics)
         if self._options is not None:
             write_atomically(self._file("history.json"), json.dumps(self.history) + "\n")
         if self._logs is not None:
-            _write_summaries(self._logs, epoch, metrics)
+            write_summaries(self._logs, epoch, metrics)
 
     def finish(self, values: Mapping[str, Any]) -> None:
         """The training is over: draw the curves, write `<directory>/result.json`, say the result on the last line."""
@@ -105,13 +135,15 @@ def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def _summary_writer(directory: str) -> Any:
+def summary_writer(directory: str) -> Any:
+    """A writer of logs for TensorBoard."""
     import tensorflow as tf  # noqa: PLC0415  only where logs are wanted
 
     return tf.summary.create_file_writer(directory)
 
 
-def _write_summaries(writer: Any, epoch: int, metrics: Record) -> None:
+def write_summaries(writer: Any, epoch: int, metrics: Record) -> None:
+    """Log the metrics of an epoch."""
     import tensorflow as tf  # noqa: PLC0415
 
     with writer.as_default():

@@ -6,23 +6,28 @@ It must be called before a strategy or a tensor is made: TensorFlow takes most o
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
+import tf_keras
 
 from tftraining.options import UsageError
 
 
-def prepare(options: argparse.Namespace, logical_devices: int | None = None, *, ordered: bool = True) -> list[str]:
+def prepare(
+    options: argparse.Namespace, logical_devices: int | None = None, *, ordered: bool = True, keras: Any = tf_keras
+) -> list[str]:
     """Set what the common options ask for; the names of the devices to train on.
 
     They are all GPUs if there are any, otherwise the CPU, in `logical_devices` parts if that is given. UsageError if
-    this machine cannot do it. A training that is not `ordered` in itself is only seeded.
+    this machine cannot do it. A training that is not `ordered` in itself is only seeded. `keras` is the one that the
+    program uses.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if options.precision == "mixed_float16" and not gpus:
         raise UsageError("--precision mixed_float16 needs GPUs, and none is visible: take mixed_bfloat16 or float32")
-    set_seed(options.seed, ordered=ordered and not options.jit)
+    set_seed(options.seed, ordered=ordered and not options.jit, keras=keras)
     for gpu in gpus if options.memory_growth else ():
         tf.config.experimental.set_memory_growth(gpu, True)
     keras.mixed_precision.set_global_policy(options.precision)
@@ -32,7 +37,25 @@ def prepare(options: argparse.Namespace, logical_devices: int | None = None, *, 
     return [f"GPU:{index}" for index in range(len(gpus))] or ["CPU:0"]
 
 
-def set_seed(seed: int, *, ordered: bool = True) -> None:
+def take_gpus(each: int | None, rank: int) -> int:
+    """Leave this process `each` of the machine's GPUs, the ones for its rank, or all (None); how many it has."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if each is None:
+        return len(gpus)
+    tf.config.set_visible_devices(share_of_gpus(gpus, each, rank), "GPU")
+    return each
+
+
+def share_of_gpus(gpus: Sequence[Any], each: int, rank: int) -> Sequence[Any]:
+    """The GPUs for the process of this rank, where all are on one machine; UsageError if there are too few."""
+    share = gpus[each * rank : each * (rank + 1)]
+    if len(share) < each:
+        needed = each * (rank + 1)
+        raise UsageError(f"--gpus-each {each} needs {needed} GPUs for process {rank} of this job, and has {len(gpus)}")
+    return share
+
+
+def set_seed(seed: int, *, ordered: bool = True, keras: Any = tf_keras) -> None:
     """The same numbers in every run on one machine: seeds everything, and asks for operations of a fixed order."""
     keras.utils.set_random_seed(seed)
     # What XLA compiles for the CPU has a fixed order anyway, and asked for one, XLA has no gradient for MaxPool.

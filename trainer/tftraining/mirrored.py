@@ -41,13 +41,21 @@ class Training:
         return told
 
     def train(self, style: str, batches: tf.data.Dataset, steps: int, watch: Watch = iter) -> tf.Tensor:
-        """Train on `steps` batches; the sum of what the steps told. `watch` sees each batch in the style `dataset`."""
+        """Train on `steps` batches; the sum of what the steps told. `watch` sees each step that Python takes."""
         distributed = self.strategy.experimental_distribute_dataset(batches)
         if style == "dataset":
             return sum((self._train_step(batch) for batch in watch(distributed)), tf.zeros(3))
         iterator = iter(distributed)
         if style == "iterator":
-            return sum((self._train_step(next(iterator)) for _ in range(steps)), tf.zeros(3))
+            return sum((self._train_step(next(iterator)) for _ in watch(range(steps))), tf.zeros(3))
+        return self.take(iterator, steps)
+
+    def begin(self, batches: tf.data.Dataset) -> tf.distribute.DistributedIterator:
+        """An iterator for `take`."""
+        return iter(self.strategy.experimental_distribute_dataset(batches))
+
+    def take(self, iterator: tf.distribute.DistributedIterator, steps: int) -> tf.Tensor:
+        """Train on the next `steps` batches inside one tf.function; the sum of what the steps told."""
         return self._epoch(iterator, tf.constant(steps))
 
     def test(self, batches: tf.data.Dataset) -> dict[str, float]:

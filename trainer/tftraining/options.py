@@ -126,10 +126,11 @@ def make_directory(directory: str) -> None:
         raise UsageError(f"cannot write to the directory {directory}")
 
 
-def run_program(program: str, run: Callable[[], None]) -> int:
+def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> int:
     """The exit code of a program: 0 if `run` returns; 2, with one line, if something asked for cannot be done."""
     try:
-        run()
+        check_packages(options)
+        run(options)
     except (UsageError, TFConfigError, DataError) as error:
         print(f"{program}: {error}", file=sys.stderr, flush=True)
         return 2

@@ -44,10 +44,15 @@ def as_tensors(examples: Examples) -> Examples:
     return Examples(tf.constant(examples.images), tf.constant(examples.labels))
 
 
-def epoch_batches(examples: Examples, order: Order, epoch: int, *, prefetch: bool = True) -> tf.data.Dataset:
-    """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,)."""
+def epoch_batches(
+    examples: Examples, order: Order, epoch: int, done: int = 0, *, prefetch: bool = True
+) -> tf.data.Dataset:
+    """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,).
+
+    They begin behind the first `done` of them, where a training was interrupted there.
+    """
     span = order.span(len(examples))
-    places = tf.data.Dataset.range(epoch * span, (epoch + 1) * span)
+    places = tf.data.Dataset.range(epoch * span + done * order.batch_size, (epoch + 1) * span)
     return _gathered(places, examples, order, prefetch)
 
 

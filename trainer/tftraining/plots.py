@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 SIZE = (9.0, 3.6)  # inches
 PARTS = (("", "training"), ("test_", "test"))
@@ -24,7 +25,7 @@ def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") ->
     for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         _curves(axes, history, metric)
     figure.suptitle(title)
-    figure.savefig(path, format="png", dpi=110)
+    figure.savefig(path, format="png", dpi=90)
 
 
 def _curves(axes: Axes, history: Sequence[Mapping[str, float]], metric: str) -> None:
@@ -34,5 +35,6 @@ def _curves(axes: Axes, history: Sequence[Mapping[str, float]], metric: str) -> 
             axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)
     axes.set(xlabel="epoch", ylabel=metric)
     axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if axes.lines:
         axes.legend()

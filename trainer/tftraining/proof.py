@@ -10,6 +10,7 @@ The last line of its output is JSON: {"accuracy", "loss", "loss_of_step"}.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -42,14 +43,14 @@ def prove(model: str, name: str, directory: str | None) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Load, measure, train one step, print what was measured."""
     parser = argparse.ArgumentParser(prog="tftraining.proof", description="Load a saved model and train it one step.")
-    parser.add_argument("--model", required=True, help="directory of the saved model")
+    parser.add_argument("--model", required=True, help="saved model: a directory, or of Keras 3 a .keras file")
     parser.add_argument("--data", choices=data.NAMES, default="digits")
     parser.add_argument("--data-dir", help="folder with the gzipped IDX files")
     arguments = parser.parse_args(argv)
     examples = data.load(arguments.data, arguments.data_dir)
 
-    import tf_keras as keras  # noqa: PLC0415  the arguments are checked before the import is paid for
-
+    # The arguments are checked before the import is paid for.
+    keras = importlib.import_module("keras" if arguments.model.endswith(".keras") else "tf_keras")
     model = keras.models.load_model(arguments.model)
     loss, accuracy = model.evaluate(examples.test.images, examples.test.labels, batch_size=256, verbose=0)
     step = model.train_on_batch(examples.train.images[:64], examples.train.labels[:64], return_dict=True)

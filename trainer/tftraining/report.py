@@ -1,9 +1,10 @@
 """Tell the launcher how a training loop of your own is going; `fit` of Keras needs no such call.
 
     import tftraining
-    tftraining.report(step=step, epoch=3, epochs=10, metrics={"loss": loss})
+    tftraining.begin(step=step, epochs=10, steps_per_epoch=100)
+    tftraining.report(step=step, epoch=3, metrics={"loss": loss})
 
-Without a launcher it does nothing. It must never raise because of the launcher, and costs a few microseconds.
+Without a launcher they do nothing. They must never raise because of the launcher, and cost a few microseconds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,16 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+
+def begin(*, step: int, epochs: int | None = None, steps_per_epoch: int | None = None) -> None:
+    """The training begins, or goes on where it was interrupted: `step` iterations of it are done.
+
+    Optional. Without it the first report is taken for the first step of this process.
+    """
+    tracker = _tracker()
+    if tracker is not None:
+        tracker.begin(step, epochs, steps_per_epoch)
 
 
 def report(

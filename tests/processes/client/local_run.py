@@ -45,7 +45,7 @@ class Run:
 
     def __init__(self, directory: Path, job: dict[str, Any], *arguments: str) -> None:
         self.directory = directory
-        self.job = directory / "work" / "digits"
+        self.job = directory / "work" / job["metadata"]["name"]
         self._mark = uuid.uuid4().hex
         (directory / "job.yaml").write_text(yaml.safe_dump(job))
         words = ["run", str(directory / "job.yaml"), "--workdir", str(directory / "work"), *arguments]

@@ -57,7 +57,9 @@ model.fit(data, epochs=3, initial_epoch=2, steps_per_epoch=4, validation_data=da
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    # AutoGraph's files outlive a program that is killed.
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))
     harness = Harness(tmp_path)
     yield harness
     await harness.close()

@@ -343,6 +343,18 @@ async def test_a_loop_of_the_users_own_behind_a_shell(lab: Lab) -> None:
     assert end.metrics == {"loss": pytest.approx(1 / 1010)}
 
 
+async def test_a_loop_of_the_users_own_that_says_where_it_begins(lab: Lab) -> None:
+    lab.script(
+        "import tftraining\ntftraining.begin(step=140, epochs=10, steps_per_epoch=70)\ntftraining.report(epoch=3)\n"
+        "tftraining.report(step=210, epoch=3, metrics={'loss': 1})"
+    )
+    program = lab.make("python", "script.py")
+    assert (await lab.go(program)).code == 0
+    end = program.snapshot()
+    assert (end.step, end.epoch, end.epochs, end.first_step, end.first_epoch) == (210, 3, 10, 140, 2)
+    assert end.steps_per_epoch == 70
+
+
 async def test_reports_from_an_image_without_our_package(lab: Lab) -> None:
     python = Path(sys.base_prefix) / "bin/python3"
     assert not succeeds(python, "-c", "import tftraining")

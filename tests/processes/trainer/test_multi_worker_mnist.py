@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes.trainer.gang import Gang
+from tests.processes.trainer.programs import Program, history, run
+from tftraining.checkpoints import step_of
 
+NAME = "multi_worker_mnist"
 EPOCHS = 5
 GOOD = 0.9  # test accuracy; undisturbed runs of five epochs reach 0.95 to 0.98
 
@@ -30,6 +33,11 @@ def epochs(lines: list[str]) -> list[int]:
 
 def resumed_from(lines: list[str]) -> int:
     return next(int(found[1]) for line in lines if (found := re.match(r"resumed from epoch (\d+) ", line)))
+
+
+def last_checkpoint(directory: Path) -> int:
+    """The step after which it was saved, 0 if there is none."""
+    return max((step_of(str(path.with_suffix(""))) for path in directory.glob("checkpoints/*.index")), default=0)
 
 
 def check_result(gang: Gang, resumed: int) -> None:
@@ -100,8 +108,9 @@ def test_a_chief_killed_after_the_last_save_does_not_train_again(job: Path) -> N
 
 
 @pytest.mark.slow_fault
-def test_a_backup_by_step_resumes_within_the_epoch(job: Path) -> None:
-    with Gang(job, ["--epochs", str(EPOCHS), "--save-freq", "7"]) as gang:
+@pytest.mark.parametrize("loop", [("fit",), ("custom",), ("custom", "--keras", "3")])
+def test_a_backup_by_step_resumes_within_the_epoch(job: Path, loop: tuple[str, ...]) -> None:
+    with Gang(job, ["--epochs", str(EPOCHS), "--save-freq", "7", "--loop", *loop]) as gang:
         gang.start()
         gang.wait_for_line(1, "epoch 2/")
         time.sleep(0.8)
@@ -116,6 +125,64 @@ def test_a_backup_by_step_resumes_within_the_epoch(job: Path) -> None:
         assert step % 7 == 0
         assert step > done * 70
         check_result(gang, resumed=done)
+
+
+@pytest.mark.slow_fault
+def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
+    """To the last digit, also of the epoch that it was killed in: the data go on, and so do the sums of its steps."""
+    arguments = ("--epochs", "3", "--loop", "custom", "--save-freq", "5")
+    with Program(NAME, tmp_path / "killed", *arguments) as killed:
+        killed.wait_for_line("epoch 1/")
+        while last_checkpoint(tmp_path / "killed") <= 70:
+            assert killed.process.poll() is None, killed.errors()
+            time.sleep(0.01)
+        killed.kill()
+    with Program(NAME, tmp_path / "killed", *arguments) as resumed:
+        result = resumed.result()
+        (line,) = [line for line in resumed.lines() if line.startswith("resumed")]
+    step = int(line.split("step ")[1].split()[0])
+    assert 70 < step < 210
+    assert step % 5 == 0
+    assert step % 70, "the kill came at the end of an epoch"
+    assert run(NAME, tmp_path / "undisturbed", *arguments)["accuracy"] == result["accuracy"]
+    assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [("custom", "--keras", "3"), *(pytest.param((each,), marks=pytest.mark.slow_fault) for each in ("fit", "custom"))],
+)
+def test_an_evaluator_beside_the_workers_comes_to_the_last_epoch(job: Path, loop: tuple[str, ...]) -> None:
+    """It is killed in between, which nobody notices; what it says at the end is what the chief's proof says."""
+    arguments = ["--epochs", "4", "--keep-checkpoints", "--loop", *loop]
+    with Gang(job, arguments) as gang:
+        gang.start()
+        config = {"cluster": {"worker": gang.addresses}, "task": {"type": "evaluator", "index": 0}}
+        with Program(NAME, job, *arguments, tf_config=config) as evaluator:
+            evaluator.wait_for_line("evaluated epoch ")
+        with Program(NAME, job, *arguments, tf_config=config) as evaluator:
+            assert gang.wait() == [0, 0]
+            assert evaluator.process.wait(60) == 0
+            assert evaluator.lines()[-1].startswith("result: epochs=4 accuracy=")
+    (*_, last) = json.loads((job / "evaluation.json").read_text())
+    result = json.loads((job / "result.json").read_text())
+    assert (last["epoch"], last["step"]) == (4, 280)
+    assert last["test_accuracy"] == pytest.approx(result["accuracy"])
+    assert last["test_accuracy"] > GOOD
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("loop", [("fit",), ("custom", "--keras", "3")])
+def test_the_same_seed_trains_the_same(tmp_path: Path, loop: tuple[str, ...]) -> None:
+    curves = []
+    for name in ("first", "second"):
+        with Gang(tmp_path / name / "job", ["--epochs", "2", "--loop", *loop]) as gang:
+            gang.directory.parent.mkdir()
+            gang.start()
+            assert gang.wait() == [0, 0]
+            curves.append(history(gang.directory))
+    assert curves[0] == curves[1]
+    assert len(curves[0]) == 2
 
 
 def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras as keras
 
+from tftraining import machine
 from tftraining.callbacks import Progress, SaveEvery
-from tftraining.checkpoints import State
+from tftraining.checkpoints import State, step_of
 from tftraining.cluster import Task
 from tftraining.data import Examples
+from tftraining.evaluator import Evaluator, measure_with
 from tftraining.examples import multi_worker_mnist as program
 from tftraining.journal import Journal
 from tftraining.loop import Replica
 from tftraining.options import UsageError
+from tftraining.pipeline import plain_batches
 
-WORKER = Task("worker", 1, 2, is_chief=False)
+WORKER = Task("worker", 1, 2, is_chief=False, rank=1)
 ALONE = Task()
 EXAMPLES = Examples(np.linspace(0, 1, 40 * 64, dtype=np.float32).reshape(40, 8, 8, 1), np.arange(40) % 10)
 
@@ -61,10 +65,10 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
     ("arguments", "task", "gpus", "message"),
     [
         ([], Task("ps", 0, 2, False), 0, "not for a task ps-0"),
-        ([], Task("evaluator", 0, 2, False), 0, "not for a task evaluator-0"),
+        ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs --keep-checkpoints"),
+        (["--keras", "3"], ALONE, 0, "--keras 3 is for the loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory"),
-        (["--loop", "custom", "--save-freq", "5"], WORKER, 0, "after every epoch"),
         (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "take mixed_bfloat16"),
         (["--jit"], WORKER, 0, "XLA cannot wait"),
     ],
@@ -77,6 +81,8 @@ def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: i
 def test_what_can_work_here_passes() -> None:
     program.check(program.parse(["--communication", "nccl"]), WORKER, gpus=1)
     program.check(program.parse(["--auto-shard", "file"]), ALONE, gpus=0)
+    program.check(program.parse(["--keep-checkpoints"]), Task("evaluator", 0, 2, False), gpus=0)
+    program.check(program.parse(["--keras", "3", "--loop", "custom"]), WORKER, gpus=0)
 
 
 def test_the_batch_grows_with_the_workers() -> None:
@@ -104,14 +110,14 @@ def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pyte
     progress = Progress(Journal(4))
     model.optimizer.iterations.assign(12)
     saves: list[int] = []
-    every = SaveEvery(2, lambda: saves.append(1))
+    every = SaveEvery(2, saves.append)
     arrays = (EXAMPLES.images, EXAMPLES.labels)
     model.fit(*arrays, initial_epoch=1, epochs=4, verbose=0, callbacks=[progress, every])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "resumed from epoch 1 (step 12 of the training)"
     assert [line.split(" loss ")[0] for line in lines[1:]] == ["epoch 2/4", "epoch 3/4", "epoch 4/4"]
     assert progress.journal.resumed_from == 1
-    assert len(saves) == 1  # after epoch 2; the end of the training has its own
+    assert saves == [2]  # the end of the training has its own
 
 
 def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,5 +164,89 @@ def test_only_the_chief_writes_the_checkpoints_that_count(model: keras.Model, tm
     model.optimizer.build(model.trainable_variables)
     State(replica, str(tmp_path), Task("worker", 0, 2, is_chief=True)).save(3)
     State(replica, str(tmp_path), WORKER).save(4)
-    assert (tmp_path / "workertemp_1" / "checkpoints" / "checkpoint").exists()
+    assert list((tmp_path / "workertemp_1").iterdir()) == []  # what it wrote is gone already
+    assert len(list((tmp_path / "checkpoints").glob("*.index"))) == 1
     assert State(replica, str(tmp_path), WORKER).epoch == 3
+
+
+def test_a_checkpoint_within_an_epoch_knows_its_place(tmp_path: Path) -> None:
+    fresh = program.make_model((8, 8, 1), 0.1)
+    replica = Replica(fresh, fresh.optimizer, 8)
+    State(replica, str(tmp_path)).save(3, 7, tf.constant([1.0, 2.0, 3.0]))
+    state = State(replica, str(tmp_path))
+    assert (state.epoch, state.place, state.told.numpy().tolist()) == (3, 7, [1.0, 2.0, 3.0])
+    state.save(4)
+    state = State(replica, str(tmp_path))
+    assert (state.epoch, state.place, state.told.numpy().tolist()) == (4, 0, [0.0, 0.0, 0.0])
+    assert State(replica, str(tmp_path), resume=False).epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "save_freq", "expected"),
+    [
+        (70, 140, "epoch", [140]),
+        (0, 70, 30, [30, 60, 70]),
+        (70, 140, 30, [90, 120, 140]),
+        (120, 140, 30, [140]),
+        (0, 60, 30, [30, 60]),
+        (0, 20, 30, [20]),
+    ],
+)
+def test_where_a_loop_returns_to_save(begin: int, end: int, save_freq: str | int, expected: list[int]) -> None:
+    assert list(program.ends_of_parts(begin, end, save_freq)) == expected
+
+
+def test_each_process_of_a_machine_takes_gpus_of_its_own() -> None:
+    """Not tried on GPUs: this machine has none."""
+    assert machine.share_of_gpus(["a", "b", "c", "d"], 2, 1) == ["c", "d"]
+    with pytest.raises(UsageError, match="--gpus-each 2 needs 6 GPUs for process 2 of this job, and has 4"):
+        machine.share_of_gpus(["a", "b", "c", "d"], 2, 2)
+
+
+class Checkpoints:
+    """A training that saves when the evaluator waits, one epoch at a time."""
+
+    def __init__(self, directory: Path, replica: Replica) -> None:
+        self.state = State(replica, str(directory), resume=False)
+        self.waited = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.waited += 1
+        self.state._optimizer.iterations.assign(self.waited * 10)
+        self.state.save(self.waited)
+
+
+def test_the_evaluator_measures_what_comes_until_the_last(
+    model: keras.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.optimizer.build(model.trainable_variables)
+    training = Checkpoints(tmp_path, Replica(model, model.optimizer, 8))
+    measure = measure_with(program.make_network((8, 8, 1)), plain_batches(EXAMPLES, 16))
+    first = Evaluator(str(tmp_path), 2, measure)
+    expected = first.follow(training.sleep)
+    assert [(each["epoch"], each["step"]) for each in first.history] == [(1, 10), (2, 20)]
+    _, accuracy = model.evaluate(EXAMPLES.images, EXAMPLES.labels, verbose=0)
+    assert expected["test_accuracy"] == pytest.approx(accuracy)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" test_loss")[0] for line in said] == [
+        "evaluated epoch 1/2 (step 10)",
+        "evaluated epoch 2/2 (step 20)",
+    ]
+    again = Evaluator(str(tmp_path), 3, measure)
+    again.follow(training.sleep)
+    assert [each["epoch"] for each in again.history] == [1, 2, 3]  # epochs 1 and 2 from the file
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_checkpoint_that_vanishes_is_left_out(tmp_path: Path, model: keras.Model) -> None:
+    training = Checkpoints(tmp_path, Replica(model, model.optimizer, 8))
+    calls: list[str] = []
+
+    def measure(path: str) -> dict[str, float]:
+        calls.append(path)
+        if len(calls) == 1:
+            raise tf.errors.NotFoundError(None, None, "gone")
+        return {"epoch": 2.0, "step": 20.0, "test_loss": 1.0, "test_accuracy": 0.5}
+
+    assert Evaluator(str(tmp_path), 2, measure).follow(training.sleep)["step"] == 20
+    assert [step_of(path) for path in calls] == [10, 20]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.processes.trainer.programs import Program, check_picture, history
+from tests.processes.trainer.programs import Program, check_picture, history, run
 from tftraining import data
 from tftraining.data import DataError
 from tftraining.examples import transfer_learning as program
@@ -113,3 +113,11 @@ def test_it_learns_and_goes_on_after_a_kill(tmp_path: Path) -> None:
 
 def test_pictures_know_their_number() -> None:
     assert len(Pictures(("a", "b"), (0, 1), ("x", "y")).chosen(np.asarray([1]))) == 1
+
+
+@pytest.mark.slow_fault
+def test_the_same_seed_trains_the_same(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        run(NAME, tmp_path / name, "--make-folders", "--pictures", "300", "--epochs", "2")
+    assert history(tmp_path / "first") == history(tmp_path / "second")
+    assert len(history(tmp_path / "first")) == 2

@@ -1,7 +1,8 @@
 """The reflector under faults: expired watches, broken answers, silence. It never ends, and never runs hot."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ from aiohttp import ClientTimeout
 
 from tests.unit.cluster.fake_server import GONE, Answer, FakeServer, events, listing, pod, serving
 from tftraining_operator.cluster.api import WATCH_SILENCE
-from tftraining_operator.cluster.reflector import LONGEST_PAUSE, Reflector
+from tftraining_operator.cluster.reflector import FIRST_PAUSE, LONGEST_PAUSE, Reflector
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
 
@@ -23,9 +24,15 @@ class Running:
         self.fake, self.reflector, self.store, self.changed = fake, reflector, store, changed
 
     async def until_names(self, *names: str) -> None:
-        deadline = asyncio.get_running_loop().time() + 5
-        while (seen := {raw["metadata"]["name"] for raw in self.store.of(KEY)}) != set(names):
-            assert asyncio.get_running_loop().time() < deadline, seen
+        await self._until(lambda: {raw["metadata"]["name"] for raw in self.store.of(KEY)} == set(names))
+
+    async def until_watched(self, times: int) -> None:
+        await self._until(lambda: self.fake.count(f"WATCH {PODS}") >= times)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        deadline = asyncio.get_running_loop().time() + 20
+        while not holds():
+            assert asyncio.get_running_loop().time() < deadline, (self.store.of(KEY), self.fake.asked)
             await asyncio.sleep(0.01)
 
 
@@ -79,14 +86,20 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_bookmark() -> None:
 )
 async def test_a_server_that_talks_nonsense_is_asked_again_ever_more_slowly(broken: Answer) -> None:
     async with reflecting(GET=(listing([pod("a", 1)], 5),), WATCH=(broken,)) as run:
-        await asyncio.sleep(1.2)
-        assert 2 <= run.fake.count(f"WATCH {PODS}") <= 4
+        began = time.monotonic()
+        await run.until_watched(2)
+        await asyncio.sleep(0.2)
+        # Pauses lie between them that grow.
+        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / FIRST_PAUSE
 
 
 async def test_a_watch_that_the_server_ends_at_once_is_no_hot_loop() -> None:
     async with reflecting(GET=(listing([], 5),), WATCH=(events(),)) as run:
-        await asyncio.sleep(1.2)
-        assert 2 <= run.fake.count(f"WATCH {PODS}") <= 4
+        began = time.monotonic()
+        await run.until_watched(2)
+        await asyncio.sleep(0.2)
+        # Pauses lie between them that grow.
+        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / FIRST_PAUSE
 
 
 async def test_a_long_line_is_read_whole() -> None:
@@ -99,8 +112,7 @@ async def test_a_long_line_is_read_whole() -> None:
 async def test_a_watch_that_is_silent_is_broken_off_and_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tftraining_operator.cluster.api.WATCH_TIMEOUT", ClientTimeout(sock_read=0.2))
     async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
-        await asyncio.sleep(1)
-        assert run.fake.count(f"WATCH {PODS}") >= 2
+        await run.until_watched(2)
 
 
 async def test_it_is_dead_when_nothing_was_heard_for_too_long() -> None:

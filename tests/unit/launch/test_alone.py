@@ -111,6 +111,18 @@ def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() ->
     assert of_gang(chief, 13.0)["lastRestart"]["downSeconds"] == 2.0
 
 
+def test_a_worker_that_is_told_to_go_is_not_started_before_it_has_gone() -> None:
+    chief = training()
+    chief.heard("worker-1", {"type": "leaving"}, 11.0)
+    chief.heard("worker-1", exited(1, number_of_signal=15), 11.1)
+    chief.heard("worker-1", {"type": "ready", "round": 1}, 11.2)
+    assert sent(chief) == [("worker-1", "stop")]
+    chief.lost("worker-1", 11.3)
+    chief.hello(hello("worker-1", 12.0, incarnation="new"), 12.0)
+    assert sent(chief) == [("worker-1", "welcome"), ("worker-1", "start")]
+    assert (chief.ledger.process_failures, chief.ledger.in_place) == (0, 0)
+
+
 def test_a_worker_that_has_finished_does_not_run_again() -> None:
     chief = training()
     chief.heard("worker-1", exited(1, 0), 11.0)

@@ -20,26 +20,26 @@ def test_without_tf_config_a_process_is_alone(value: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "index", "cluster", "workers", "is_chief"),
+    ("role", "index", "cluster", "workers", "is_chief", "rank"),
     [
-        ("worker", 0, {"worker": 1}, 1, True),
-        ("worker", 0, {"worker": 3}, 3, True),
-        ("worker", 2, {"worker": 3}, 3, False),
-        ("chief", 0, {"chief": 1}, 1, True),
-        ("chief", 0, {"chief": 1, "worker": 2}, 3, True),
-        ("worker", 0, {"chief": 1, "worker": 2}, 3, False),
-        ("worker", 0, {"chief": 0, "worker": 2}, 2, True),
-        ("worker", 1, {"chief": 1, "worker": 2, "ps": 4}, 3, False),
-        ("ps", 0, {"chief": 1, "worker": 2, "ps": 1}, 3, False),
-        ("evaluator", 0, {"worker": 2}, 2, False),
-        ("evaluator", 0, {"worker": 2, "evaluator": 1}, 2, False),
-        ("evaluator", 0, {"chief": 1}, 1, False),
+        ("worker", 0, {"worker": 1}, 1, True, 0),
+        ("worker", 0, {"worker": 3}, 3, True, 0),
+        ("worker", 2, {"worker": 3}, 3, False, 2),
+        ("chief", 0, {"chief": 1}, 1, True, 0),
+        ("chief", 0, {"chief": 1, "worker": 2}, 3, True, 0),
+        ("worker", 0, {"chief": 1, "worker": 2}, 3, False, 1),
+        ("worker", 0, {"chief": 0, "worker": 2}, 2, True, 0),
+        ("worker", 1, {"chief": 1, "worker": 2, "ps": 4}, 3, False, 2),
+        ("ps", 0, {"chief": 1, "worker": 2, "ps": 1}, 3, False, 0),
+        ("evaluator", 0, {"worker": 2}, 2, False, 2),
+        ("evaluator", 0, {"worker": 2, "evaluator": 1}, 2, False, 2),
+        ("evaluator", 0, {"chief": 1}, 1, False, 1),
     ],
 )
 def test_exactly_one_member_of_the_gang_is_chief(
-    role: str, index: int, cluster: dict[str, int], workers: int, is_chief: bool
+    role: str, index: int, cluster: dict[str, int], workers: int, is_chief: bool, rank: int
 ) -> None:
-    assert task_from_environment(environment(role, index, **cluster)) == Task(role, index, workers, is_chief)
+    assert task_from_environment(environment(role, index, **cluster)) == Task(role, index, workers, is_chief, rank)
 
 
 def test_an_index_may_be_written_as_a_string() -> None:
@@ -48,7 +48,7 @@ def test_an_index_may_be_written_as_a_string() -> None:
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", environment("worker", 1, worker=2)["TF_CONFIG"])
-    assert task_from_environment() == Task("worker", 1, 2, False)
+    assert task_from_environment() == Task("worker", 1, 2, False, 1)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,36 @@ def test_curves_go_on_where_the_training_does(options: argparse.Namespace, capsy
     assert [each["loss"] for each in read_history(Path(options.directory) / "history.json")] == [1.0, 2.0, 30.0]
 
 
+def test_the_launcher_is_told_how_a_loop_of_ones_own_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it goes on from step 140, each step that it sees, and those that it does not see at the end of the epoch."""
+    told: list[dict[str, object]] = []
+    monkeypatch.setattr("tftraining.begin", lambda **values: told.append({"begin": values}))
+    monkeypatch.setattr("tftraining.report", lambda **values: told.append(values))
+    journal = Journal(4)
+    journal.start(2, 140, 70)
+    journal.begin()
+    assert list(journal.follow("ab")) == ["a", "b"]
+    journal.end(3, {"loss": 0.5})
+    journal.begin()
+    assert told == [
+        {"begin": {"step": 140, "epochs": 4, "steps_per_epoch": 70}},
+        {"epoch": 3},
+        {"step": 141},
+        {"step": 142},
+        {"step": 210},
+        {"epoch": 3, "metrics": {"loss": 0.5}},
+        {"epoch": 4},
+    ]
+
+
+def test_of_fit_the_launcher_knows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tftraining.report", lambda **values: pytest.fail("told twice"))
+    journal = Journal(4)
+    journal.resume(2, 140)
+    journal.begin()
+    journal.end(3, {"loss": 0.5})
+
+
 def test_a_process_that_is_not_in_charge_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     journal = Journal(1)

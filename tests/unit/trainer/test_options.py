@@ -52,9 +52,10 @@ def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [UsageError("no GPUs"), DataError("no file x")])
 def test_what_cannot_be_done_is_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    def run() -> None:
+    def run(options: argparse.Namespace) -> None:
         raise error
 
-    assert run_program("program", run) == 2
+    given = argparse.Namespace(plot=None, logdir=None)
+    assert run_program("program", given, run) == 2
     assert capsys.readouterr().err == f"program: {error}\n"
-    assert run_program("program", lambda: None) == 0
+    assert run_program("program", given, lambda options: None) == 0

@@ -28,15 +28,7 @@ from tftraining.data import Examples
 from tftraining.journal import Journal, say, write_atomically
 from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
 from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
@@ -164,11 +156,11 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     done = int(state.get("epoch", np.zeros((), np.int64)))
     if done:
         training.restore(state)
-        journal.resume(done, int(state["adam/step"]))
+    journal.start(done, int(state.get("adam/step", 0)), steps)
     tensors = as_tensors(examples.train)
     for epoch in range(done, options.epochs):
         journal.begin()
-        batches = epoch_batches(tensors, order, epoch).as_numpy_iterator()
+        batches = journal.follow(epoch_batches(tensors, order, epoch).as_numpy_iterator())
         told = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
         tested = test(training, examples.test, options.batch_size)
         journal.end(epoch + 1, metrics_of_training(_sum(told), steps) | tested)
@@ -225,7 +217,6 @@ def first(examples: Examples, count: int | None) -> Examples:
 
 def run(options: argparse.Namespace) -> None:
     """The whole program."""
-    check_packages(options)
     loaded = data.load(options.data, options.data_dir)
     examples = data.Data(first(loaded.train, options.examples), first(loaded.test, options.examples))
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
@@ -244,8 +235,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("dtensor_mlp", lambda: run(options))
+    return run_program("dtensor_mlp", parse(argv), run)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tftraining.checkpoints import State, restored
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.mirrored import STYLES, Training
-from tftraining.options import Defaults, check_packages, make_directory, make_parser, positive, run_program
+from tftraining.options import Defaults, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
@@ -79,11 +79,11 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps = order.steps(len(examples.train))
     state = State(training.replica, options.directory)
-    journal.resume(state.epoch, state.step)
+    journal.start(state.epoch, state.step, steps)
     tensors = as_tensors(examples.train)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
-        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps)
+        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps, journal.follow)
         tested = training.test(plain_batches(examples.test, TEST_BATCH))
         journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:
@@ -93,7 +93,6 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 
 def run(options: argparse.Namespace) -> None:
     """The whole program."""
-    check_packages(options)
     examples = data.load(options.data, options.data_dir)
     devices = machine.prepare(options, options.logical_devices)
     make_directory(options.directory)
@@ -110,8 +109,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("mirrored_custom_loop", lambda: run(options))
+    return run_program("mirrored_custom_loop", parse(argv), run)
 
 
 if __name__ == "__main__":

@@ -6,44 +6,41 @@ Every worker of the job runs this same program; TF_CONFIG tells each its part, a
 The batch grows with the workers, the state is backed up after every epoch into `<directory>/backup` (by the loop of its
 own, --loop custom, into `<directory>/checkpoints`), and a job that is started again goes on from there, at the end too:
 the backup stays until the saved model has been proved. The model is saved by all to `<directory>/model`, where only the
-chief's copy counts; the chief then proves it and writes `<directory>/result.json`. It must never depend on the order in
-which the workers end.
+chief's copy counts; the chief then proves it and writes `<directory>/result.json`. With --keep-checkpoints a job may
+have a side-car evaluator, which measures each checkpoint on the test data. The program must never depend on the order
+in which the workers end.
 
 Keras is tf_keras, by that name: `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers
-(keras issue 20585). `tf.keras` would do as well, but only if TF_USE_LEGACY_KERAS=1 was set before the import.
+(keras issue 20585). `tf.keras` would do as well, but only if TF_USE_LEGACY_KERAS=1 was set before the import. The loop
+of its own works with either: --loop custom --keras 3.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
+import tf_keras
 
 from tftraining import data, machine, paths
 from tftraining.callbacks import Progress, SaveEvery
-from tftraining.checkpoints import State
+from tftraining.checkpoints import State, checkpoints_of
 from tftraining.cluster import Task, task_from_environment
 from tftraining.data import Examples
+from tftraining.evaluator import Evaluator, measure_with
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, metrics_of_training
 from tftraining.mirrored import Training
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
-from tftraining.pipeline import Order, as_tensors, epoch_batches
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
+from tftraining.pipeline import Order, as_tensors, epoch_batches, plain_batches
 from tftraining.proof import ProofError, prove
 
 DEFAULTS = Defaults(
@@ -55,6 +52,8 @@ DEFAULTS = Defaults(
     steps_per_epoch=70,
 )
 AUTO_SHARD = {policy.name.lower(): policy for policy in tf.data.experimental.AutoShardPolicy if policy.name != "HINT"}
+KERAS = {"legacy": "tf_keras", "3": "keras"}
+TEST_BATCH = 500
 COMMUNICATION = {kind.name.lower(): kind for kind in tf.distribute.experimental.CommunicationImplementation}
 
 Save = Callable[[], None]
@@ -65,11 +64,12 @@ class Places:
     """Where a job keeps what it makes; all its processes see the same directory."""
 
     directory: str
+    keras: str = "legacy"
 
     @property
     def model(self) -> str:
         """The saved model, of which each worker but the chief writes a temporary copy."""
-        return str(Path(self.directory) / "model")
+        return str(Path(self.directory) / ("model.keras" if self.keras == "3" else "model"))
 
     @property
     def backup(self) -> str:
@@ -82,10 +82,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
     add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
+    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, for the loop custom, Keras 3 (legacy)")
     add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
+    add("--keep-checkpoints", action="store_true", help="one after each epoch, and to the end: for an evaluator")
     add("--save-every", type=positive, help="also save the model every so many epochs, not only at the end")
     add("--auto-shard", choices=sorted(AUTO_SHARD), default="data", help="how the workers share the data (data)")
     add("--communication", choices=sorted(COMMUNICATION), default="auto", help="of the collectives; nccl needs GPUs")
+    add("--gpus-each", type=positive, metavar="N", help="of a machine that all workers share; default: take all")
     return parser.parse_args(argv)
 
 
@@ -95,12 +98,14 @@ def _save_freq(text: str) -> str | int:
 
 def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
     """UsageError for options that are right by themselves but cannot work for this task on this machine."""
-    if task.type not in ("chief", "worker"):
-        raise UsageError(f"this program has a part for chief and workers, not for a task {task.name}")
+    if task.type not in ("chief", "worker", "evaluator"):
+        raise UsageError(f"this program has a part for chief, workers and evaluator, not for a task {task.name}")
+    if task.type == "evaluator" and not options.keep_checkpoints:
+        raise UsageError("an evaluator needs --keep-checkpoints, for all roles: there is nothing for it to measure")
     if options.communication == "nccl" and not gpus:
         raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
-    if options.loop == "custom" and options.save_freq != "epoch":
-        raise UsageError("--save-freq is for the loop fit: the custom one has a checkpoint after every epoch")
+    if options.loop == "fit" and options.keras == "3":
+        raise UsageError("--keras 3 is for the loop custom: fit of Keras 3 fails with several workers")
     if options.loop == "custom" and options.precision == "mixed_float16":
         raise UsageError("--precision mixed_float16 is for the loop fit: take mixed_bfloat16")
     if options.loop == "fit" and options.jit and task.workers > 1:
@@ -126,9 +131,9 @@ def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) ->
     return sharded(dataset, options.auto_shard).prefetch(tf.data.AUTOTUNE)
 
 
-def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False) -> keras.Model:
-    """The network of TensorFlow's multi-worker tutorial for images of `shape` (height, width, 1), compiled."""
-    model = keras.Sequential(
+def make_network(shape: tuple[int, ...], keras: Any = tf_keras) -> Any:
+    """The network of TensorFlow's multi-worker tutorial, from images of `shape` (height, width, 1) to logits."""
+    return keras.Sequential(
         [
             keras.layers.Input(shape),
             keras.layers.Conv2D(32, 3, activation="relu"),
@@ -138,6 +143,11 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False) 
             keras.layers.Activation("linear", dtype="float32"),
         ]
     )
+
+
+def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, keras: Any = tf_keras) -> Any:
+    """The network, compiled."""
+    model = make_network(shape, keras)
     model.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         optimizer=keras.optimizers.SGD(learning_rate),
@@ -153,60 +163,102 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, journal: 
     """Train to the last epoch and save. All workers do this."""
     strategy = make_strategy(options.communication)
     with strategy.scope():
-        model = make_model(examples.images.shape[1:], options.learning_rate, options.jit)
+        model = make_model(examples.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
 
     def save() -> None:
-        model.save(paths.write_filepath(Places(options.directory).model, task))
+        model.save(paths.write_filepath(Places(options.directory, options.keras).model, task))
         say(f"saved the model after step {int(model.optimizer.iterations.numpy())}")
 
+    replica = Replica(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
     if options.loop == "fit":
-        train_by_fit(options, model, make_dataset(examples, options, task), journal, save)
+        state = State(replica, options.directory, task, resume=False) if options.keep_checkpoints else None
+        train_by_fit(options, model, make_dataset(examples, options, task), journal, callbacks_of(options, save, state))
+        if state is not None:
+            state.save(options.epochs)
     else:
-        train_by_hand(options, task, model, examples, journal, save)
+        train_by_hand(options, task, Training(strategy, replica), examples, journal, save)
     save()
 
 
+def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -> list[Any]:
+    """What `fit` is to save in the middle of the training, and when."""
+    saving = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
+    return saving if state is None else [*saving, SaveEvery(1, state.save)]
+
+
 def train_by_fit(
-    options: argparse.Namespace, model: keras.Model, dataset: tf.data.Dataset, journal: Journal, save: Save
+    options: argparse.Namespace, model: Any, dataset: tf.data.Dataset, journal: Journal, callbacks: Sequence[Any]
 ) -> None:
     """Train with Keras's own loop."""
     # The backup outlives `fit`: a worker that dies while the model is saved makes all start again, and then only the
     # saving is to be done again.
-    backup = keras.callbacks.BackupAndRestore(
+    backup = tf_keras.callbacks.BackupAndRestore(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
-    saving = [SaveEvery(options.save_every, save)] if options.save_every else []
     model.fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, Progress(journal), *saving],
+        callbacks=[backup, Progress(journal), *callbacks],
         verbose=0,
     )
 
 
 def train_by_hand(
-    options: argparse.Namespace, task: Task, model: keras.Model, examples: Examples, journal: Journal, save: Save
+    options: argparse.Namespace, task: Task, training: Training, examples: Examples, journal: Journal, save: Save
 ) -> None:
-    """Train with a loop of one's own, the whole epoch in one tf.function, with a checkpoint after each."""
-    replica = Replica(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
-    training = Training(model.distribute_strategy, replica)
-    state = State(replica, options.directory, task)
-    journal.resume(state.epoch, state.step)
+    """Train with a loop of one's own, with a checkpoint after each epoch, or every --save-freq steps."""
+    state = State(training.replica, options.directory, task)
+    journal.start(state.epoch, state.step, options.steps_per_epoch)
     tensors = as_tensors(examples)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
-        batches = sharded(epoch_batches(tensors, order_for(options, task), epoch), options.auto_shard)
-        told = training.train("epoch", batches, options.steps_per_epoch)
+        batches = epoch_batches(tensors, order_for(options, task), epoch, state.place)
+        told = train_epoch(options, training, sharded(batches, options.auto_shard), state, journal)
         journal.end(epoch + 1, metrics_of_training(told, options.steps_per_epoch))
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
             save()
 
 
+def train_epoch(
+    options: argparse.Namespace, training: Training, batches: tf.data.Dataset, state: State, journal: Journal
+) -> tf.Tensor:
+    """Train to the end of the epoch that `state` is in, in tf.functions that return to save; what the steps told."""
+    told, done, iterator = state.told, state.place, training.begin(batches)
+    begin = state.epoch * options.steps_per_epoch
+    for end in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq):
+        told += training.take(iterator, end - begin - done)
+        done = end - begin
+        if done < options.steps_per_epoch:
+            journal.reach(end)
+            state.save(state.epoch, done, told)
+    return told
+
+
+def ends_of_parts(begin: int, end: int, save_freq: str | int) -> Iterator[int]:
+    """After which steps of a training to save, from the one after `begin` to `end`, which is always the last."""
+    if isinstance(save_freq, int):
+        yield from range((begin // save_freq + 1) * save_freq, end, save_freq)
+    yield end
+
+
+def evaluate(options: argparse.Namespace, examples: Examples) -> None:
+    """The evaluator's part: measure the checkpoints as they come, until the last."""
+    model = make_network(examples.images.shape[1:], keras_of(options))
+    measure = measure_with(model, plain_batches(examples, TEST_BATCH))
+    last = Evaluator(options.directory, options.epochs, measure, options.logdir).follow()
+    say(f"result: epochs={options.epochs} accuracy={last['test_accuracy']:.4f} loss={last['test_loss']:.4f}")
+
+
+def keras_of(options: argparse.Namespace) -> Any:
+    """The Keras that was asked for."""
+    return importlib.import_module(KERAS[options.keras])
+
+
 def order_for(options: argparse.Namespace, task: Task) -> Order:
     """The order of the data: the same for all workers where they share them, one for each where they do not."""
-    seed = options.seed + (task.index if options.auto_shard == "off" else 0)
+    seed = options.seed + (task.rank if options.auto_shard == "off" else 0)
     return Order(options.batch_size * task.workers, seed, options.steps_per_epoch)
 
 
@@ -219,25 +271,33 @@ def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
 
 def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
     """The chief's end: prove the saved model, write the result, give up the backup. ProofError if it is no good."""
-    places = Places(options.directory)
+    places = Places(options.directory, options.keras)
     proof = prove(places.model, options.data, options.data_dir)
     say(
         f"loaded the saved model in a single process: test accuracy {proof['accuracy']:.4f},"
         f" and trained it one step more: loss {proof['loss_of_step']:.4f}"
     )
     journal.finish({"accuracy": proof["accuracy"], "loss": proof["loss"], "workers": task.workers})
-    for done_with in (Path(places.backup) / "chief", Path(options.directory) / "checkpoints"):
-        shutil.rmtree(done_with, ignore_errors=True)
+    if not options.keep_checkpoints:
+        for done_with in (Path(places.backup) / "chief", Path(checkpoints_of(options.directory))):
+            shutil.rmtree(done_with, ignore_errors=True)
 
 
 def run(options: argparse.Namespace) -> None:
     """The whole program for one process of the job."""
     task = task_from_environment()
-    check_packages(options)
-    check(options, task, len(tf.config.list_physical_devices("GPU")))
-    machine.prepare(options)
-    examples = data.load(options.data, options.data_dir).train
+    check(options, task, machine.take_gpus(options.gpus_each, task.rank))
+    machine.prepare(options, keras=keras_of(options))
+    loaded = data.load(options.data, options.data_dir)
     make_directory(options.directory)
+    if task.type == "evaluator":
+        evaluate(options, loaded.test)
+    else:
+        take_part(options, task, loaded.train)
+
+
+def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> None:
+    """The part of the chief and of each worker."""
     journal = Journal(options.epochs, options if task.is_chief else None)
     say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
     train(options, task, examples, journal)
@@ -249,9 +309,8 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and proved; 2 with one line for what cannot be done; 1 for a model of no use."""
-    options = parse(argv)
     try:
-        return run_program("multi_worker_mnist", lambda: run(options))
+        return run_program("multi_worker_mnist", parse(argv), run)
     except ProofError as error:
         print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
         return 1

@@ -33,15 +33,7 @@ from tftraining.cluster import Task, task_from_environment
 from tftraining.data import Data, Examples
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import endless_batches, order_of, plain_batches
 
 DEFAULTS = Defaults(5, 32, 0.05, batch="for each worker", optimizer="plain gradient descent", steps_per_epoch=100)
@@ -181,7 +173,7 @@ def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Dat
         state = State(replica, options.directory)
     step = tf.function(lambda batches: strategy.run(replica.train, args=next(batches)))
     batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
-    journal.resume(state.epoch, state.step)
+    journal.start(state.epoch, state.step, options.steps_per_epoch)
     for epoch in range(state.epoch, options.epochs):
         journal.begin()
         told = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
@@ -218,7 +210,6 @@ def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
 def run(options: argparse.Namespace) -> None:
     """The whole program for one process of the job."""
     task = task_from_environment()
-    check_packages(options)
     cluster: Cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     if not cluster:
         check(options, Task(), {"chief": [""], "worker": [""], "ps": [""]})
@@ -236,8 +227,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("parameter_server", lambda: run(options))
+    return run_program("parameter_server", parse(argv), run)
 
 
 if __name__ == "__main__":

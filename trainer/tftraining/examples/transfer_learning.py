@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
@@ -29,15 +30,7 @@ from tftraining.folders import Pictures, find_pictures, picture_batches, split, 
 from tftraining.journal import Journal, say
 from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.mirrored import Training
-from tftraining.options import (
-    Defaults,
-    UsageError,
-    check_packages,
-    make_directory,
-    make_parser,
-    positive,
-    run_program,
-)
+from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
 from tftraining.pipeline import order_of
 
 DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
@@ -96,20 +89,29 @@ def train(options: argparse.Namespace, training: Training, parts: tuple[Pictures
     """Train to the last epoch, from the last checkpoint if there is one; the path of the best checkpoint."""
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps, state = order.steps(len(parts[0])), State(training.replica, options.directory)
-    journal.resume(state.epoch, state.step)
+    journal.start(state.epoch, state.step, steps)
     best = Path(options.directory) / "best" / "weights"
     saver = tf.train.Checkpoint(model=training.replica.model)
     epochs = range(state.epoch, options.epochs)
     for epoch in tqdm(epochs, "epochs", options.epochs, initial=state.epoch, file=sys.stderr):
         journal.begin()
-        watch = partial(tqdm, desc=f"epoch {epoch + 1}", total=steps, leave=False, file=sys.stderr, unit="step")
-        told = training.train("dataset", picture_batches(parts[0], order, options.size, epoch), steps, watch)
+        bar = tqdm(desc=f"epoch {epoch + 1}", total=steps, leave=False, file=sys.stderr, unit="step")
+        batches = picture_batches(parts[0], order, options.size, epoch)
+        told = training.train("dataset", batches, steps, partial(watched, bar, journal))
         tested = training.test(picture_batches(parts[1], order, options.size, None))
         if tested["test_accuracy"] > max((record["test_accuracy"] for record in journal.history), default=-1.0):
             saver.write(str(best))
         journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
         state.save(epoch + 1)
     return best
+
+
+def watched(bar: tqdm, journal: Journal, batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches; the bar and the launcher see each that is done."""
+    with bar:
+        for batch in journal.follow(batches):
+            yield batch
+            bar.update()
 
 
 def make_training(strategy: tf.distribute.Strategy, classes: int, options: argparse.Namespace) -> Training:
@@ -132,7 +134,6 @@ def pictures_of(options: argparse.Namespace) -> Pictures:
 
 def run(options: argparse.Namespace) -> None:
     """The whole program."""
-    check_packages(options)
     check(options)
     devices = machine.prepare(options, options.logical_devices)
     make_directory(options.directory)
@@ -150,8 +151,7 @@ def run(options: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and measured; 2 with one line for what cannot be done."""
-    options = parse(argv)
-    return run_program("transfer_learning", lambda: run(options))
+    return run_program("transfer_learning", parse(argv), run)
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ class Coordinator:
 
     def _may_rejoin(self, peer: Peer) -> bool:
         """Whether a member of the round that is there may start while the others are at it."""
-        free = peer.state == "ready" and not peer.finished
+        free = peer.state == "ready" and not peer.finished and not peer.leaving
         return free and alone.restarts_alone(peer.name, self.job.gang, self.policy)
 
     def _start_alone(self, peer: Peer, now: float) -> None:

@@ -9,12 +9,14 @@ import errno
 import json
 import math
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tftraining.launch import page
 
-READS = 100
+READS, AT_ONCE = 100, 10
+PAUSE_SECONDS = 0.0002
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ def create(path: Path) -> int:
 
 def read(fd: int) -> Snapshot:
     """What the page says now; an empty snapshot for a page that is none."""
-    for _ in range(READS):
+    for attempt in range(READS):
+        if attempt > AT_ONCE:
+            time.sleep(PAUSE_SECONDS)  # the writer has lost its processor in the middle of it
         data = os.pread(fd, page.SIZE, 0)
         if len(data) != page.SIZE or not data.startswith(page.MAGIC):
             return Snapshot()

@@ -1,0 +1,49 @@
+"""The manifests of the other training programs, each as it is written, and each with its program killed in the middle.
+
+One run shows that the manifest works, that the program goes on from what it saved, and that it learns all the same.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.control_plane.chart import REPOSITORY
+from tests.processes.client.local_run import Run
+
+# What undisturbed runs reach of the test is higher by 0.02 to 0.05.
+GOOD = {
+    "mirrored-custom-loop": ("worker-0@epoch=4", 0.9),
+    "dtensor-mlp": ("worker-0@epoch=4", 0.9),
+    "transfer-learning": ("worker-0@epoch=3", 0.8),
+    "multi-worker-custom-loop": ("worker-1@epoch=3", 0.9),
+    "multi-worker-evaluator": ("evaluator-0@seconds=4", 0.9),
+}
+
+
+# Half a minute and more each; the parts of these are in other tests of the tier: the multi-worker manifest in
+# test_digits.py, the evaluator in test_multi_worker_mnist.py.
+SLOW = ("transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow_fault] if each in SLOW else []) for each in GOOD]
+)
+def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> None:
+    job = yaml.safe_load((REPOSITORY / "examples" / f"{name}.yaml").read_text())
+    kill, good = GOOD[name]
+    with Run(tmp_path, job, "--kill", kill) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert f"(--kill {kill})" in log
+    result = json.loads((run.job / "result.json").read_text())
+    assert result["accuracy"] > good
+    if kill.startswith("worker"):
+        assert 0 < result["resumed_from"] < result["epochs"]
+        assert re.search(r"^ +worker-\d was killed \(SIGKILL\), resumed from epoch [1-9]", log, re.MULTILINE), log
+    else:
+        (*_, last) = json.loads((run.job / "evaluation.json").read_text())
+        assert (last["epoch"], last["test_accuracy"]) == (result["epochs"], pytest.approx(result["accuracy"]))
+    assert list(run.job.rglob("workertemp_*")) == []
