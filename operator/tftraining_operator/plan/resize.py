@@ -28,7 +28,7 @@ def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
 
 
 def change_of(scene: Scene) -> Incident | None:
-    """A change that takes new pods: also another size, where the launcher (an older image) says that it knows of none."""
+    """A change that takes new pods: also another size, where the launcher (of an older image) knows of none."""
     said, size = scene.said, scene.spec.gang_size
     deaf = said is not None and said.gang is None and any(pod.gang != size for pod in scene.gang.pods)
     return find_change(scene.gang) or (SCALED if deaf else None)
