@@ -80,7 +80,8 @@ class Victims(Protocol):
 class Gang:
     """The launchers of a job that runs, as seen from outside."""
 
-    def __init__(self, local: LocalJob, places: Places, job: asyncio.Task[Outcome]) -> None:
+    def __init__(self, local: LocalJob, places: Places, job: asyncio.Task[Outcome], runner: Runner) -> None:
+        self.runner = runner
         self._local = local
         self._places = places
         self._job = job
@@ -93,11 +94,12 @@ class Gang:
         answers = await asyncio.gather(*(ask(self._places.status[each]) for each in replicas))
         return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
 
-    async def trained_since(self, at: float) -> float:
-        """Wait for a first step after `at` in all members; when the last of them made it (both monotonic seconds)."""
+    async def trained_since(self, at: float, without: Replica | None = None) -> float:
+        """Wait for a first step after `at` in all members (but one); when the last made it (both monotonic seconds)."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            steps = [status.get("firstStepMonotonic") for status in (await self.look()).values()]
+            members = await self.look()
+            steps = [status.get("firstStepMonotonic") for each, status in members.items() if each != without]
             made = [float(step) for step in steps if step is not None and step > at]
             if len(made) == len(steps):
                 return max(made)
@@ -132,17 +134,17 @@ class Gang:
 
 
 @contextlib.asynccontextmanager
-async def running(steps: int, warm: bool) -> AsyncIterator[Gang]:
-    """A gang that trains; stopped and gone when the block ends."""
+async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
+    """The gang of a manifest, which trains; stopped and gone when the block ends."""
     with Ports() as ports, tempfile.TemporaryDirectory(prefix="recovery-") as folder:
-        local = local_job(validate(manifest(steps, warm)), Path(folder) / "work")
+        local = local_job(validate(job_of), Path(folder) / "work")
         places = take_places(local, ports, Path(folder))
         with (Path(folder) / "log").open("w") as log:
             screen = PlainScreen([str(each) for each in local.replicas], log)
             runner = Runner(local, prepare(local, places, {}), places, screen)
             began = time.monotonic()
             job = asyncio.create_task(runner.run([]))
-            gang = Gang(local, places, job)
+            gang = Gang(local, places, job, runner)
             try:
                 await gang.trained_since(began)
                 yield gang
@@ -184,7 +186,7 @@ async def goodput(options: argparse.Namespace) -> float:
     counts = []
     for every in (None, options.every):
         say(f"{options.goodput:.0f} s of training, " + (f"a kill every {every:.0f} s" if every else "undisturbed"))
-        async with running(options.steps, warm=True) as gang:
+        async with running(manifest(options.steps, warm=True)) as gang:
             await gang.next_epoch()
             counts.append(await steps_in(gang, options.goodput, every))
         say(f"  {counts[-1]} steps")
@@ -197,11 +199,11 @@ async def measure(options: argparse.Namespace) -> dict[str, float | None]:
     result: dict[str, float | None] = dict.fromkeys(KEYS)
     if options.kills:
         say(f"recovery of two workers, a kill in an epoch of {options.steps} steps; load {os.getloadavg()[0]:.1f}")
-        async with running(options.steps, warm=True) as gang:
+        async with running(manifest(options.steps, warm=True)) as gang:
             worker = await kills(gang, WORKER, options.kills, draw)
             chief = await kills(gang, CHIEF, options.kills, draw)
         say("cold: the same without the warm interpreter")
-        async with running(options.steps, warm=False) as gang:
+        async with running(manifest(options.steps, warm=False)) as gang:
             cold = await kills(gang, WORKER, COLD_KILLS, draw)
         result |= _figures(worker, chief, cold)
     if options.goodput:

@@ -147,7 +147,7 @@ def test_scaling_restarts_once_without_a_charge(new_job: NewJob) -> None:
     status = job.wait_for("Running", ready="3/3")
     assert status["attempt"] == 2
     assert status["restarts"] == {"counted": 0, "recreated": 1}
-    assert status["lastRestart"]["reason"] == "Scaled"
+    assert status["lastRestart"]["reason"] == "Resized"
 
 
 def test_an_idle_job_costs_no_request(new_job: NewJob, operator: OperatorProcess) -> None:

@@ -40,7 +40,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [create, delete, get, list, watch]
+  verbs: [create, delete, get, list, patch, watch]
 - apiGroups: [""]
   resources: [services]
   verbs: [create, delete, get, list, watch]

@@ -1,4 +1,4 @@
-"""`--kill worker-1@epoch=2`: which member's program is to be killed, and when. Pure."""
+"""`--kill worker-1@epoch=2`: whose program (`pod/worker-1`: whose launcher too) is to be killed, and when. Pure."""
 
 import re
 from collections.abc import Collection
@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from tftraining_client.errors import UserError
 from tftraining_client.local.status import Status
 
-_FORM = re.compile(r"(?P<member>[a-z]+-\d+)@(?P<what>epoch|step|seconds)=(?P<value>\d+(\.\d+)?)")
+_FORM = re.compile(r"(?P<pod>pod/)?(?P<member>[a-z]+-\d+)@(?P<what>epoch|step|seconds)=(?P<value>\d+(\.\d+)?)")
 
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL for a member's program: in an epoch (counted from 1), after a step, or seconds after the start."""
+    """SIGKILL for a member's program: in an epoch (counted from 1), after a step, or seconds after the start.
+
+    With `pod` its launcher is killed, and the program with it: as when a pod is lost.
+    """
 
     member: str
     what: str
     value: float
+    pod: bool = False
 
     def __str__(self) -> str:
-        return f"{self.member}@{self.what}={self.value:g}"
+        return f"{'pod/' if self.pod else ''}{self.member}@{self.what}={self.value:g}"
 
     def due(self, status: Status, ran_seconds: float) -> bool:
         """Whether it is time, by the member's own /status and the seconds since the programs first ran."""
@@ -36,10 +40,11 @@ def parse_kill(text: str, members: Collection[str]) -> Kill:
     found = _FORM.fullmatch(text)
     if found is None:
         raise UserError(
-            f"--kill {text}: must be MEMBER@epoch=N, MEMBER@step=N or MEMBER@seconds=S, such as worker-1@epoch=2"
+            f"--kill {text}: must be MEMBER@epoch=N, MEMBER@step=N or MEMBER@seconds=S, such as worker-1@epoch=2 (its "
+            "program) or pod/worker-1@epoch=2 (its launcher too)"
         )
     if found["member"] not in members:
         raise UserError(f"--kill {text}: the job has no {found['member']}, only {', '.join(members)}")
     if found["what"] != "seconds" and "." in found["value"]:
         raise UserError(f"--kill {text}: {found['what']} must be a whole number")
-    return Kill(found["member"], found["what"], float(found["value"]))
+    return Kill(found["member"], found["what"], float(found["value"]), found["pod"] is not None)

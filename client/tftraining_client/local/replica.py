@@ -165,6 +165,8 @@ def _settings(settings: dict[str, Any], local: LocalJob, places: Places, replica
         "host": HOST,
         "statusPort": places.status[replica],
         "secretFile": str(places.secret_file),
+        "orders": None,
+        "workerAddress": None,
         "directory": str(local.directory) if local.directory else None,
         "terminationMessage": str(places.termination_message(replica)),
     }

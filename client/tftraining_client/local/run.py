@@ -36,7 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--job", metavar="NAME", help="which one, if the file holds several")
     add("--set", action="append", default=[], metavar="PATH=VALUE", help="change a field, such as spec.minReplicas=1")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of every replica")
-    add("--kill", action="append", default=[], metavar="MEMBER@WHEN", help="worker-1@epoch=2, @step=N or @seconds=S")
+    add(
+        "--kill",
+        action="append",
+        default=[],
+        metavar="MEMBER@WHEN",
+        help="worker-1@epoch=2, @step=N or @seconds=S; pod/worker-1@…",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:

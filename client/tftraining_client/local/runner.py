@@ -62,6 +62,11 @@ class Runner:
         """Since the run began."""
         return time.monotonic() - self._began
 
+    @property
+    def launchers(self) -> dict[str, int]:
+        """The processes of those launchers that run, by replica."""
+        return {each.name: each.pid for each in self._launchers if each.pid is not None}
+
     async def run(self, kills: Sequence[Kill]) -> Outcome:
         """Run the job until it has ended or somebody stops us."""
         self._kills = list(kills)
@@ -126,7 +131,7 @@ class Runner:
     async def _succeed(self, launcher: Launcher, ended: Ended, short: int) -> None:
         """Clear up after a launcher that died; its successor is told what that costs."""
         async with self._spawning:
-            orphans.end_orphans(self._pids())
+            orphans.end_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
             return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
         what = f"the launcher of {launcher.name} has ended with {ended.code}"
@@ -143,9 +148,6 @@ class Runner:
     def _fail(self, reason: str, message: str) -> None:
         self._verdict = self._verdict or {"verdict": "Failed", "reason": reason, "message": message}
         self._enough.set()
-
-    def _pids(self) -> list[int]:
-        return [each.pid for each in self._launchers if each.pid is not None]
 
     @property
     def _grace(self) -> float:
@@ -184,9 +186,13 @@ class Runner:
                 self._kill(kill, int(status["pid"]))
 
     def _kill(self, kill: Kill, pid: int) -> None:
-        self.note(f"SIGKILL for the program of {kill.member} (--kill {kill})")
+        launcher = next(each for each in self._launchers if each.name == kill.member)
+        self.note(f"SIGKILL for the {'launcher' if kill.pod else 'program'} of {kill.member} (--kill {kill})")
+        if kill.pod:
+            return launcher.signal(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        return None
 
     # Output and the end.
 

@@ -11,13 +11,22 @@ from posixpath import basename
 
 import msgspec
 
+from tftraining_operator.build import orders
 from tftraining_operator.build.metadata import child_metadata
 from tftraining_operator.build.security import container_security
 from tftraining_operator.build.storage import job_directory
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import RENDEZVOUS_PORT, STATUS_PORT, address, secret_name
+from tftraining_operator.model.names import (
+    ANNOTATION_ORDERS,
+    RENDEZVOUS_PORT,
+    STATUS_PORT,
+    Replica,
+    address,
+    pod_name,
+    secret_name,
+)
 from tftraining_operator.model.spec import JobSpec, Manifest
-from tftraining_operator.model.status import Restarts
+from tftraining_operator.model.status import Restarts, largest_gang
 
 INIT_CONTAINER = "tftraining-launcher"
 LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
@@ -56,7 +65,12 @@ def volumes(job: Job) -> list[Manifest]:
     """Where the launcher is copied to, and the key, readable by the pod's own group (fsGroup) only."""
     name = secret_name(job.key.name, job.uid)
     key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
-    return [{"name": LAUNCHER_VOLUME, "emptyDir": {}}, {"name": KEY_VOLUME, "secret": key}]
+    told = {"path": orders.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
+    return [
+        {"name": LAUNCHER_VOLUME, "emptyDir": {}},
+        {"name": KEY_VOLUME, "secret": key},
+        {"name": orders.VOLUME, "downwardAPI": {"items": [told]}},
+    ]
 
 
 def launched(container: Manifest) -> Manifest:
@@ -74,6 +88,7 @@ def launched(container: Manifest) -> Manifest:
             *(container.get("volumeMounts") or ()),
             {"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY, "readOnly": True},
             {"name": KEY_VOLUME, "mountPath": KEY_DIRECTORY, "readOnly": True},
+            {"name": orders.VOLUME, "mountPath": orders.DIRECTORY, "readOnly": True},
         ],
     }
 
@@ -96,10 +111,27 @@ def environment(job: Job, spec: JobSpec, container: Manifest) -> Manifest:
         "directory": job_directory(job, spec.storage) if spec.storage else None,
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
         **_policy(spec),
+        **_size(job, spec),
+        # A new worker of a gang that trains: what keeps it away is not the others' failure.
+        "needed": job.status.phase != "Running",
+        "orders": f"{orders.DIRECTORY}/{orders.FILE}",
         "ledger": ledger(job.status.restarts),
     }
     # The kubelet would take a $( in a path for a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
+
+
+def _size(job: Job, spec: JobSpec) -> Manifest:
+    """What a launcher needs to know of gangs of another size than its TF_CONFIG has."""
+    worker = spec.role("worker")
+    known = address(job.key, Replica("worker", 0), worker.port) if worker else ""
+    # The first place with the index is the pod's name; the job's name cannot end the same way before it.
+    pattern = known.replace(f"{pod_name(job.key.name, 'worker-')}0.", f"{pod_name(job.key.name, 'worker-')}%d.", 1)
+    return {
+        "minReplicas": spec.min_replicas,
+        "workerAddress": pattern or None,
+        "largestGang": largest_gang(job.status, spec),
+    }
 
 
 def ledger(restarts: Restarts) -> dict[str, int]:

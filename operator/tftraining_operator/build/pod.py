@@ -5,14 +5,22 @@ What the user wrote wins wherever the two could meet, but for the names and the 
 
 import copy
 
-from tftraining_operator.build import launcher
+from tftraining_operator.build import launcher, orders
 from tftraining_operator.build.metadata import child_metadata, replica_labels
 from tftraining_operator.build.security import container_security, pod_security
 from tftraining_operator.build.storage import job_directory, storage_mount, storage_volume
 from tftraining_operator.build.tf_config import tf_config
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import ANNOTATION_GANG, ANNOTATION_SPEC, CONTAINER, Replica, pod_name
+from tftraining_operator.model.names import (
+    ANNOTATION_GANG,
+    ANNOTATION_ORDERS,
+    ANNOTATION_SPEC,
+    CONTAINER,
+    Replica,
+    pod_name,
+)
 from tftraining_operator.model.spec import JobSpec, Manifest
+from tftraining_operator.model.status import largest_gang
 
 SHM_VOLUME = "tftraining-shm"
 
@@ -46,6 +54,8 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     labels = (own.get("labels") or {}) | replica_labels(replica, job.status.attempt)
     metadata = child_metadata(job, pod_name(job.key.name, replica), labels)
     ours = {ANNOTATION_GANG: spec.gang_size, ANNOTATION_SPEC: spec.fingerprint}
+    if spec.in_place:
+        ours[ANNOTATION_ORDERS] = orders.written(spec)
     return {**metadata, "annotations": {**(own.get("annotations") or {}), **ours}}
 
 
@@ -97,7 +107,10 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
     env = [{"name": "TF_CONFIG", "value": tf_config(job, spec, replica)}]
     if spec.storage:
         env.insert(0, {"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
-    if len(spec.trainers) > 1 and not spec.in_place:
+    env += [
+        {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
+    ]
+    if largest_gang(job.status, spec) > 1 and not spec.in_place:
         # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). The
         # launcher, where there is one, sees whether tf_keras is there at all, and sets it then.
         env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})

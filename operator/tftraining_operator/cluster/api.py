@@ -23,6 +23,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
 PAGE = 1000
+MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 
 
@@ -105,11 +106,12 @@ class Api:
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1
         # The body is left out here: the client would copy it, to find model classes in it.
+        accepted = {"Accept": "application/json"} | (MERGE if method == "PATCH" else {})
         _, url, headers, _, _ = await self._client.param_serialize(
             method,
             path,
             query_params=query,
-            header_params={"Accept": "application/json"},
+            header_params=accepted,
             auth_settings=["BearerToken"],
         )
         try:

@@ -11,7 +11,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import owned_by, parse_pod
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.types import Deletion, Plan
+from tftraining_operator.plan.types import Annotation, Deletion, Plan
 
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
 CONCURRENCY = 16
@@ -40,12 +40,14 @@ class Children:
         self.services = services
 
     async def apply(self, job: Job, plan: Plan) -> None:
-        """Carry out the children's part of a plan: deletions, then the Service, the Secret, the pods in parallel.
+        """Carry out the children's part of a plan: deletions, what a pod is told, the Service, the Secret, then pods.
 
         Raises Refused for the first creation that was refused; those after it are not tried.
         """
         limit = asyncio.Semaphore(CONCURRENCY)
         await asyncio.gather(*(self._delete_pod(job, each, limit) for each in plan.delete_pods))
+        if plan.annotate_pod is not None:
+            await self._annotate(job, plan.annotate_pod)
         if plan.delete_service:
             await self._delete_service(job)
         if plan.create_service is not None:
@@ -103,6 +105,16 @@ class Children:
     async def _delete_pod(self, job: Job, deletion: Deletion, limit: asyncio.Semaphore) -> None:
         async with limit:
             await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
+
+    async def _annotate(self, job: Job, wanted: Annotation) -> None:
+        """Annotate a pod, if it is still the same one."""
+        path = f"/api/v1/namespaces/{job.key.namespace}/pods/{wanted.name}"
+        try:
+            body = {"metadata": {"uid": wanted.uid, "annotations": wanted.values}}
+            self.pods.upsert(await self._api.request("PATCH", path, body))
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     async def _delete_service(self, job: Job) -> None:
         for each in self.services.of(job.key):

@@ -15,6 +15,7 @@ LABEL_INDEX = f"{GROUP}/index"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_GANG = f"{GROUP}/gang"
 ANNOTATION_SPEC = f"{GROUP}/spec"
+ANNOTATION_ORDERS = f"{GROUP}/orders"
 MANAGER = f"{GROUP}/operator"
 
 CONTAINER = "tensorflow"

@@ -9,6 +9,7 @@ import msgspec
 
 from tftraining_operator.model.names import (
     ANNOTATION_GANG,
+    ANNOTATION_ORDERS,
     ANNOTATION_SPEC,
     CLEANUP,
     CONTAINER,
@@ -53,7 +54,8 @@ class Exit(Frozen, frozen=True):
 
 class Pod(Frozen, frozen=True):
     """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
-    whether any container runs, such as a side-car beside a program that has ended."""
+    whether any container runs, such as a side-car beside a program that has ended;
+    `orders` is what its launcher is told of changes of the spec, empty where it cannot be told."""
 
     name: str
     uid: str
@@ -62,6 +64,7 @@ class Pod(Frozen, frozen=True):
     replica: Replica | None = None
     gang: str = ""
     made_from: str = ""
+    orders: str = ""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -175,6 +178,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
         made_from=annotations.get(ANNOTATION_SPEC, ""),
+        orders=annotations.get(ANNOTATION_ORDERS, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
         message=(status.get("message") or init[1])[:LONGEST_MESSAGE],

@@ -19,6 +19,8 @@ LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128,
 VERDICT = "tftraining/1 "
 # Reasons of restarts in place that nobody's program is to blame for.
 LOST = ("MemberLost", "Terminated")
+# Restarts that somebody has asked for, or that bring a lost worker back.
+CHANGED_SIZE = ("Resized", "Grown")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
@@ -98,6 +100,13 @@ class Reported(Frozen, frozen=True):
         return None if self.step is None else f"step {self.step}"
 
 
+class Size(Frozen, frozen=True):
+    """How many make steps in this round, and how many when all are there."""
+
+    size: Tally
+    full: Tally
+
+
 class Report(Frozen, frozen=True):
     """What the chief's launcher says of the gang."""
 
@@ -107,6 +116,7 @@ class Report(Frozen, frozen=True):
     reason: str = ""
     message: str = ""
     missing: tuple[Member, ...] = ()
+    gang: Size | None = None
     ledger: Ledger = Ledger()
     last_restart: Resumption | None = None
     failure: Culprit | None = None

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from tftraining_operator.model.spec import Frozen
+from tftraining_operator.model.spec import Frozen, JobSpec
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -149,3 +149,10 @@ class Status(Frozen, frozen=True):
         """Whether the condition is there and True."""
         condition = self.condition(kind)
         return condition is not None and condition.status == "True"
+
+
+def largest_gang(status: Status, spec: JobSpec) -> int:
+    """The most chiefs and workers that the job has ever had or may have: what Keras it saves with must not change."""
+    chief, worker = spec.role("chief"), status.replicas.get("worker")
+    ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
+    return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

@@ -21,6 +21,7 @@ from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.reported import record_of
+from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import look_again, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
@@ -42,7 +43,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
         create_secret=secret(job) if scene.spec.in_place and wanted else None,
         create_service=None if seen.service or wait else service(job, scene.spec),
         create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
-        delete_pods=delete((*gang.stale, *gang.leaving)),
+        delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, scene.now),
     )
@@ -85,6 +86,8 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = _running(job, scene)
     elif scene.said is not None and scene.said.phase == "Restarting" and status.phase in ("Starting", "Running"):
         status = _restarting(job, scene.said)
+    elif fewer_train(scene) and not complete:
+        status = with_fewer(status, scene, why_incomplete(gang, scene.seen, now)[1])
     elif status.phase != "Running" and not (complete and scene.said):
         status = _not_yet(status, why_incomplete(gang, scene.seen, now), scene.said)
     elif status.phase == "Running" and not complete:
@@ -114,7 +117,8 @@ def _running(job: Job, scene: Scene) -> Status:
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
         status = msgspec.structs.replace(status, last_restart=last)
     message = f"{size} replicas train" if size > 1 else "the replica trains"
-    if last is not None and scene.spec.in_place and last.reason not in ASKED_FOR:
+    told = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
+    if last is not None and scene.spec.in_place and told:
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
     message += why_no_evaluator(scene.gang, scene.seen)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)

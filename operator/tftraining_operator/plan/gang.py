@@ -3,6 +3,8 @@
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
 vanished: missing although the whole gang had been seen. The evaluator stands aside: it is counted, and in nobody's way.
+A gang is elastic when its launchers can be told of another size: then those that are not wanted any more are surplus,
+not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
@@ -26,6 +28,8 @@ class Gang(Frozen, frozen=True):
     missing_aside: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
     completed: tuple[Replica, ...]
+    surplus: tuple[Pod, ...]
+    elastic: bool
     resized: bool
     outdated: bool
 
@@ -83,12 +87,14 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     members = {each: current[each] for each in everyone if each in current and current[each].uid not in given_up}
     leaving = {each: current[each] for each in everyone if each in current and each not in members}
     leaving |= {pod.replica: pod for pod in seen.replicas if pod.replica in aside and pod.replica not in current}
-    kept = {pod.uid for pod in (*members.values(), *leaving.values())}
+    gang = [members[each] for each in wanted if each in members]
+    elastic = spec.in_place and bool(gang) and all(pod.orders for pod in gang)
+    surplus = [pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic]
+    kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
     absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
     not_there = [each for each in absent if each not in completed and each not in leaving]
     missing = tuple(each for each in not_there if each not in aside)
-    gang = [members[each] for each in wanted if each in members]
     return Gang(
         wanted=wanted,
         aside=aside,
@@ -99,7 +105,9 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         missing_aside=tuple(each for each in not_there if each in aside),
         vanished=missing if _was_complete(wanted, status) else (),
         completed=completed,
-        resized=any(pod.gang != spec.gang_size for pod in gang),
+        surplus=tuple(surplus),
+        elastic=elastic,
+        resized=not elastic and any(pod.gang != spec.gang_size for pod in gang),
         outdated=any(pod.made_from not in ("", fingerprint) for pod in gang),
     )
 

@@ -8,15 +8,16 @@ verdict that its launchers leave.
 import msgspec
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.report import LOST
+from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.plan import verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.incident import find_change, find_loss
+from tftraining_operator.plan.incident import find_loss
 from tftraining_operator.plan.recreate import begin_again
 from tftraining_operator.plan.replace import replace
 from tftraining_operator.plan.reported import take, with_progress
+from tftraining_operator.plan.resize import change_of, with_orders
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
@@ -30,7 +31,8 @@ def in_place(job: Job, scene: Scene) -> Plan:
     step = _next(job, scene)
     if note := _restarted(job, before.restarts.in_place):
         step = msgspec.structs.replace(step, notes=(note, *step.notes))
-    return msgspec.structs.replace(step, status=with_progress(before, step.status, said))
+    step = msgspec.structs.replace(step, status=with_progress(before, step.status, said))
+    return with_orders(step, msgspec.structs.replace(job, status=before), scene)
 
 
 def _next(job: Job, scene: Scene) -> Plan:
@@ -42,7 +44,7 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (pod := verdicts.failed(gang)) is not None:
         status, problem = verdicts.failure(job, pod, gang)
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
-    if (change := find_change(gang)) is not None:
+    if (change := change_of(scene)) is not None:
         return begin_again(job, scene, change)
     incident = find_loss(gang)
     return assemble(job, scene) if incident is None else replace(job, scene, incident)
@@ -56,4 +58,6 @@ def _restarted(job: Job, before: int) -> Note | None:
     what = what_happened(job.key.name, last)
     restarting = "it is restarted alone, the others train on" if last.alone else "restarting in place"
     message = f"{what}; {restarting if last.down_seconds is None else resumption(last)}"
-    return Note("Normal" if last.reason in LOST else "Warning", last.reason or "Error", message)
+    given_up = (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
+    harmless = given_up or last.reason in (*LOST, *CHANGED_SIZE)
+    return Note("Normal" if harmless else "Warning", last.reason or "Error", message)

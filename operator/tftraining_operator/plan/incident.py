@@ -26,7 +26,7 @@ class Incident(Frozen, frozen=True):
     ignored: bool = False
 
 
-SCALED = Incident(reason="Scaled", message="the number of workers was changed", charged=False)
+SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
 CHANGED = Incident(reason="SpecChanged", message="what the pods are made from was changed", charged=False)
 # Asked for by a person: neither a failure nor a disruption.
 ASKED_FOR = (SCALED.reason, CHANGED.reason)

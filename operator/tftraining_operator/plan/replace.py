@@ -12,7 +12,8 @@ from tftraining_operator.plan import restart
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import count
-from tftraining_operator.plan.incident import Incident, lost
+from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.incident import lost as is_lost
 from tftraining_operator.plan.reported import with_latest
 from tftraining_operator.plan.rules import judged
 from tftraining_operator.plan.scene import Scene
@@ -28,7 +29,8 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     restarts = restart.charge(scene.spec, status, incident, now)
     if problem := problem or restart.exhausted(scene.spec, restarts, incident):
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
-    status = restart.replace_lost(status, restarts, incident, lost_pods(scene), now)
+    lost = restart.Lost(lost_pods(scene), _others(scene))
+    status = restart.replace_lost(status, restarts, incident, lost, now)
     if nobody_waits(scene):
         status = restart.while_others_train(status, job.status, incident)
     return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
@@ -36,7 +38,14 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
 
 def lost_pods(scene: Scene) -> tuple[Pod, ...]:
     """The pods of the gang that have to be made anew."""
-    return tuple(pod for pod in scene.gang.pods if lost(pod))
+    return tuple(pod for pod in scene.gang.pods if is_lost(pod))
+
+
+def _others(scene: Scene) -> str:
+    """What the launchers of the others do meanwhile, if they are not restarted alone."""
+    workers = all(pod.replica is not None and pod.replica.role == "worker" for pod in lost_pods(scene))
+    goes_on = scene.spec.min_replicas is not None and workers and scene.gang.chief not in lost_pods(scene)
+    return "go on" if goes_on else "wait for it"
 
 
 def nobody_waits(scene: Scene) -> bool:

@@ -5,7 +5,6 @@ The attempt rises here, or the UID of a lost pod is noted, in the status, before
 older attempt or that UID is garbage from then on, so a crash of the operator in between loses nothing.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -13,13 +12,20 @@ import msgspec
 from tftraining_operator.model.job import Problem
 from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.spec import JobSpec
+from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.incident import ASKED_FOR, Incident
 
 LOG_TAIL_LINES = 20
+
+
+class Lost(Frozen, frozen=True):
+    """Pods that are lost, and what the others do meanwhile, in words."""
+
+    pods: tuple[Pod, ...]
+    others: str
 
 
 def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> Restarts:
@@ -71,18 +77,18 @@ def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: da
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
 
-def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: Iterable[Pod], now: datetime) -> Status:
-    """The status that gives the lost pods up, each by its UID, while the launchers of the others wait for new ones."""
+def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: Lost, now: datetime) -> Status:
+    """The status that gives the lost pods up, each by its UID, while the launchers of the others wait or go on."""
     wait = backoff.delay(restarts.without_progress).total_seconds()
     when = f" in {wait:.0f} s" if wait else ""
-    message = f"{incident.message}; making its pod anew{when}, the others wait for it"
+    message = f"{incident.message}; making its pod anew{when}, the others {lost.others}"
     status = msgspec.structs.replace(
         status,
         phase="Restarting",
         reason=incident.reason,
         message=message,
         restarts=restarts,
-        replaced={**status.replaced, **{pod.label: pod.uid for pod in lost}},
+        replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}},
         last_restart=_last_restart(incident, now),
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)

@@ -32,7 +32,6 @@ def unsupported(spec: JobSpec) -> Problem | None:
 def _asked(spec: JobSpec) -> dict[str, bool]:
     run = spec.run_policy
     asked = {
-        "spec.minReplicas": spec.min_replicas is not None,
         "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
     }
     return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
@@ -42,6 +41,7 @@ def _launchers(spec: JobSpec) -> dict[str, bool]:
     """Which fields that only launchers can honour differ from their defaults."""
     run, launcher = spec.run_policy, spec.launcher
     return {
+        "spec.minReplicas": spec.min_replicas is not None,
         "spec.launcher.memberTimeoutSeconds": launcher.member_timeout_seconds != _LAUNCHER.member_timeout_seconds,
         "spec.launcher.warmStart: false": not launcher.warm_start,
         "spec.runPolicy.stallTimeoutSeconds": run.stall_timeout_seconds is not None,

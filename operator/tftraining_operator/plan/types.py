@@ -23,6 +23,14 @@ class Deletion(Frozen, frozen=True):
     grace: int | None
 
 
+class Annotation(Frozen, frozen=True):
+    """Annotations to give to a pod. The UID keeps a new pod of the same name safe."""
+
+    name: str
+    uid: str
+    values: dict[str, str]
+
+
 class Plan(Frozen, frozen=True):
     """The next step of a job: the status first (so that the intent survives a crash), then the children.
 
@@ -37,5 +45,6 @@ class Plan(Frozen, frozen=True):
     delete_job: bool = False
     create_pods: tuple[Manifest, ...] = ()
     delete_pods: tuple[Deletion, ...] = ()
+    annotate_pod: Annotation | None = None
     notes: tuple[Note, ...] = ()
     again_at: datetime | None = None

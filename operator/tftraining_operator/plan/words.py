@@ -4,6 +4,7 @@ from tftraining_operator.model.status import LastRestart
 from tftraining_operator.plan.incident import signal_name
 
 _REASONS = {
+    "Grown": "is back",
     "MemberLost": "was not heard of any more",
     "NodeLost": "was lost with its node",
     "OOMKilled": "ran out of memory (OOMKilled)",
@@ -15,6 +16,8 @@ _REASONS = {
 
 def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
+    if last.reason == "Resized":
+        return "the number of workers was changed"
     who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"

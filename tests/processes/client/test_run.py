@@ -49,6 +49,19 @@ def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> Non
     )
 
 
+def test_with_min_replicas_the_others_go_on_without_a_lost_worker(tmp_path: Path) -> None:
+    job = manifest("20", "0.05", workers=3, minReplicas=2)
+    with Run(tmp_path, job, "--kill", "pod/worker-1@epoch=3") as run:
+        assert run.wait() == 0
+        log = run.log
+    assert "SIGKILL for the launcher of worker-1 (--kill pod/worker-1@epoch=3)" in log
+    second = [line.partition(" ")[0] for line in log.splitlines() if line.endswith("| tftraining: round 2 starts")]
+    assert sorted(second) == ["worker-0", "worker-2"], log
+    assert log.count("| tftraining: round 3 starts") == 3, log
+    assert re.search(r"worker-1 is back, resumed from epoch \d+, \d\.\d s lost", log), log
+    assert "restarts  2, " in log
+
+
 @pytest.mark.slow_fault
 def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
     kills = ("--kill", "worker-1@step=3", "--kill", "worker-0@step=12", "--kill", "worker-0@epoch=9")

@@ -85,6 +85,7 @@ class Gang:
         return {
             **os.environ,
             "TMPDIR": str(self.place),
+            "STANDIN": name,  # in a smaller gang the task's index is another
             "TF_CONFIG": json.dumps({"cluster": self.cluster, "task": {"type": role, "index": int(index)}}),
             "TFTRAINING_LAUNCHER": json.dumps(launcher),
         }
@@ -136,6 +137,12 @@ class Gang:
         path = self.directory / "starts"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(name, int(number), float(at)) for name, number, at in lines]
+
+    def told(self, number: int) -> dict[str, dict[str, Any]]:
+        """What the stand-ins of a round were told of their gang, by member."""
+        path = self.directory / "gangs"
+        lines = [line.split(" ", 2) for line in path.read_text().splitlines()] if path.exists() else []
+        return {name: json.loads(text) for each, name, text in lines if int(each) == number}
 
     def violations(self) -> str:
         """What the stand-ins have found out about two rounds at once."""

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tftraining
 
@@ -37,7 +38,9 @@ def main() -> int:
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
     number = os.environ["TFTRAINING_ROUND"]
+    me = os.environ.get("STANDIN", me)
     say(arguments.directory / "starts", f"{me} {number} {time.monotonic()}")
+    say(arguments.directory / "gangs", f"{number} {me} {json.dumps(told())}")
     hold_alone(arguments.directory, me) if arguments.serve else hold(arguments.directory, number, me)
     print(f"{me} round {number}", flush=True)
     if task["type"] in ("ps", "evaluator") or (arguments.serve and task["type"] == "worker"):
@@ -47,6 +50,13 @@ def main() -> int:
     train(arguments, me)
     print(f"{me} done", flush=True)
     return 0
+
+
+def told() -> dict[str, Any]:
+    """What the program is told of its gang."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    numbers = [int(os.environ.get(name, "0")) for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")]
+    return {"index": config["task"]["index"], "workers": config["cluster"].get("worker", ()), "numbers": numbers}
 
 
 def say(path: Path, line: str) -> None:

@@ -13,7 +13,7 @@ CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs": ["delete", "get", "list", "watch"],
     "tftraining.dev/tftrainingjobs/status": ["update"],
-    "/pods": ["create", "delete", "get", "list", "watch"],
+    "/pods": ["create", "delete", "get", "list", "patch", "watch"],
     "/services": ["create", "delete", "get", "list", "watch"],
     "/secrets": ["create"],
     "events.k8s.io/events": ["create"],

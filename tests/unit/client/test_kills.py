@@ -13,6 +13,7 @@ MEMBERS = ("worker-0", "worker-1")
     [
         ("worker-1@epoch=2", Kill("worker-1", "epoch", 2)),
         ("worker-0@step=140", Kill("worker-0", "step", 140)),
+        ("pod/worker-1@epoch=2", Kill("worker-1", "epoch", 2, pod=True)),
         ("worker-0@seconds=1.5", Kill("worker-0", "seconds", 1.5)),
     ],
 )
@@ -30,6 +31,7 @@ def test_read(text: str, kill: Kill) -> None:
         ("worker-1@epoch=-1", "must be MEMBER@epoch=N"),
         ("worker-1@epoch=1.5", "epoch must be a whole number"),
         ("worker-1@hour=1", "must be MEMBER@epoch=N"),
+        ("node/worker-1@epoch=1", "must be MEMBER@epoch=N"),
         ("worker@epoch=1", "must be MEMBER@epoch=N"),
         ("worker-2@epoch=1", "the job has no worker-2, only worker-0, worker-1"),
         ("", "must be MEMBER@epoch=N"),

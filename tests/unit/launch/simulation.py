@@ -120,6 +120,12 @@ class World:
             self._forget()
         self._create(name)
 
+    def lose(self, name: str) -> None:
+        """Its launcher dies, and there is no new one before `heal`. The chief's is made at once."""
+        self.kill_launcher(name)
+        if name != self.names[0]:
+            del self.launchers[name]
+
     def partition(self, name: str) -> None:
         """Nothing gets through to or from a member, until `heal`."""
         self.launchers[name].dark = True
@@ -140,7 +146,10 @@ class World:
         self._create(name)
 
     def heal(self) -> None:
-        """The network is whole again; who was replaced stays gone."""
+        """The network is whole again, and all launchers are there; who was replaced stays gone."""
+        for name in self.names:
+            if name not in self.launchers:
+                self._create(name)
         for launcher in self.launchers.values():
             launcher.dark = False
 
@@ -165,11 +174,23 @@ class World:
         assert len({each.name for each in alone}) == len(alone), alone
         assert all((each.program or 0) >= number for each in alone for number in rounds if number is not None)
 
+    def resize(self, size: int) -> None:
+        """The job's spec says another number of workers: some are made, or those with the highest indices go."""
+        names = tuple(f"worker-{index}" for index in range(size))
+        for name in [each for each in self.names if each not in names]:
+            if name in self.launchers:
+                self.kill_launcher(name)
+                del self.launchers[name]
+        for name in [each for each in names if each not in self.names]:
+            self._create(name)
+        self.names = names
+        self.coordinator.change(Gang(names, names[0]), self.policy, self.now)
+
     def settled(self) -> bool:
         """Whether all members run, those that train together in the same round."""
         together = [each for each in self.launchers.values() if not self._is_alone(each)]
         running = all(each.program is not None for each in self.launchers.values())
-        return running and len({each.program for each in together}) == 1
+        return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
 
     def _is_alone(self, launcher: Launcher) -> bool:
         return restarts_alone(launcher.name, self.coordinator.job.gang, self.policy)
@@ -231,7 +252,7 @@ class World:
         if launcher.dark:
             return
         fields: dict[str, Any] = {"incarnation": launcher.incarnation, "round": launcher.round, "known": launcher.known}
-        fields |= {"ledger": launcher.ledger, "witness": launcher.witness}
+        fields |= {"ledger": launcher.ledger, "witness": launcher.witness, "elastic": True}
         if self.coordinator.hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now
             self.channels[launcher.name] = launcher.connection
@@ -271,7 +292,7 @@ class World:
             self.coordinator.heard(name, connection.to_chief.pop(0)[1], self.now)
         if not connection.member_open and not connection.to_chief and self.channels.get(name) is connection:
             del self.channels[name]
-            self.coordinator.lost(name, self.now)
+            self.coordinator.lost(name, self.now, gone=True)
         self._flush()
 
     def _flush(self) -> None:

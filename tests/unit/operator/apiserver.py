@@ -117,6 +117,14 @@ class ApiServer:
             enforced = stamp(self.now + timedelta(seconds=grace))
             pod["metadata"] |= {"deletionTimestamp": enforced, "deletionGracePeriodSeconds": grace}
 
+    def annotate_pod(self, name: str, uid: str, values: dict[str, str]) -> None:
+        """Give annotations to a pod. Raises Rejected."""
+        pod = self.pods.get(name)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            raise Rejected(404 if pod is None else 409, name)
+        self.writes.append(f"annotate pod/{name}")
+        pod["metadata"].setdefault("annotations", {}).update(values)
+
     def _create(self, kind: str, held: dict[str, Manifest], manifest: Manifest, status: Manifest) -> None:
         name = manifest["metadata"]["name"]
         child = f"{kind}/{name}"

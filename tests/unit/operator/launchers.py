@@ -39,6 +39,7 @@ class Launchers:
         self.progress: dict[str, Any] | None = None
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
+        self.ever: set[str] = set()
         self.missed: set[str] = set()
 
     # --- what they do
@@ -47,16 +48,36 @@ class Launchers:
         """Whoever is lost is missed, and a gang that is complete starts; whether something happened."""
         self._notice_attempt()
         running = self.running
+        members = self.members
         gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
         if self.phase == "Training" and gone and all(self._alone(each) for each in gone):
             return self._tick_alone(gone)
-        if self.phase == "Training" and gone:
-            self._stop(gone[0], "MemberLost", charged=False)
-            return True
-        if self.phase == "Training" or not running or set(running) != set(self.members):
+        if self.phase == "Training":
+            return self._end_round(gone, members, running)
+        there = {name: running[name] for name in members if name in running}
+        if not self._enough(there, members):
             return False
-        self._start(running)
+        self._start(there)
         return True
+
+    def _end_round(self, gone: list[str], members: list[str], running: dict[str, str]) -> bool:
+        """A round ends when somebody is lost, is not wanted any more, or all who were missing are there."""
+        surplus, come = set(self.joined) - set(members), sorted(set(members) - set(self.joined))
+        if gone and (not members or gone[0] in members):
+            self._stop(gone[0], "MemberLost", charged=False)
+        elif surplus:
+            self._stop(members[0], "Resized", charged=False)
+        elif come and set(members) <= set(running):
+            self._stop(come[0], "Grown" if come[0] in self.ever else "Resized", charged=False)
+        return self.phase != "Training"
+
+    def _enough(self, there: dict[str, str], members: list[str]) -> bool:
+        missing = set(members) - set(there)
+        if not there or not missing:
+            return bool(there)
+        least = self.settings()["minReplicas"]
+        fit = least is not None and sum(name.startswith("worker") for name in there) >= least
+        return bool(self.joined) and members[0] in there and (fit or not missing & self.ever)
 
     def _tick_alone(self, gone: list[str]) -> bool:
         """A worker is missed, or back, while the others train on."""
@@ -77,7 +98,7 @@ class Launchers:
         ended: dict[str, int | None] = {"exitCode": code, "signal": None if code is not None else signal}
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
-        settings = self._settings()
+        settings = self.settings()
         used = self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"]
         if used > settings["maxRestarts"]:
             message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
@@ -138,6 +159,7 @@ class Launchers:
             "message": "",
             "missing": [each for each in self.members if each not in self.running],
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
+            "gang": {"size": len(self.joined), "full": len(self.members)},
             "ledger": self.ledger,
             "lastRestart": self.last,
             "failure": self.failure,
@@ -159,11 +181,15 @@ class Launchers:
 
     @property
     def members(self) -> list[str]:
-        """Who belongs to the gang, the chief first, as TF_CONFIG has it."""
+        """Who belongs to the gang, the chief first, as the orders in the chief's pod have it, otherwise TF_CONFIG."""
         if not self.pods:
             return []
         cluster = json.loads(self._variable("TF_CONFIG"))["cluster"]
-        return [f"{role}-{index}" for role in ("chief", "worker", "ps") for index in range(len(cluster.get(role, ())))]
+        sizes = {role: len(cluster.get(role, ())) for role in ("chief", "worker", "ps")}
+        chief = self.pods.get("chief-0" if sizes["chief"] else "worker-0")
+        if chief and (told := chief["metadata"]["annotations"].get("tftraining.dev/orders")):
+            sizes["worker"] = json.loads(told)["workers"]
+        return [f"{role}-{index}" for role, count in sizes.items() for index in range(count)]
 
     # --- internals
 
@@ -181,10 +207,12 @@ class Launchers:
 
     def _start(self, running: dict[str, str]) -> None:
         for member in running:
-            told = self._settings(member)["ledger"]
+            told = self.settings(member)["ledger"]
             self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
-        self.ledger["inPlace"] += running == self.joined
+        old = self.joined.items()
+        self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
         self.joined = running
+        self.ever |= set(running)
         self.round += 1
         self.phase = "Training"
         if self.last is not None and self.last["downSeconds"] is None:
@@ -202,17 +230,17 @@ class Launchers:
             failures = self.ledger["processFailures"] + self.ledger["podFailures"]
             self.ledger |= {"refilledAt": failures, "withoutProgress": 0}
         self.ledger["processFailures"] += charged
-        self.ledger["withoutProgress"] += 1
+        self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
         alone = self._alone(member)
         self.phase = self.phase if alone else "Restarting"
         self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
         self.last["alone"] = alone
-        for each in () if alone else self.running:
+        for each in () if alone else set(self.running) & set(self.joined):
             self._kubelet.start(f"{self._job}-{each}", ready=False)
 
     def _alone(self, member: str) -> bool:
-        scope = self._settings()["scope"] if self.pods else "Job"
+        scope = self.settings()["scope"] if self.pods else "Job"
         return bool(scope == "Pod" and member.startswith("worker-") and member != self.members[0])
 
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
@@ -224,7 +252,8 @@ class Launchers:
     def _label(self, label: str) -> str:
         return str(next(iter(self.pods.values()))["metadata"]["labels"][label])
 
-    def _settings(self, member: str = "") -> dict[str, Any]:
+    def settings(self, member: str = "") -> dict[str, Any]:
+        """What a launcher is told."""
         settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
         return settings
 

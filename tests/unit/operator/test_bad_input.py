@@ -8,11 +8,11 @@ from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 LATER: list[tuple[str, Any, str]] = [
-    ("minReplicas", 1, "spec.minReplicas"),
     ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
 ]
 LAUNCHERS: list[tuple[str, Any, str]] = [
+    ("minReplicas", 1, "spec.minReplicas"),
     ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
     ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
     ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),

@@ -319,17 +319,6 @@ def test_a_newer_epoch_refills_the_budget() -> None:
     assert world.status.reason == "MaxRestartsExceeded"
 
 
-def test_scaling_makes_the_whole_gang_anew() -> None:
-    world = running()
-    world.launchers.crash("worker-1")
-    world.run()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run()
-    assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
-    assert world.status.replaced == {}
-    assert world.launchers.ledger["inPlace"] == 1, "what was charged is not forgotten"
-
-
 # --- the end
 
 

@@ -144,6 +144,11 @@ def test_what_the_launcher_is_told() -> None:
         "startDeadlineSeconds": 60,
         "stallTimeoutSeconds": 120,
         "evaluatorGraceSeconds": 60,
+        "minReplicas": None,
+        "workerAddress": "mnist-worker-%d.mnist.ml.svc:2222",
+        "largestGang": 2,
+        "needed": True,
+        "orders": "/opt/tftraining-orders/orders",
         "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0},
     }
 

@@ -28,6 +28,8 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
         allowed, reset = restarts
         job = (a_launched_job() if launched else a_job()).workers(workers).max_restarts(allowed).storage()
         job.set("restartPolicy.budgetReset", reset)
+        if launched and reset == "OnProgress" and not allowed % 2:
+            job.set("minReplicas", 1)
         for name, value in run_policy.items():
             job.set(f"runPolicy.{name}", value)
         for role in sorted(others):

@@ -245,6 +245,7 @@ def test_an_evaluator_outlives_an_attempt_where_nobody_but_its_pod_knows_of_it()
 def test_an_evaluator_that_does_not_go_holds_nobody_up() -> None:
     world = running(everybody(a_launched_job()))
     world.api.edit("replicaSpecs.worker.replicas", 1)
+    world.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are made anew
     world.settle()
     for name in list(world.api.pods):
         if "evaluator" not in name:

@@ -37,7 +37,7 @@ def test_scaling_says_why_the_gang_restarts() -> None:
     world = World(a_job()).run()
     world.api.edit("replicaSpecs.worker.replicas", 3)
     world.settle()
-    assert world.status.reason == "Scaled"
+    assert world.status.reason == "Resized"
     assert world.status.message == "the number of workers was changed; restarting the gang as attempt 2"
     assert (world.status.replicas["worker"].desired, world.status.ready) == (3, "0/3")
 

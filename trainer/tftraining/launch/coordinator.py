@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tftraining.launch import alone, rules
+from tftraining.launch import alone, elastic, rules
 from tftraining.launch import ledger as ledgers
+from tftraining.launch.elastic import ASKED_FOR, GROWN, RESIZED
 from tftraining.launch.ending import Exit
 from tftraining.launch.incident import Incident, describe, exit_from_frame, reason_of
 from tftraining.launch.ledger import Ledger
@@ -49,7 +50,7 @@ class Coordinator:
         self.gang = {name: Peer(name) for name in job.gang.members}
         self.chief = job.gang.chief
         self.evaluators: dict[str, Peer] = {}
-        self.trainers = [self.gang[name] for name in job.gang.trainers]
+        self.members = list(self.gang.values())  # of the round
         self.round = 0
         self.running = False
         self.trained: float | None = None  # when the last member of this round made its first step
@@ -68,11 +69,25 @@ class Coordinator:
         self._launchers: dict[str, str] = {}  # of the last round, by incarnation
         self._mark: int | None = None  # the newest epoch at the last incident
         self._proven = False  # some round got as far as a step
+        self._surplus: dict[str, Peer] = {}  # members of a larger gang, until they are gone
+        self._resized = False  # since the last round
+        self._came: tuple[float, int | None] | None = None  # when those who were missing came, and in which epoch
+        self._overdue = False  # the start deadline is over: those who are there may be enough
 
     @property
     def peers(self) -> dict[str, Peer]:
         """All members that may join, the evaluators that have joined included."""
-        return {**self.gang, **self.evaluators}
+        return {**self._surplus, **self.gang, **self.evaluators}
+
+    @property
+    def trainers(self) -> list[Peer]:
+        """The members of the round that make steps."""
+        return [peer for peer in self.members if role_of(peer.name) != "ps"]
+
+    @property
+    def size(self) -> int:
+        """How many members make steps when all are there."""
+        return len(self.job.gang.trainers)
 
     @property
     def progress(self) -> Snapshot:
@@ -81,8 +96,10 @@ class Coordinator:
 
     @property
     def missing(self) -> list[str]:
-        """The members of the gang that are not there, or whose old program has not ended."""
-        return [peer.name for peer in self.gang.values() if peer.state != "ready"] if not self.running else []
+        """The members of the gang that the round is without, or, before one, that are not there or not done yet."""
+        if self.running:
+            return [name for name, peer in self.gang.items() if peer not in self.members]
+        return [name for name, peer in self.gang.items() if not elastic.available(peer)]
 
     # What members tell.
 
@@ -102,18 +119,20 @@ class Coordinator:
         self.ledger = ledgers.merge(self.ledger, ledger)
         if name in self.gang:
             self._hear_of_earlier_rounds(last_round, frame, now)
-        self._send(name, type="welcome", echo=frame["t"], round=self.round, ledger=self.ledger.to_json())
+        known = {"round": self.round, "ledger": self.ledger.to_json(), "startDeadline": self.policy.start_deadline}
+        self._send(name, type="welcome", echo=frame["t"], **known)
         self._tell_verdict(name)
         self._advance(now)
         return ""
 
-    def lost(self, name: str, now: float) -> None:
-        """The connection of a member is gone."""
+    def lost(self, name: str, now: float, gone: bool = False) -> None:
+        """The connection of a member is gone; `gone`: it was closed at the other end, so nothing runs there."""
         peer = self.peers[name]
         if not peer.connected:
             return
+        peer.gone = gone
         why = "was told to stop" if peer.leaving else f"was not heard of for {now - peer.heard:.1f} s"
-        needed = self.running and name in self.gang and peer.state == "running"
+        needed = self.running and peer in self.members and peer.state == "running"
         peer.state = "lost"
         if needed:
             message = f"{name} {why}" if peer.leaving or now - peer.heard > 1 else f"{name}'s launcher is gone"
@@ -140,13 +159,30 @@ class Coordinator:
         late = self._ticked is not None and now - self._ticked > self.policy.member_timeout / 2
         self._ticked = now
         for peer in self.peers.values():
+            if not peer.connected:
+                continue
             if late:
                 peer.heard = now  # it was we who did not listen: what they said lies unread
-            elif peer.connected and now - peer.heard > self.policy.member_timeout:
+            elif now - peer.heard > self.policy.member_timeout:
                 self.outbox.append((peer.name, {"type": CLOSE}))
                 self.lost(peer.name, now)
         if self.verdict is None:
             self._watch(now) if self.running else self._hold_start_deadline(now)
+        self._advance(now)
+
+    def change(self, gang: Gang, policy: Policy, now: float) -> None:
+        """The job's spec has changed: other limits, or another number of workers."""
+        self.policy = policy
+        self.job = replace(self.job, gang=gang, policy=policy)
+        if list(gang.members) == list(self.gang):
+            return
+        self._surplus |= {name: peer for name, peer in self.gang.items() if name not in gang.members}
+        known = self.peers
+        self.gang = {name: known.get(name) or Peer(name) for name in gang.members}
+        self._surplus = {name: peer for name, peer in self._surplus.items() if name not in self.gang}
+        self._resized = True
+        if self.running and any(peer.name not in self.gang for peer in self.members):
+            self._stop(self._incident(self.chief, RESIZED, f"the gang becomes one of {len(self.gang)}", now), now)
         self._advance(now)
 
     def announce(self) -> None:
@@ -184,9 +220,11 @@ class Coordinator:
         """Start whatever can be started."""
         if self.verdict is not None:
             return
-        if not self.running and not self.missing and now >= self.not_before and not self._in_doubt(now):
-            self._start(now)
-        for peer in self.gang.values() if self.running else ():
+        if self.running:
+            self._make_room(now)
+        elif now >= self.not_before and not self._in_doubt(now) and (members := self._lineup(now)):
+            self._start(members, now)
+        for peer in self.members if self.running else ():
             if self._may_rejoin(peer) and now >= peer.not_before:
                 self._start_alone(peer, now)
         for peer in self.evaluators.values():
@@ -202,19 +240,44 @@ class Coordinator:
             return False
         return any(peer.witness != self.round for peer in self.gang.values() if peer.name != self.chief)
 
-    def _start(self, now: float) -> None:
-        launchers = {name: peer.incarnation for name, peer in self.gang.items()}
-        if launchers == self._launchers:
+    def _lineup(self, now: float) -> list[Peer]:
+        """The members of the next round, if it can start."""
+        since = now - self.policy.member_timeout
+        if not all(elastic.quiet(peer, since) for peer in self._surplus.values()):
+            return []
+        least, begun = self.policy.min_workers, self.round > 0 or self._overdue
+        lost = [name for name in self.gang if role_of(name) == "worker" and name != self.chief]
+        added = [name for name in lost if self._launchers and name not in self._launchers]
+        return elastic.lineup(self.gang.values(), lost if least and begun else added, least or 0, since)
+
+    def _make_room(self, now: float) -> None:
+        """End a round of fewer members when those who were missing stand ready, if it can be after a backup."""
+        come = elastic.newcomers(self.gang.values(), [peer.name for peer in self.members], now)
+        if not come:
+            self._came = None
+            return
+        since, epoch = self._came = self._came or (now, self.progress.epoch)
+        if not elastic.soon_backed_up(self.progress, epoch, now - since):
+            names = some([peer.name for peer in come])
+            reason, message = (RESIZED, f"{names} joins") if self._resized else (GROWN, f"{names} is back")
+            self._stop(self._incident(come[0].name, reason, message, now), now)
+
+    def _start(self, members: list[Peer], now: float) -> None:
+        launchers = {peer.name: peer.incarnation for peer in members}
+        old = self._launchers.items()
+        if old and (launchers.items() <= old or old <= launchers.items()):
             self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
         self._launchers = launchers
         self._earlier = self.progress
         self.round += 1
-        self.running, self.trained, self._started = True, None, now
-        for peer in self.gang.values():
-            self._begin(peer, self.round, now)
+        self.running, self.trained, self._started, self._came = True, None, now, None
+        self.members, self._resized = members, self._resized and len(members) < len(self.gang)
+        told = self._told()
+        for peer in members:
+            self._begin(peer, self.round, now, **told)
 
     def _may_rejoin(self, peer: Peer) -> bool:
-        """Whether a member that is there may start while the others are at it."""
+        """Whether a member of the round that is there may start while the others are at it."""
         free = peer.state == "ready" and not peer.finished and not peer.leaving
         return free and alone.restarts_alone(peer.name, self.job.gang, self.policy)
 
@@ -226,11 +289,15 @@ class Coordinator:
         self.round += 1
         if self.incident is not None and self.incident.member == peer.name:
             self.back = now
-        self._begin(peer, self.round, now)
+        self._begin(peer, self.round, now, **self._told())
 
-    def _begin(self, peer: Peer, number: int, now: float) -> None:
+    def _told(self) -> dict[str, Any]:
+        """With whom the members of the round train."""
+        return {"workers": elastic.runs(peer.name for peer in self.members), "size": self.size}
+
+    def _begin(self, peer: Peer, number: int, now: float, **gang: Any) -> None:
         peer.begin(number, now)
-        self._send(peer.name, type="start", round=number, ledger=self.ledger.to_json())
+        self._send(peer.name, type="start", round=number, ledger=self.ledger.to_json(), **gang)
 
     def _exited(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         ended = exit_from_frame(frame["exit"])
@@ -271,7 +338,7 @@ class Coordinator:
 
     def _of_another(self, ended: Exit, told: str, now: float) -> Incident | None:
         """The incident of the peer whose condition explains why a program has ended."""
-        for other in [each for each in self.gang.values() if each.state == "running"]:
+        for other in [each for each in self.members if each.state == "running"]:
             if other.leaving:
                 return self._incident(other.name, "Terminated", f"{other.name} was told to stop", now)
             if now - other.heard > self.policy.member_timeout / 2:
@@ -289,7 +356,7 @@ class Coordinator:
 
     def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident."""
-        steps = [peer.progress.step for peer in self.gang.values() if peer.progress.step is not None]
+        steps = [peer.progress.step for peer in self.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 
     def _strike(self, peer: Peer, incident: Incident, now: float) -> None:
@@ -308,19 +375,19 @@ class Coordinator:
         self.incident, self.trained = judged or incident, None
         self.running = False
         self._since = now
-        self.not_before = now + ledgers.wait(self.ledger)
+        self.not_before = now + ledgers.wait(self.ledger) * (incident.reason not in ASKED_FOR)
         if judged is not None:
             self._stop_all(judged)
 
     def _judge(self, incident: Incident, now: float) -> Incident | None:
         """Charge an incident, as the rules say; the incident as it was judged, None if the job has failed by it."""
-        progressed = self._progressed(now)
+        progressed, failed = self._progressed(now), incident.reason not in ASKED_FOR
         decision = self._decide(incident) if incident.charged else rules.Decision(rules.RESTART)
         self.failure = incident if incident.charged else self.failure
         if decision.action == rules.IGNORE:
             incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
-        refill = self.policy.refill
-        self.ledger = ledgers.account(self.ledger, charged=incident.charged, progressed=progressed, refill=refill)
+        account = {"charged": incident.charged, "refill": self.policy.refill, "failed": failed}
+        self.ledger = ledgers.account(self.ledger, progressed=progressed, **account)
         if decision.action == rules.FAIL_JOB and decision.rule:
             self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
         elif decision.action == rules.FAIL_JOB:
@@ -336,7 +403,7 @@ class Coordinator:
 
     def _stop_all(self, incident: Incident) -> None:
         dump = incident.reason == "Stalled"
-        for peer in self.gang.values():
+        for peer in self.members:
             if peer.connected:
                 self._send(peer.name, type="stop", round=peer.round, why=incident.message, dump=dump)
 
@@ -360,6 +427,9 @@ class Coordinator:
     def _hold_start_deadline(self, now: float) -> None:
         since = max(self._since, self.not_before)
         if self.missing and now - since > self.policy.start_deadline:
+            self._overdue = True
+            if self._lineup(now):
+                return
             limit = f"{self.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             self._fail("StartDeadlineExceeded", f"{some(self.missing)} did not join within {limit}")
 
@@ -389,7 +459,8 @@ class Coordinator:
 
     def _tell_verdict(self, name: str) -> None:
         if self.verdict is not None:
-            self._send(name, type="end", ledger=self.ledger.to_json(), **self.verdict.to_frame())
+            known = {"ledger": self.ledger.to_json(), "evaluatorGrace": self.policy.evaluator_grace}
+            self._send(name, type="end", **known, **self.verdict.to_frame())
 
     def _send(self, name: str, **frame: Any) -> None:
         self.outbox.append((name, frame))

@@ -17,11 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import legacy, status
+from tftraining.launch import cluster, legacy, orders, status
 from tftraining.launch.coordinator import Coordinator, Job
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.member import Member
+from tftraining.launch.orders import Orders
 from tftraining.launch.program import Program
 from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.server import Answer, Server
@@ -46,8 +47,9 @@ class Launcher:
         secret = settings.key()
         self._scratch = scratch_directory(environment)
         self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
-        self._environment = program_environment(environment, len(settings.gang.trainers))
+        self._environment = program_environment(environment, cluster.largest(settings))
         self._member = Member(settings, secret, self._program, self._environment)
+        self._orders = Orders(settings, self._program.say)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
         self._server = Server(pages)
@@ -94,9 +96,11 @@ class Launcher:
 
     async def _take_part(self) -> Verdict:
         taking_part = asyncio.create_task(self._member.run())
+        obeying = asyncio.create_task(self._obey())
         told = asyncio.create_task(self._told_to_go.wait())
         await asyncio.wait((taking_part, told), return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
+        obeying.cancel()
         if taking_part.done():
             verdict = taking_part.result()
         else:
@@ -109,8 +113,16 @@ class Launcher:
 
     def _coordinator(self) -> Coordinator:
         settings = self._settings
-        job = Job(settings.job["uid"], settings.attempt, settings.gang, settings.policy)
+        gang, policy = self._orders.news() or (settings.gang, settings.policy)
+        job = Job(settings.job["uid"], settings.attempt, gang, policy)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
+
+    async def _obey(self) -> None:
+        """Look for orders as long as the job goes on; the chief's launcher decides for all."""
+        while self._rendezvous is not None:
+            if (news := self._orders.news()) is not None:
+                self._rendezvous.change(*news)
+            await asyncio.sleep(orders.SECONDS)
 
     async def _decided(self) -> None:
         """Leave the success in the job's directory before anybody is told of it, if the storage lets us."""

@@ -61,14 +61,17 @@ def merge(one: Ledger, other: Ledger) -> Ledger:
     )
 
 
-def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool) -> Ledger:
-    """The ledger after an incident; `refill` says whether progress since the last one makes the budget whole."""
+def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool, failed: bool = True) -> Ledger:
+    """The ledger after an incident; `refill` says whether progress since the last one makes the budget whole.
+
+    What was asked for has not `failed`: the next round need not wait for it.
+    """
     if progressed:
         ledger = replace(ledger, without_progress=0, refilled_at=ledger.failures if refill else ledger.refilled_at)
     return replace(
         ledger,
         process_failures=ledger.process_failures + charged,
-        without_progress=ledger.without_progress + 1,
+        without_progress=ledger.without_progress + failed,
         incidents=ledger.incidents + 1,
     )
 

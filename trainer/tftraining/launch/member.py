@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tftraining.launch import cluster, legacy
 from tftraining.launch.alone import restarts_alone, serves
 from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
@@ -58,6 +59,8 @@ class Member:
         self._stopping = False
         self._ended = asyncio.Event()  # the program of this round
         self._pulse = Pulse()
+        self._start_deadline = settings.policy.start_deadline
+        self._evaluator_grace = settings.policy.evaluator_grace
         self._looking: asyncio.Future[Verdict | None] | None = None
         self._complaint = ""
         host, self._port = settings.rendezvous
@@ -76,7 +79,6 @@ class Member:
                 self._complain(str(error) or "no answer")
             if self._joined:
                 alone, tries, self._joined = time.monotonic(), 0, False
-                await self._cut_off()
             else:
                 tries += 1
             if self.verdict is None:
@@ -87,7 +89,7 @@ class Member:
         """End the program as the verdict asks for: a success leaves time for what is under way."""
         gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
         if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
-            grace = self.settings.grace if self.settings.in_gang else self.settings.evaluator_grace
+            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), grace)
             if not self.settings.in_gang and not self._ended.is_set():
@@ -116,12 +118,15 @@ class Member:
                 raise WireError(f"refused: {answer.get('why')}")
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
+            self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
             self._channel = channel
             self._joined = True
             self.state = "ready" if self.state == "waiting" else self.state
             await self._converse(channel)
         finally:
             self._channel = None
+            # The chief takes the end of the connection for the end of the program.
+            await self._cut_off()
             writer.close()
 
     async def _converse(self, channel: Channel) -> None:
@@ -158,7 +163,6 @@ class Member:
             now = time.monotonic()
             left = self._lease + timeout * LEASE - now
             if left <= 0:
-                channel.abort()
                 raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
             self._tell_condition(now)
             await asyncio.sleep(min(timeout / BEATS, left))
@@ -179,13 +183,15 @@ class Member:
             "down": None if self._down is None else now - self._down,
             "step": snapshot.step,
             "witness": self._witness,
+            "elastic": True,
         }
 
     def _tell_condition(self, now: float) -> None:
         """A beat: that we are here, and how the program does."""
         pid, mode = self.program.pid, self.program.mode
         stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
-        self._tell(type="beat", t=now, round=self.round, mode=mode, pid=pid, stuck=stuck, progress=progress)
+        condition = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": self.program.prepared}
+        self._tell(type="beat", t=now, round=self.round, progress=progress, **condition)
 
     # What the chief orders.
 
@@ -193,21 +199,33 @@ class Member:
         while self.verdict is None:
             frame = await orders.get()
             if frame["type"] == "start":
-                await self._start(int(frame["round"]), Ledger.from_json(frame["ledger"]))
+                await self._start(int(frame["round"]), frame)
             elif frame["type"] == "stop":
                 await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
             elif frame["type"] == "end":
+                self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
                 self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
 
-    async def _start(self, number: int, ledger: Ledger) -> None:
+    async def _start(self, number: int, frame: Frame) -> None:
         self.program.say(f"tftraining: round {number} starts")
-        self.round, self._known, self.ledger = number, max(number, self._known), ledger
+        self.round, self._known, self.ledger = number, max(number, self._known), Ledger.from_json(frame["ledger"])
         self.state, self.started, self.exit, self._down = "running", time.monotonic(), None, None
         self._stopping = False
         self._ended.clear()
-        environment = {**self._environment, "TFTRAINING_ROUND": str(number)}
+        environment = {**self._environment, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
         await self.program.start(environment, lambda ended: self._exited(number, ended))
         self._tell_condition(time.monotonic())
+
+    def _gang(self, frame: Frame) -> dict[str, str]:
+        """What a round adds to the environment, if the chief tells with whom it is."""
+        if "workers" not in frame:
+            return {}
+        self._environment |= legacy.request(self._environment, int(frame["size"]))
+        own = self._environment["TF_CONFIG"]
+        try:
+            return cluster.of_round(self.settings, frame["workers"], int(frame["size"]), own)
+        except ValueError as error:
+            raise WireError(str(error)) from None
 
     async def _stop(self, number: int, why: str, dump: bool) -> None:
         self.program.say(f"tftraining: round {number} stops: {why}")
@@ -242,9 +260,7 @@ class Member:
 
     async def _cut_off(self) -> None:
         """The chief is lost: nothing of the gang may run on. An evaluator may."""
-        if self.verdict is not None:
-            return
-        if self.settings.in_gang:
+        if self.verdict is None and self._joined and self.settings.in_gang:
             await self._kill()
             self.state = "waiting"
 
@@ -252,8 +268,8 @@ class Member:
         """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
         found = await self._success()
         gang, policy = self.settings.gang, self.settings.policy
-        needed = self.settings.in_gang and not restarts_alone(gang.me, gang, policy)
-        deadline = policy.start_deadline
+        needed = self.settings.indispensable and not restarts_alone(gang.me, gang, policy)
+        deadline = self._start_deadline
         if found is None and needed and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             message = f"no rendezvous with {gang.chief} within {limit}: {self._complaint}"

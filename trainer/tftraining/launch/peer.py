@@ -29,6 +29,9 @@ class Peer:
     pid: int | None = None
     stuck: float = 0.0
     leaving: bool = False
+    gone: bool = False  # it, or its kernel, has closed the connection itself: nothing of it runs
+    elastic: bool = False  # it can be told with whom it trains
+    prepared: float | None = None  # since when it could start at once
     reporter: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
     ended: Exit | None = None
@@ -50,7 +53,8 @@ class Peer:
         """A launcher has come, with no program running; an evaluator may have one that went on."""
         self.incarnation = incarnation
         self.heard = now
-        self.leaving = False
+        self.leaving = self.gone = False
+        self.elastic, self.prepared = bool(frame.get("elastic")), None
         self.witness = int(frame["witness"])
         self.round = int(frame["round"])
         self.state = "running" if frame.get("running") else "ready"
@@ -66,6 +70,8 @@ class Peer:
 
     def beat(self, frame: Mapping[str, Any], now: float) -> None:
         """What it says of itself; TypeError or ValueError if that is nonsense."""
+        if frame.get("prepared", True):
+            self.prepared = now if self.prepared is None else self.prepared
         if frame["round"] != self.round or self.state not in ("running", "done"):
             return
         self.mode = str(frame["mode"])

@@ -50,6 +50,11 @@ class Program:
         return self._mode
 
     @property
+    def prepared(self) -> bool:
+        """Whether a start would lose no time any more with what can be done before it."""
+        return self._warm is None or self._warm.prepared
+
+    @property
     def pid(self) -> int | None:
         """The program's first process, None when none runs."""
         return self._process.pid if self._process is not None and self._process.alive else None

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tftraining.launch.coordinator import CLOSE, Coordinator
-from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
+from tftraining.launch.settings import Gang, Policy
+from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
 
 TICKS = 6  # looks in one member timeout
 BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
@@ -37,6 +38,11 @@ class Rendezvous:
         """Listen, and let the time pass; OSError if the port cannot be had."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=1024)
         self._tasks.append(asyncio.create_task(self._tick()))
+
+    def change(self, gang: Gang, policy: Policy) -> None:
+        """The job's spec has changed."""
+        self.coordinator.change(gang, policy, time.monotonic())
+        self._flush()
 
     async def drain(self, timeout: float) -> None:
         """Wait until every member of the gang has heard the verdict and left."""
@@ -87,20 +93,24 @@ class Rendezvous:
         if name in self._channels:  # the same launcher again, before its old connection was seen to be gone
             self._channels.pop(name).abort()
         self._channels[name] = channel
+        gone = False
         try:
             self._flush()
             while True:
                 frame = await channel.receive()
                 self.coordinator.heard(name, frame, time.monotonic())
                 self._flush()
+        except GoneError:
+            gone = not channel.aborted
+            raise
         finally:
-            self._left(name, channel)
+            self._left(name, channel, gone)
 
-    def _left(self, name: str, channel: Channel) -> None:
+    def _left(self, name: str, channel: Channel, gone: bool) -> None:
         if self._channels.get(name) is not channel:
             return
         del self._channels[name]
-        self.coordinator.lost(name, time.monotonic())
+        self.coordinator.lost(name, time.monotonic(), gone)
         self._flush()
         if self.coordinator.verdict is not None and not set(self._channels) & set(self.coordinator.gang):
             self._alone.set()

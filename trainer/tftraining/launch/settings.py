@@ -40,6 +40,12 @@ class Gang:
         """Those that make steps: all but the parameter servers."""
         return tuple(name for name in self.members if role_of(name) != "ps")
 
+    def resized(self, workers: int) -> Gang:
+        """The same with another number of workers."""
+        roles = {role: [name for name in self.members if role_of(name) == role] for role in GANG_ROLES}
+        roles["worker"] = [f"worker-{index}" for index in range(workers)]
+        return Gang(tuple(name for names in roles.values() for name in names), self.me)
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -50,6 +56,8 @@ class Policy:
     refill: bool = True  # budgetReset OnProgress
     start_deadline: float = 600.0
     stall_timeout: float | None = None
+    evaluator_grace: float = 60.0
+    min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
     scope: str = "Job"  # or Pod: a worker that fails is restarted alone
     rules: tuple[Rule, ...] = ()
 
@@ -71,7 +79,11 @@ class Settings:
     termination_message: Path | None
     warm_start: bool
     grace: float
-    evaluator_grace: float
+    cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
+    worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
+    largest_gang: int  # the most members that make steps this job has ever had
+    needed: bool  # False for one that was made while the others trained
+    orders: Path | None  # where changes of the spec are told while the job runs
 
     @property
     def is_chief(self) -> bool:
@@ -82,6 +94,13 @@ class Settings:
     def in_gang(self) -> bool:
         """False for the evaluator: it gates nothing and is restarted alone."""
         return self.gang.me in self.gang.members
+
+    @property
+    def indispensable(self) -> bool:
+        """Whether nobody can train without this one: if it never gets to the rendezvous, the job has failed."""
+        role = role_of(self.gang.me)
+        optional = self.policy.min_workers is not None and role == "worker" and not self.is_chief
+        return self.in_gang and self.needed and not optional
 
     def key(self) -> bytes:
         """The secret of the job; SettingsError if it cannot be read."""
@@ -102,10 +121,12 @@ def role_of(name: str) -> str:
 
 def read(environment: Mapping[str, str]) -> Settings:
     """The settings of this launcher; SettingsError if they are not there or wrong."""
-    gang = _gang(_object(environment, "TF_CONFIG"))
+    config = _object(environment, "TF_CONFIG")
+    gang = _gang(config)
     raw = _object(environment, VARIABLE)
+    cluster = {role: tuple(map(str, config["cluster"].get(role, ()))) for role in GANG_ROLES}
     try:
-        return _settings(raw, gang)
+        return _settings(raw, gang, {role: addresses for role, addresses in cluster.items() if addresses})
     except KeyError as error:
         raise SettingsError(f"{VARIABLE}: {error.args[0]} is missing") from None
     except ValueError as error:
@@ -141,7 +162,7 @@ def _gang(config: Mapping[str, Any]) -> Gang:
     return Gang(members, me)
 
 
-def _settings(raw: Mapping[str, Any], gang: Gang) -> Settings:
+def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[str, ...]]) -> Settings:
     return Settings(
         job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
         attempt=int(raw["attempt"]),
@@ -156,18 +177,24 @@ def _settings(raw: Mapping[str, Any], gang: Gang) -> Settings:
         termination_message=_path(raw.get("terminationMessage")),
         warm_start=bool(raw.get("warmStart", True)),
         grace=_seconds(raw, "terminationGraceSeconds", 5.0, 0.0),
-        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
+        cluster=cluster,
+        worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
+        largest_gang=int(raw.get("largestGang") or 0),
+        needed=bool(raw.get("needed", True)),
+        orders=_path(raw.get("orders")),
     )
 
 
 def _policy(raw: Mapping[str, Any]) -> Policy:
-    stall = raw.get("stallTimeoutSeconds")
+    stall, least = raw.get("stallTimeoutSeconds"), raw.get("minReplicas")
     return Policy(
         member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
         max_restarts=int(raw.get("maxRestarts", 10)),
         refill=raw.get("budgetReset", "OnProgress") != "Never",
         start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
+        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
+        min_workers=None if least is None else int(least),
         scope=str(raw.get("scope", "Job")),
         rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
     )

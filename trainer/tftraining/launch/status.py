@@ -45,6 +45,7 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
         "reason": reason,
         "message": message,
         "missing": coordinator.missing if coordinator.verdict is None else [],
+        "gang": {"size": len(coordinator.trainers), "full": coordinator.size},
         "members": {
             name: {
                 "state": peer.state,
@@ -93,7 +94,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
 def _training(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.incident
     if incident is None:
-        return "Training", "all members train"
+        return "Training", f"{_who(coordinator)} train"
     if incident.alone and coordinator.back is None:
         return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
     return "Resumed", _resumed(coordinator, incident)
@@ -105,7 +106,15 @@ def _resumed(coordinator: Coordinator, incident: Incident) -> str:
         return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
-    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s"
+    fewer = f", with {_who(coordinator)}" if coordinator.missing else ""
+    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s{fewer}"
+
+
+def _who(coordinator: Coordinator) -> str:
+    """How many train, for people."""
+    if not coordinator.missing:
+        return "all members"
+    return f"{len(coordinator.trainers)} of {coordinator.size} members"
 
 
 def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:

@@ -64,6 +64,11 @@ class WarmInterpreter:
         """Whether a program with this environment would find the imports as they are here."""
         return same_for_imports(self._env, env)
 
+    @property
+    def decided(self) -> bool:
+        """Whether it is known that it can fork, or that it cannot."""
+        return self._decided.is_set()
+
     async def begin(self, outputs: tuple[int, int]) -> None:
         """Start it; it imports in the background. Never raises."""
         ours, theirs = socket.socketpair()
@@ -174,6 +179,11 @@ class WarmStarts:
 
     def __contains__(self, pid: object) -> bool:
         return self._interpreter is not None and self._interpreter.pid == pid
+
+    @property
+    def prepared(self) -> bool:
+        """Whether no interpreter is on its way that a start would wait for."""
+        return self._interpreter is None or self._interpreter.decided
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Have an interpreter for this environment warm up in the background, if there is none and it has a chance."""

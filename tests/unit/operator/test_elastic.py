@@ -1,0 +1,260 @@
+"""Launchers under another number of workers: a gang that goes on with fewer, and one whose size somebody changes."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.operator.builders import JobBuilder, a_launched_job
+from tests.unit.operator.simulation import World
+from tftraining_operator.build.orders import changed
+
+REPLICAS = "replicaSpecs.worker.replicas"
+
+
+def running(job: JobBuilder) -> World:
+    world = World(job).run()
+    world.launchers.advance(3, 140)
+    world.run()
+    world.trajectory.clear()
+    world.notes.clear()
+    return world
+
+
+def uids(world: World) -> dict[str, str]:
+    """The UIDs of the pods, by their short names."""
+    return {name: world.api.pods[world.name(name)]["metadata"]["uid"] for name in world.pods}
+
+
+def orders(world: World, pod: str = "worker-0") -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(
+        world.api.pods[world.name(pod)]["metadata"]["annotations"]["tftraining.dev/orders"]
+    )
+    return told
+
+
+# --- fewer workers for a while
+
+
+def held_up(job: JobBuilder) -> World:
+    """A gang of three whose worker-1 is lost, and whose new pod cannot be scheduled."""
+    world = running(job).delete("worker-1").settle()
+    world.kubelet.remove_deleted()
+    world.settle()
+    pod = world.name("worker-1")
+    message = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    world.kubelet.condition(pod, message)
+    while world.listen() or world.step():
+        pass
+    return world
+
+
+def test_the_others_go_on_while_a_lost_worker_is_replaced() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    status = world.status
+    assert (status.phase, status.reason, status.ready) == ("Running", "FewerWorkers", "2/3")
+    assert status.message == "running with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
+    ready = status.condition("Ready")
+    assert ready is not None and ready.status == "False"
+    assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 1, 1)
+    last = status.last_restart
+    assert last is not None
+    assert (last.reason, last.down_seconds, last.resumed_from_epoch) == ("PodDeleted", 1.1, 2)
+    assert not world.step(), "no write while nothing happens"
+
+
+def test_the_gang_is_whole_again_when_the_replacement_is_there() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    before = uids(world)
+    world.kubelet.start(world.name("worker-1"), ready=False)
+    world.run()
+    status, last = world.status, world.status.last_restart
+    assert (status.phase, status.reason, status.ready) == ("Running", "Training", "3/3")
+    assert status.message == "worker-1 is back; resumed from epoch 2 after 1.1 s"
+    assert last is not None and last.reason == "Grown"
+    assert (status.restarts.counted, status.restarts.in_place, status.attempt) == (0, 2, 1)
+    assert uids(world) == before
+    assert ("Normal", "Grown") in [(note.type, note.reason) for note in world.notes]
+
+
+def test_without_the_permission_the_others_wait() -> None:
+    world = held_up(a_launched_job().workers(3))
+    assert (world.status.phase, world.status.ready) == ("Restarting", "0/3")
+
+
+def test_a_second_loss_goes_below_the_least() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world.delete("worker-2").settle()
+    world.kubelet.remove_deleted()
+    while world.listen() or world.step():
+        pass
+    assert world.status.phase == "Restarting"
+    assert world.status.restarts.counted == 0
+
+
+def test_no_start_deadline_ends_a_gang_that_trains_with_fewer() -> None:
+    job = a_launched_job().workers(3).set("minReplicas", 2).set("runPolicy.startDeadlineSeconds", 60)
+    world = held_up(job).wait(1000)
+    world.settle()
+    assert world.status.phase == "Running"
+
+
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+def test_the_words_of_the_loss_say_what_the_others_do(pod: str, others: str) -> None:
+    world = running(a_launched_job().workers(3).set("minReplicas", 2)).delete(pod)
+    world.step()
+    assert world.status.message == f"{pod} was deleted; making its pod anew, the others {others}"
+
+
+# --- another size
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (3, 1), (1, 2)])
+def test_the_pods_of_those_who_stay_are_kept(before: int, after: int) -> None:
+    world = running(a_launched_job().workers(before).max_restarts(0))
+    old = uids(world)
+    world.api.edit(REPLICAS, after)
+    world.run()
+    new, status = uids(world), world.status
+    assert sorted(new) == [f"worker-{index}" for index in range(after)]
+    assert all(new[name] == uid for name, uid in old.items() if name in new)
+    assert (status.phase, status.ready, status.attempt) == ("Running", f"{after}/{after}", 1)
+    assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 0, 1)
+    assert status.restarts.recreated == 0
+    assert status.last_restart is not None and status.last_restart.reason == "Resized"
+    assert status.message == "the number of workers was changed; resumed from epoch 2 after 1.1 s"
+    assert status.replicas["worker"].desired == after
+    assert status.replicas["worker"].highest == max(before, after) - 1
+    assert orders(world)["workers"] == after
+    assert world.launchers.round == 2
+    told = [(note.type, note.reason, note.message) for note in world.notes]
+    assert told[0] == ("Normal", "Resized", f"from {before} to {after} workers")
+    assert not world.step()
+
+
+def test_the_gang_trains_on_until_the_new_workers_stand_ready() -> None:
+    world = running(a_launched_job())
+    world.api.edit(REPLICAS, 3)
+    world.settle()
+    while world.listen() or world.step():
+        pass
+    assert (world.status.phase, world.status.reason, world.status.ready) == ("Running", "FewerWorkers", "2/3")
+    assert world.status.message == "running with 2 of 3 workers; waiting for worker-2 to start"
+    assert world.launchers.round == 1
+    settings = {name: world.launchers.settings(name) for name in ("worker-0", "worker-2")}
+    assert {name: told["needed"] for name, told in settings.items()} == {"worker-0": True, "worker-2": False}
+    assert world.run().trajectory[-1] == "Running 3/3 Training"
+
+
+def test_a_worker_that_goes_is_deleted_when_its_program_need_not_run_any_more() -> None:
+    world = running(a_launched_job().workers(3))
+    world.api.edit(REPLICAS, 2)
+    world.settle()
+    assert "delete pod/mnist-worker-2" not in world.api.writes
+    assert orders(world)["workers"] == 2
+    world.run()
+    assert world.pods == ["worker-0", "worker-1"]
+
+
+def test_a_surplus_pod_goes_at_once_where_no_launcher_answers() -> None:
+    world = running(a_launched_job().workers(3))
+    world.api.edit(REPLICAS, 2)
+    world.heard = None
+    world.settle()
+    world.kubelet.remove_deleted()
+    assert world.pods == ["worker-0", "worker-1"]
+
+
+def test_there_and_back_is_nothing() -> None:
+    world = running(a_launched_job())
+    old = uids(world)
+    world.api.edit(REPLICAS, 3)
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert (uids(world), world.launchers.round, world.notes) == (old, 1, [])
+
+
+def test_a_change_while_the_gang_starts() -> None:
+    world = World(a_launched_job()).settle()
+    world.api.edit(REPLICAS, 3)
+    world.run()
+    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "3/3", 1)
+    assert (world.launchers.round, len(world.launchers.joined)) == (1, 3)
+
+
+def test_a_change_while_the_gang_restarts() -> None:
+    world = running(a_launched_job().workers(3)).delete("worker-0").settle()
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert (world.status.phase, world.status.ready) == ("Running", "2/2")
+    assert orders(world)["workers"] == 2
+
+
+def test_a_change_while_the_job_is_suspended() -> None:
+    world = running(a_launched_job())
+    world.api.edit("runPolicy.suspend", True)
+    world.run()
+    world.api.edit(REPLICAS, 3)
+    world.run()
+    assert world.pods == []
+    world.api.edit("runPolicy.suspend", False)
+    world.run()
+    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "3/3", 2)
+
+
+def test_pods_of_an_older_version_are_made_anew() -> None:
+    world = running(a_launched_job())
+    for pod in world.api.pods.values():
+        del pod["metadata"]["annotations"]["tftraining.dev/orders"]
+    world.settle()
+    assert world.status.attempt == 1
+    world.api.edit(REPLICAS, 3)
+    world.run()
+    assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
+    assert world.status.last_restart is not None and world.status.last_restart.reason == "Resized"
+
+
+def test_a_launcher_of_an_older_image_cannot_be_told() -> None:
+    world = running(a_launched_job())
+    world.api.edit(REPLICAS, 3)
+    assert world.heard is not None
+    world.heard = msgspec.structs.replace(world.heard, report=msgspec.structs.replace(world.heard.report, gang=None))
+    world.step()
+    assert (world.status.attempt, world.status.reason) == (2, "Resized")
+
+
+# --- other changes of the spec
+
+ORDERS = {
+    "restartPolicy.maxRestarts": 3,
+    "runPolicy.startDeadlineSeconds": 30,
+    "runPolicy.stallTimeoutSeconds": 300,
+}
+
+
+@pytest.mark.parametrize("path", ORDERS)
+def test_running_launchers_are_told_of_a_limit_once(path: str) -> None:
+    world = running(a_launched_job())
+    old = uids(world)
+    world.api.edit(path, ORDERS[path])
+    world.run()
+    assert orders(world)[path.partition(".")[2]] == ORDERS[path]
+    assert (uids(world), world.launchers.round) == (old, 1)
+    assert [each for each in world.api.writes if each.startswith("annotate")] == ["annotate pod/mnist-worker-0"]
+
+
+def test_a_chief_that_is_made_anew_knows_it_already() -> None:
+    world = running(a_launched_job())
+    world.api.edit(REPLICAS, 3)
+    world.api.edit("restartPolicy.maxRestarts", 3)
+    world.delete("worker-0").run()
+    assert orders(world).items() >= {"workers": 3, "maxRestarts": 3}.items()
+    assert not [each for each in world.api.writes if each.startswith("annotate")]
+
+
+def test_a_new_version_with_more_orders_changes_no_running_pod() -> None:
+    _, spec = a_launched_job().parsed()
+    assert changed(spec, '{"workers": 2}') is None
+    assert json.loads(changed(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
+    assert json.loads(changed(spec, "nonsense") or "")["workers"] == 2

@@ -1,0 +1,68 @@
+"""What has changed in the job's spec since this launcher was started: a file that whoever started it keeps up to date.
+
+In a cluster it is an annotation of the pod, which only the operator may change, as the kubelet shows it. It must never
+end a training: what cannot be read is told once, and what was known before stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tftraining.launch.settings import Gang, Policy, Settings
+
+BYTES = 64 * 1024
+SECONDS = 0.5  # between two looks
+
+
+class Orders:
+    """The file, looked at again and again. `say` is told what is wrong with it."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._path = settings.orders
+        self._settings = settings
+        self._say = say
+        self._seen = ""
+
+    def news(self) -> tuple[Gang, Policy] | None:
+        """The gang and the policy as they are now, if they have changed since the last look."""
+        text = _read(self._path)
+        if not text or text == self._seen:
+            return None
+        self._seen = text
+        try:
+            return obeyed(self._settings, json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._say(f"tftraining: the orders in {self._path} make no sense, so nothing changes: {error}")
+            return None
+
+
+def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
+    """The gang and the policy by these orders; ValueError, TypeError or KeyError if they are none."""
+    old, workers = settings.policy, int(orders["workers"])
+    stall = orders.get("stallTimeoutSeconds")
+    policy = replace(
+        old,
+        max_restarts=int(orders.get("maxRestarts", old.max_restarts)),
+        start_deadline=float(orders.get("startDeadlineSeconds", old.start_deadline)),
+        stall_timeout=None if stall is None else float(stall),
+        evaluator_grace=float(orders.get("evaluatorGraceSeconds", old.evaluator_grace)),
+    )
+    gang = settings.gang.resized(workers)
+    if settings.gang.chief not in gang.members:
+        raise ValueError(f"a gang of {workers} workers is without its chief")
+    return gang, policy
+
+
+def _read(path: Path | None) -> str:
+    """Its text, "" if it is not there."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            return file.read(BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
