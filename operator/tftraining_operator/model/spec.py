@@ -173,7 +173,7 @@ class JobSpec(Frozen, frozen=True, dict=True):
         priority = scheduling.priority_class_name if scheduling else None
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
         # What an earlier version did not have is left out where it is not used.
-        later = (rules, alone) if rules or alone else ()
+        later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
         return sha256(msgspec.json.encode((*made_from, priority, *later), order="deterministic")).hexdigest()[:16]
 
