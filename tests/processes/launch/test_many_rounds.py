@@ -80,9 +80,10 @@ class Launcher:
             "maxRestarts": 1_000_000,
         }
         config = {"cluster": cluster, "task": {"type": "worker", "index": int(name[-1])}}
-        self.settings = read({"TF_CONFIG": json.dumps(config), "TFTRAINING_LAUNCHER": json.dumps(told)})
+        environment = {"TF_CONFIG": json.dumps(config)}
+        self.settings = read({**environment, "TFTRAINING_LAUNCHER": json.dumps(told)})
         self.program = NotedProgram(at_work)
-        self.member = Member(self.settings, SECRET, self.program, {})  # type: ignore[arg-type]
+        self.member = Member(self.settings, SECRET, self.program, environment)  # type: ignore[arg-type]
         self.rendezvous: Rendezvous | None = None
         self.task: asyncio.Task[object] | None = None
 
