@@ -31,7 +31,7 @@ NAMES = ("worker-0", "worker-1", "worker-2")
 class NotedProgram:
     """A program that exists only as the number of its round; each round brings a new epoch, so that none waits."""
 
-    mode = "noted"
+    mode, prepared = "noted", True
 
     def __init__(self, at_work: dict[NotedProgram, int]) -> None:
         self.at_work = at_work
