@@ -13,19 +13,19 @@ from typing import NamedTuple
 import msgspec
 
 from tftraining_operator.cluster.api import ApiError
-from tftraining_operator.cluster.children import Children, Refused
+from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Launchers, target
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.types import Plan, Planner
 from tftraining_operator.plan.waiting import can_wait
 
 logger = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class World(NamedTuple):
 
 
 class Reconciler:
-    """Carries out passes. `image` is the operator's own image; `clock` gives the present time, with a zone."""
+    """Carries out passes. `plan` is the planner, told of its surroundings; `clock` gives the time, with a zone."""
 
-    def __init__(self, world: World, queue: WorkQueue, image: str) -> None:
+    def __init__(self, world: World, queue: WorkQueue, plan: Planner) -> None:
         self._jobs, self._children, self._launchers, self._events, self._metrics = world
         self._queue = queue
-        self._image = image
+        self._plan = plan
         self._memories: dict[Key, _Memory] = {}
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
@@ -76,7 +76,7 @@ class Reconciler:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
         seen = self._observe(job, memory)
-        step = plan(job, seen, now, self._image)
+        step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
         kept = step.status == job.status or (soon and can_wait(job.status, step.status))

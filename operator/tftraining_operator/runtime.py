@@ -8,6 +8,7 @@ from functools import partial
 
 from aiohttp import web
 
+from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.cluster.api import Api, ApiError, connect
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
@@ -20,6 +21,7 @@ from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION
 from tftraining_operator.model.spec import Frozen
+from tftraining_operator.plan.planner import plan
 from tftraining_operator.reconcile import Reconciler, World
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ AUDIT_SECONDS = 300.0
 class Settings(Frozen, frozen=True):
     """What the environment says. No namespaces means all of them; `image` is what helper pods run and launchers are
     copied from; `launchers` is the way to them: direct, proxy (through the API server), or as the operator's place has
-    it if it is empty."""
+    it if it is empty; `asker` is how NetworkPolicies know the operator's pods, None where none are to be made."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
@@ -39,6 +41,7 @@ class Settings(Frozen, frozen=True):
     identity: str = "tftraining-operator"
     log_level: str = "INFO"
     launchers: str = ""
+    asker: Asker | None = None
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -59,7 +62,17 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         identity=env.get("POD_NAME") or Settings().identity,
         log_level=level,
         launchers=launchers,
+        asker=_asker(env.get("TFTRAINING_NETWORK_POLICY", "")),
     )
+
+
+def _asker(text: str) -> Asker | None:
+    """The operator's pods as NAMESPACE/LABEL=VALUE,… names them; None if that is empty."""
+    namespace, _, labels = text.partition("/")
+    pairs = [each.partition("=") for each in labels.split(",")]
+    if text and not (namespace and all(name and value for name, _, value in pairs)):
+        raise ValueError(f"TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE,…, not {text!r}")
+    return Asker(namespace, {name: value for name, _, value in pairs}) if text else None
 
 
 class Operator:
@@ -77,7 +90,7 @@ class Operator:
         self._direct = Direct() if direct else None
         self._launchers = Launchers(self._direct.fetch if self._direct else through(api), self.queue.add)
         world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
-        self._reconciler = Reconciler(world, self.queue, settings.image)
+        self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
         self._reflectors = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +14,11 @@ from types import TracebackType
 from typing import Self
 
 from tests.control_plane.processes import Server, free_port
+from tests.pages import read_page
 
 START_SECONDS = 30.0
+# As the chart tells the operator of itself.
+OPERATOR_PODS = {"app.kubernetes.io/name": "tftraining-operator", "app.kubernetes.io/instance": "operator"}
 
 
 class OperatorProcess:
@@ -27,12 +28,14 @@ class OperatorProcess:
         self.log = directory / "operator.log"
         self.port = free_port()
         # Nothing of the caller's environment but what Python itself needs.
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if name in os.environ}
+        needed = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "PYTHONPATH")
+        kept = {name: os.environ[name] for name in needed if name in os.environ}
         self._environment = {
             **kept,
             "KUBECONFIG": str(kubeconfig),
             "TFTRAINING_PORT": str(self.port),
             "TFTRAINING_IMAGE": "operator-image",
+            "TFTRAINING_NETWORK_POLICY": f"tftraining-system/{','.join(map('='.join, OPERATOR_PODS.items()))}",
             # The tests' launchers listen on this machine, where no API server's proxy goes.
             "TFTRAINING_LAUNCHERS": "direct",
             **environment,
@@ -91,14 +94,7 @@ class OperatorProcess:
 
     def get(self, page: str) -> tuple[int, str]:
         """GET a page of its HTTP server: the status (0 if nobody answers) and the text."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{page}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return read_page(f"http://127.0.0.1:{self.port}/{page}")
 
     def metric(self, line: str) -> float:
         """The value of one line of /metrics, named as it stands there, labels included; 0 if it is not there."""

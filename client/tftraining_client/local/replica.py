@@ -94,6 +94,11 @@ def local_job(stored: Json, workdir: Path) -> LocalJob:
         raise UserError(job.problem.message if job.problem else "the spec cannot be read")
     if job.spec.run_policy.suspend:
         raise UserError("the job is suspended (spec.runPolicy.suspend), so nothing would run: set it to false")
+    if not job.ours:
+        raise UserError(
+            f"another controller runs this job (spec.runPolicy.managedBy: {job.managed_by}), so nothing would run: "
+            "remove the field"
+        )
     storage = job.spec.storage
     # Here the launcher restarts whatever the mode: there are no pods to make anew.
     spec = msgspec.structs.replace(

@@ -6,7 +6,9 @@ What the user wrote wins wherever the two could meet, but for the names and the 
 import copy
 
 from tftraining_operator.build import launcher, orders
+from tftraining_operator.build.kueue import queued
 from tftraining_operator.build.metadata import child_metadata, replica_labels
+from tftraining_operator.build.pod_group import membership
 from tftraining_operator.build.security import container_security, pod_security
 from tftraining_operator.build.storage import job_directory, storage_mount, storage_volume
 from tftraining_operator.build.tf_config import tf_config
@@ -51,12 +53,16 @@ def _with_launcher(job: Job, pod_spec: Manifest, init: Manifest) -> Manifest:
 
 
 def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
-    labels = (own.get("labels") or {}) | replica_labels(replica, job.status.attempt)
-    metadata = child_metadata(job, pod_name(job.key.name, replica), labels)
+    group, queue = membership(job, spec, replica), queued(job, spec, replica)
+    labels = {**(own.get("labels") or {}), **group.labels, **queue.labels}
+    metadata = child_metadata(
+        job, pod_name(job.key.name, replica), labels | replica_labels(replica, job.status.attempt)
+    )
     ours = {ANNOTATION_GANG: spec.gang_size, ANNOTATION_SPEC: spec.fingerprint}
     if spec.in_place:
         ours[ANNOTATION_ORDERS] = orders.written(spec)
-    return {**metadata, "annotations": {**(own.get("annotations") or {}), **ours}}
+    annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}
+    return {**metadata, "annotations": annotations}
 
 
 def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
@@ -71,6 +77,8 @@ def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     }
     if scheduling and scheduling.priority_class_name:
         defaults["priorityClassName"] = scheduling.priority_class_name
+    if (scheduler := membership(job, spec, replica).scheduler) is not None:
+        defaults["schedulerName"] = scheduler
     result = {**defaults, **own, "restartPolicy": "Never", "subdomain": job.key.name}
     result["securityContext"] = pod_security(own.get("securityContext") or {})
     containers = [_restricted(each, own) for each in own.get("containers") or ()]

@@ -5,7 +5,9 @@ import secrets
 from base64 import b64encode
 
 from tftraining_operator.build.launcher import KEY
+from tftraining_operator.cluster import companions
 from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import KIND, Key
@@ -21,16 +23,6 @@ EARLIER = "still belongs to an earlier job of this name: waiting for it to be re
 UNLABELLED = "belongs to this job but has lost its labels: delete it"
 
 
-class Refused(Exception):
-    """The API server refused to create a child."""
-
-    def __init__(self, child: str, status: int, message: str) -> None:
-        super().__init__(f"{child}: {message}")
-        self.child = child
-        self.status = status
-        self.message = message
-
-
 class Children:
     """The Services and pods of all jobs, with what is known of them."""
 
@@ -40,18 +32,22 @@ class Children:
         self.services = services
 
     async def apply(self, job: Job, plan: Plan) -> None:
-        """Carry out the children's part of a plan: deletions, what a pod is told, the Service, the Secret, then pods.
+        """Carry out the children's part of a plan: deletions, what a pod is told, what pods need, the pods last.
 
         Raises Refused for the first creation that was refused; those after it are not tried.
         """
         limit = asyncio.Semaphore(CONCURRENCY)
         await asyncio.gather(*(self._delete_pod(job, each, limit) for each in plan.delete_pods))
+        for each in plan.delete_companions:
+            await companions.remove(self._api, job, each)
         if plan.annotate_pod is not None:
             await self._annotate(job, plan.annotate_pod)
         if plan.delete_service:
             await self._delete_service(job)
         if plan.create_service is not None:
             await self._create(job, "services", self.services, plan.create_service)
+        for each in plan.companions:
+            await companions.ensure(self._api, job, each)
         if plan.create_secret is not None:
             await self._create_secret(job, plan.create_secret)
         await self._create_pods(job, plan.create_pods, limit)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tftraining_operator.model.names import MANAGER, Key
+from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, Key
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 from tftraining_operator.model.status import Status
 
@@ -18,7 +18,10 @@ class Problem(Frozen, frozen=True):
 
 
 class Job(Frozen, frozen=True):
-    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` says why."""
+    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` says why.
+
+    `queue_labels` are those of its labels that ask Kueue for a queue, empty if there is none.
+    """
 
     key: Key
     uid: str
@@ -27,11 +30,13 @@ class Job(Frozen, frozen=True):
     spec: JobSpec | None
     problem: Problem | None = None
     deleting: bool = False
+    managed_by: str = MANAGER
+    queue_labels: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def ours(self) -> bool:
         """Whether this operator is the one to act (spec.runPolicy.managedBy)."""
-        return self.spec is None or self.spec.run_policy.managed_by in (None, MANAGER)
+        return self.managed_by == MANAGER
 
 
 class _Meta(Frozen, frozen=True):
@@ -40,6 +45,7 @@ class _Meta(Frozen, frozen=True):
     uid: str
     generation: int = 1
     deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
 
 
 def parse_job(raw: Manifest) -> Job:
@@ -57,6 +63,8 @@ def parse_job(raw: Manifest) -> Job:
         spec=spec,
         problem=problem,
         deleting=meta.deletion_timestamp is not None,
+        managed_by=_manager(raw.get("spec")),
+        queue_labels=_queue_labels(meta.labels or {}),
     )
 
 
@@ -69,6 +77,17 @@ def dump_status(status: Status) -> dict[str, Any]:
     for condition in raw.get("conditions", ()):
         condition.setdefault("message", "")
     return raw
+
+
+def _manager(raw: Any) -> str:
+    """Who reconciles the job; read apart from the rest, which need not make sense to us if that is somebody else."""
+    policy = raw.get("runPolicy") if isinstance(raw, dict) else None
+    named = policy.get("managedBy") if isinstance(policy, dict) else None
+    return named if isinstance(named, str) else MANAGER
+
+
+def _queue_labels(labels: dict[str, str]) -> dict[str, str]:
+    return {name: labels[name] for name in QUEUE_LABELS if labels.get(name)} if labels.get(QUEUE_LABELS[0]) else {}
 
 
 def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:

@@ -17,6 +17,8 @@ ANNOTATION_GANG = f"{GROUP}/gang"
 ANNOTATION_SPEC = f"{GROUP}/spec"
 ANNOTATION_ORDERS = f"{GROUP}/orders"
 MANAGER = f"{GROUP}/operator"
+# Labels of a job that Kueue reads: the first asks for a queue, the second for a priority in it.
+QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
 
 CONTAINER = "tensorflow"
 CLEANUP = "cleanup"
@@ -64,6 +66,12 @@ def cleanup_pod_name(job: str) -> str:
 def secret_name(job: str, uid: str) -> str:
     """The Secret by which the job's launchers know each other. The UID keeps apart jobs that follow each other."""
     return f"{job}-launcher-{uid[:8]}"
+
+
+def companion_name(job: str, uid: str) -> str:
+    """The name of what stands beside the pods (NetworkPolicy, PodGroup). By the UID nothing of it is in the way of the
+    next job of that name, and nobody else's object is ever taken for it."""
+    return f"{job}-{uid[:8]}"
 
 
 def address(key: Key, replica: Replica, port: int) -> str:

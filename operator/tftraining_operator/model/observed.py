@@ -16,6 +16,7 @@ from tftraining_operator.model.names import (
     LABEL_ATTEMPT,
     LABEL_INDEX,
     LABEL_ROLE,
+    QUEUE_LABELS,
     ROLES,
     Replica,
 )
@@ -54,8 +55,9 @@ class Exit(Frozen, frozen=True):
 
 class Pod(Frozen, frozen=True):
     """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
-    whether any container runs, such as a side-car beside a program that has ended;
-    `orders` is what its launcher is told of changes of the spec, empty where it cannot be told."""
+    whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
+    its quota, and cannot do anything before it is placed; `orders` is what its launcher is told of changes of the spec,
+    empty where it cannot be told."""
 
     name: str
     uid: str
@@ -79,6 +81,8 @@ class Pod(Frozen, frozen=True):
     waiting: str = ""
     preparing: bool = False
     busy: bool = False
+    queued: bool = False
+    placed_at: datetime | None = None
 
     @property
     def deleting(self) -> bool:
@@ -192,6 +196,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         exit=_exit(state.get("terminated")),
         waiting=_waiting(status, state)[:LONGEST_MESSAGE],
         preparing=_preparing(status),
+        queued=QUEUE_LABELS[0] in labels,
+        placed_at=_placed_at(status),
         busy=any("running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()),
     )
 
@@ -253,6 +259,14 @@ def _disrupted_at(status: Manifest) -> datetime | None:
     return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
+def _placed_at(status: Manifest) -> datetime | None:
+    """When the pod was given a node."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return _time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
+    return None
+
+
 def _failed_init(status: Manifest) -> tuple[str, str]:
     """Reason and message of the init container that failed, and the pod with it; both empty if none did."""
     if status.get("phase") != "Failed":
@@ -269,6 +283,8 @@ def _waiting(status: Manifest, state: Manifest) -> str:
     """What the pod waits for, in the words of the part of Kubernetes that holds it up."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            if condition.get("reason") == "SchedulingGated":
+                return "waits for its quota: a scheduling gate is still on it"
             return f"cannot be scheduled: {condition.get('message') or condition.get('reason', '')}"
     for init in status.get("initContainerStatuses") or ():
         if reason := _waiting_reason(init.get("state") or {}):

@@ -73,10 +73,19 @@ class Launcher(Frozen, frozen=True):
     image: str | None = None
 
 
+class PodGroup(Frozen, frozen=True):
+    """The group that a gang scheduler places as a whole; `api_version` says which scheduler that is."""
+
+    api_version: Literal["scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"]
+    min_available: int | None = None
+    queue: str | None = None
+    timeout_seconds: int | None = None
+
+
 class Scheduling(Frozen, frozen=True):
     """Gang scheduling and priority."""
 
-    pod_group: Manifest | None = None
+    pod_group: PodGroup | None = None
     priority_class_name: str | None = None
 
 
@@ -169,13 +178,25 @@ class JobSpec(Frozen, frozen=True, dict=True):
         """
         roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
         made_from = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
-        scheduling = self.run_policy.scheduling
-        priority = scheduling.priority_class_name if scheduling else None
+        scheduling = self.run_policy.scheduling or Scheduling()
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
         # What an earlier version did not have is left out where it is not used.
         later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
-        return sha256(msgspec.json.encode((*made_from, priority, *later), order="deterministic")).hexdigest()[:16]
+        later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
+        everything = (*made_from, scheduling.priority_class_name, *later)
+        return sha256(msgspec.json.encode(everything, order="deterministic")).hexdigest()[:16]
+
+    @property
+    def pod_group(self) -> PodGroup | None:
+        """The PodGroup that the job asks for."""
+        return self.run_policy.scheduling.pod_group if self.run_policy.scheduling else None
+
+    @property
+    def placed_together(self) -> int:
+        """How many pods a scheduler or a queue is asked to place together: all that train; nothing waits for an
+        evaluator."""
+        return sum(own.replicas for role in ROLES if role != "evaluator" and (own := self.role(role)) is not None)
 
     @property
     def chief(self) -> Replica:

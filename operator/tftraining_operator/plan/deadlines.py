@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining_operator.model.job import Job, Problem
+from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
@@ -67,11 +68,18 @@ def _waiting_since(status: Status, scene: Scene) -> datetime:
     gang, now = scene.gang, scene.now
     in_the_way = (*gang.stale, *gang.leaving)
     marks = [each for each in (status.start_time, backoff.due(status)) if each is not None]
-    marks += [pod.created for pod in gang.pods]
+    marks += [_could_start(pod, now) for pod in gang.pods]
     marks += [pod.deleted_at or now for pod in in_the_way]
     if gang.missing and not in_the_way and scene.seen.refusal is None:
         marks.append(now)
     return max(marks, default=now)
+
+
+def _could_start(pod: Pod, now: datetime) -> datetime:
+    """Since when the pod could start: however long a queue takes, that is no fault of the job."""
+    if not pod.queued:
+        return pod.created
+    return pod.placed_at or (pod.created if pod.node else now)
 
 
 def _after(time: datetime, seconds: int) -> datetime | None:

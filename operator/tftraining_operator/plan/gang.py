@@ -88,7 +88,8 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     leaving = {each: current[each] for each in everyone if each in current and each not in members}
     leaving |= {pod.replica: pod for pod in seen.replicas if pod.replica in aside and pod.replica not in current}
     gang = [members[each] for each in wanted if each in members]
-    elastic = spec.in_place and bool(gang) and all(pod.orders for pod in gang)
+    # Kueue holds a group of pods to the number that it had at first (see build/kueue.py).
+    elastic = spec.in_place and bool(gang) and all(pod.orders and not pod.queued for pod in gang)
     surplus = [pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic]
     kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
     absent = tuple(each for each in everyone if each not in members)

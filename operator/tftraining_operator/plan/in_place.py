@@ -15,7 +15,7 @@ from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.incident import find_loss
 from tftraining_operator.plan.recreate import begin_again
-from tftraining_operator.plan.replace import replace
+from tftraining_operator.plan.replace import held_by_queue, replace
 from tftraining_operator.plan.reported import take, with_progress
 from tftraining_operator.plan.resize import change_of, with_orders
 from tftraining_operator.plan.scene import Scene
@@ -47,7 +47,9 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (change := change_of(scene)) is not None:
         return begin_again(job, scene, change)
     incident = find_loss(gang)
-    return assemble(job, scene) if incident is None else replace(job, scene, incident)
+    if incident is None:
+        return assemble(job, scene)
+    return begin_again(job, scene, incident) if held_by_queue(job, scene) else replace(job, scene, incident)
 
 
 def _restarted(job: Job, before: int) -> Note | None:

@@ -9,10 +9,12 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan.companions import with_companions
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.deadlines import hold_deadlines
 from tftraining_operator.plan.end import fail, succeed
@@ -30,10 +32,15 @@ from tftraining_operator.plan.types import Plan
 UNREADABLE = Problem("InvalidSpec", "the spec cannot be read")
 
 
-def plan(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
-    """The next step. `image` is the operator's own image, which helper pods run and the launcher is copied from."""
+def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | None = None) -> Plan:
+    """The next step. `image` is the operator's own image, which helper pods run and the launcher is copied from;
+    NetworkPolicies are made if `asker` says who may ask the launchers."""
     if job.deleting or not job.ours:
         return Plan(status=job.status)
+    return with_companions(job, _step(job, seen, now, image), asker)
+
+
+def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     if job.status.terminal:
         return expire(job, finish(job, seen, image, now), now)
     job = msgspec.structs.replace(job, status=_begun(job, seen))

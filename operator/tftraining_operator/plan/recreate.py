@@ -9,7 +9,7 @@ from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.incident import Incident, find_change, find_incident, find_loss
-from tftraining_operator.plan.replace import nobody_waits, replace, told
+from tftraining_operator.plan.replace import held_by_queue, nobody_waits, replace, told
 from tftraining_operator.plan.rules import judged
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.types import Plan
@@ -23,7 +23,7 @@ def recreate(job: Job, scene: Scene) -> Plan:
     if incident is None:
         return assemble(job, scene)
     loss = find_loss(scene.gang)
-    if loss is not None and find_change(scene.gang) is None and nobody_waits(scene):
+    if loss is not None and find_change(scene.gang) is None and nobody_waits(scene) and not held_by_queue(job, scene):
         return replace(job, scene, loss)
     return begin_again(job, scene, incident)
 

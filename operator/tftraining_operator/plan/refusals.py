@@ -13,7 +13,12 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     400 and 422 name a wrong field, a 413 says that the pod is too large, a 403 of Pod Security that it may do too much:
     only another template helps. A quota (403), a webhook, a conflict and the server's own trouble may pass.
     """
-    permanent = status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
+    # What is wrong with a PodGroup is the state of the cluster, such as a queue that is closed: its schema was kept to.
+    permanent = not child.startswith("podgroup/") and _never(status, message)
     wait = min(LONGEST, timedelta(seconds=2.0 ** min(tries - 1, 10)))
     message = message[:LONGEST_MESSAGE]
     return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait)
+
+
+def _never(status: int, message: str) -> bool:
+    return status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)

@@ -50,8 +50,16 @@ def _others(scene: Scene) -> str:
 
 def nobody_waits(scene: Scene) -> bool:
     """Whether all that are lost are restarted alone."""
-    gone: list[Replica | None] = [*scene.gang.vanished, *(pod.replica for pod in lost_pods(scene))]
-    return all(each is not None and scene.spec.restarts_alone(each) for each in gone)
+    return all(each is not None and scene.spec.restarts_alone(each) for each in _gone(scene))
+
+
+def held_by_queue(job: Job, scene: Scene) -> bool:
+    """Whether Kueue keeps one that is lost, and its name, until none of its group is left (see build/kueue.py)."""
+    return bool(job.queue_labels) and any(each is None or each.role != "evaluator" for each in _gone(scene))
+
+
+def _gone(scene: Scene) -> list[Replica | None]:
+    return [*scene.gang.vanished, *(pod.replica for pod in lost_pods(scene))]
 
 
 def told(step: Plan, incident: Incident, message: str | None) -> Plan:

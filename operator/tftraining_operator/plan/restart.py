@@ -58,40 +58,42 @@ def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem 
 
 def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
     """The status that starts a new attempt of the gang."""
-    wait = backoff.delay(restarts.without_progress).total_seconds()
-    when = f" in {wait:.0f} s" if wait else ""
-    message = f"{incident.message}; restarting the gang{when} as attempt {status.attempt + 1}"
-    status = msgspec.structs.replace(
+    attempt = status.attempt + 1
+    status = _restarting(status, restarts, incident, f"restarting the gang{_when(restarts)} as attempt {attempt}", now)
+    return msgspec.structs.replace(
         status,
-        phase="Restarting",
-        reason=incident.reason,
-        message=message,
-        attempt=status.attempt + 1,
-        restarts=restarts,
+        attempt=attempt,
         # An evaluator without a launcher does not go with the attempt.
         replaced={member: uid for member, uid in status.replaced.items() if member.startswith("evaluator-")},
-        last_restart=_last_restart(incident, now),
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
         ready=f"0/{sum(old.desired for role, old in status.replicas.items() if role in GANG_ROLES)}",
     )
-    return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
 
 def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: Lost, now: datetime) -> Status:
     """The status that gives the lost pods up, each by its UID, while the launchers of the others wait or go on."""
-    wait = backoff.delay(restarts.without_progress).total_seconds()
-    when = f" in {wait:.0f} s" if wait else ""
-    message = f"{incident.message}; making its pod anew{when}, the others {lost.others}"
+    what = f"making its pod anew{_when(restarts)}, the others {lost.others}"
+    status = _restarting(status, restarts, incident, what, now)
+    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
+
+
+def _restarting(status: Status, restarts: Restarts, incident: Incident, what: str, now: datetime) -> Status:
+    """The status of a job that restarts after the incident; `what` says what is done about it."""
     status = msgspec.structs.replace(
         status,
         phase="Restarting",
         reason=incident.reason,
-        message=message,
+        message=f"{incident.message}; {what}",
         restarts=restarts,
-        replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}},
         last_restart=_last_restart(incident, now),
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
+
+
+def _when(restarts: Restarts) -> str:
+    """The wait before the restart in words; empty if there is none."""
+    wait = backoff.delay(restarts.without_progress).total_seconds()
+    return f" in {wait:.0f} s" if wait else ""
 
 
 def while_others_train(status: Status, before: Status, incident: Incident) -> Status:

@@ -30,11 +30,7 @@ def unsupported(spec: JobSpec) -> Problem | None:
 
 
 def _asked(spec: JobSpec) -> dict[str, bool]:
-    run = spec.run_policy
-    asked = {
-        "spec.runPolicy.scheduling.podGroup": bool(run.scheduling and run.scheduling.pod_group),
-    }
-    return asked | {f"spec.runPolicy.{name}": value for name, value in _later(run).items()}
+    return {f"spec.runPolicy.{name}": value for name, value in _later(spec.run_policy).items()}
 
 
 def _launchers(spec: JobSpec) -> dict[str, bool]:

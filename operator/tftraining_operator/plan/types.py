@@ -1,8 +1,11 @@
 """What the planner answers with: the next step, and nothing about how it is carried out."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import Frozen, Manifest
 from tftraining_operator.model.status import Status
 
@@ -35,6 +38,7 @@ class Plan(Frozen, frozen=True):
     """The next step of a job: the status first (so that the intent survives a crash), then the children.
 
     `delete_job` comes alone, without a change of the status.
+    `companions` (see plan/companions.py) are to be there, as they are here, before the pods.
     `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there.
     """
 
@@ -43,8 +47,14 @@ class Plan(Frozen, frozen=True):
     create_service: Manifest | None = None
     delete_service: bool = False
     delete_job: bool = False
+    companions: tuple[Manifest, ...] = ()
+    delete_companions: tuple[Manifest, ...] = ()
     create_pods: tuple[Manifest, ...] = ()
     delete_pods: tuple[Deletion, ...] = ()
     annotate_pod: Annotation | None = None
     notes: tuple[Note, ...] = ()
     again_at: datetime | None = None
+
+
+# The planner once it knows the operator's own surroundings: the next step of a job, as it is observed at that time.
+Planner = Callable[[Job, Observed, datetime], Plan]

@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.pages import read_page
 
 PATIENCE = 30.0  # seconds; everything waited for takes one or two on an idle machine
 STANDIN = Path(__file__).with_name("standin.py")
@@ -106,14 +107,7 @@ class Gang:
 
     def get(self, name: str, path: str = "/status") -> tuple[int, str]:
         """A page of a launcher; (0, "") if there is no answer."""
-        try:
-            with urllib.request.urlopen(f"http://{self.hosts[name]}:{self.ports[name]}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return read_page(f"http://{self.hosts[name]}:{self.ports[name]}{path}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """The status of a launcher, by default the chief's; {} if there is no answer."""

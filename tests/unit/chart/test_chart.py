@@ -7,6 +7,7 @@ import yaml
 
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
+from tftraining_operator.runtime import read_settings
 
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 # group/resource: verbs. A permission that the operator's code stops using leaves this table and the chart together.
@@ -16,6 +17,9 @@ OPERATOR_RULES = {
     "/pods": ["create", "delete", "get", "list", "patch", "watch"],
     "/services": ["create", "delete", "get", "list", "watch"],
     "/secrets": ["create"],
+    "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],
+    "scheduling.volcano.sh/podgroups": ["create", "delete", "patch"],
+    "networking.k8s.io/networkpolicies": ["create", "delete", "patch"],
     "events.k8s.io/events": ["create"],
 }
 
@@ -140,8 +144,24 @@ def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]
     assert environment(default) == {
         "TFTRAINING_NAMESPACES": "",
         "TFTRAINING_IMAGE": container["image"],
+        "TFTRAINING_NETWORK_POLICY": "tftraining-system/app.kubernetes.io/name=tftraining-operator,"
+        "app.kubernetes.io/instance=operator",
         "TFTRAINING_LOG_LEVEL": "info",
     }
+
+
+def test_network_policies_name_the_pods_of_the_operator(default: list[Manifest]) -> None:
+    asker = read_settings(environment(default)).asker
+    (deployment,) = of_kind(default, "Deployment")
+    assert asker is not None and asker.namespace == deployment["metadata"]["namespace"]
+    assert asker.labels == deployment["spec"]["selector"]["matchLabels"]
+
+
+def test_without_network_policies_there_is_no_right_to_them() -> None:
+    without = render({"networkPolicy": {"enabled": False}})
+    rules = table(named(without, "ClusterRole")["/operator-tftraining-operator"])
+    assert {name for name in OPERATOR_RULES if name not in rules} == {"networking.k8s.io/networkpolicies"}
+    assert read_settings(environment(without)).asker is None
 
 
 def test_values_reach_the_pod() -> None:
@@ -193,6 +213,7 @@ def test_the_service_monitor_finds_the_operator(default: list[Manifest]) -> None
         ({"watchNamespaces": ["red", "red"]}, "/watchNamespaces"),
         ({"logLevel": "loud"}, "/logLevel"),
         ({"crds": {"install": "yes"}}, "/crds/install"),
+        ({"networkPolicy": {"enabled": "no"}}, "/networkPolicy/enabled"),
         ({"resources": {"request": {}}}, "request"),
         ({"serviceAccount": {"create": False}}, "/serviceAccount/name"),
         ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "/metrics/serviceMonitor/interval"),

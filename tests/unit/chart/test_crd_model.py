@@ -42,7 +42,7 @@ def compared(kind: type, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of the type and of the definition below `path`, without what the type leaves unparsed."""
     (schema,), named = msgspec.json.schema_components([kind])
     typed = dict(of_type(schema, named, path))
-    unparsed = ("template.", "volume.", "podGroup.", "status.replicas.")
+    unparsed = ("template.", "volume.", "status.replicas.")
     defined = {key: value for key, value in of_crd(ROOT[path], path) if not any(part in key for part in unparsed)}
     return typed, defined
 

@@ -139,6 +139,14 @@ def test_a_suspended_job_would_never_start(tmp_path: Path) -> None:
         local_job(validate(changed(minimal(), {"spec.runPolicy.suspend": True})), tmp_path)
 
 
+def test_a_job_of_another_controller_is_not_ours_to_run(tmp_path: Path) -> None:
+    job = changed(minimal(), {"spec.runPolicy.managedBy": "kueue.x-k8s.io/multikueue"})
+    with pytest.raises(
+        UserError, match=r"another controller runs this job \(.*: kueue\.x-k8s\.io/multikueue\), .*: remove"
+    ):
+        local_job(validate(job), tmp_path)
+
+
 def test_the_indexes_of_temporary_directories(tmp_path: Path) -> None:
     assert local_job(validate(minimal()), tmp_path).non_chief_workers == (1,)
     assert local_job(validate(full()), tmp_path).non_chief_workers == (0, 1, 2)

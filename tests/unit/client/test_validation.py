@@ -1,5 +1,6 @@
 """A manifest is judged here as the API server judges it; the control-plane tier compares the very messages."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 from tests.control_plane.chart import REPOSITORY
 from tests.control_plane.manifests import REMOVED, changed, full, minimal, template
 from tests.control_plane.rejections import REJECTED, Bad
+from tftraining_client.__main__ import main
 from tftraining_client.validation import InvalidManifest, validate
 from tftraining_client.validation.crd import FILE, custom_resource
 from tftraining_client.validation.rules import compiled
@@ -25,11 +27,13 @@ KNOWN_KEYWORDS = {
 
 
 @pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
-def test_rejected(row: Bad) -> None:
-    with pytest.raises(InvalidManifest) as rejection:
-        validate(changed(full(), row.changes))
-    lines = str(rejection.value).splitlines()
-    assert any(row.field in line and row.words in line for line in lines), lines
+def test_rejected(row: Bad, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(changed(full(), row.changes)))
+    assert main(["run", str(file), "--workdir", str(tmp_path / "training")]) == 2
+    out, said = capsys.readouterr()
+    assert any(row.field in line and row.words in line for line in said.splitlines()), said
+    assert (out, list(tmp_path.iterdir())) == ("", [file]), "nothing was begun"
 
 
 def test_one_problem_is_one_line_and_several_are_a_list() -> None:
@@ -66,6 +70,22 @@ def test_what_is_complete_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_is_accepted(path: Path) -> None:
     assert validate(yaml.safe_load(path.read_text()))["kind"] == "TFTrainingJob"
+
+
+@pytest.mark.parametrize("path", [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))], ids=str)
+def test_every_manifest_of_the_documentation_is_accepted(path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    manifests = [yaml.safe_load(block) for block in blocks]
+    for manifest in manifests:
+        if "tftraining.dev" in manifest.get("apiVersion", "tftraining.dev"):
+            validate(manifest if "kind" in manifest else merged(minimal(), manifest))
+    assert manifests or path.name not in ("README.md", "migration.md", "scheduling.md")
+
+
+def merged(manifest: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with what a part of one says."""
+    both = {name: merged(manifest[name], part[name]) for name in part if isinstance(manifest.get(name), dict)}
+    return {**manifest, **part, **both}
 
 
 @pytest.mark.parametrize(

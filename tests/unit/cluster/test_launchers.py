@@ -18,8 +18,9 @@ from tests.unit.operator.builders import a_job, a_launched_job
 from tftraining_operator.build.launcher import secret
 from tftraining_operator.cluster import launcher
 from tftraining_operator.cluster.api import Api, ApiError
-from tftraining_operator.cluster.children import Children, Refused
+from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.launcher import Direct, Launchers, Target, target, through
+from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import Key, Replica

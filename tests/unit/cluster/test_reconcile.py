@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
+from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.reconcile import Reconciler, World
 
@@ -40,7 +42,7 @@ async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
         launchers = Launchers(through(api), queue.add)
         world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
-            yield fake, jobs, Reconciler(world, queue, "image")
+            yield fake, jobs, Reconciler(world, queue, partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()

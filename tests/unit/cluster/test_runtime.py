@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.unit.cluster.fake_server import Answer, serving
+from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.cluster.api import Api
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.server import serve
@@ -28,8 +29,11 @@ def test_settings_are_read() -> None:
         "TFTRAINING_PORT": "9000",
         "TFTRAINING_LOG_LEVEL": "debug",
         "POD_NAME": "p",
+        "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
     }
-    assert read_settings(env) == Settings(namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p")
+    asker = Asker("system", {"example.com/app": "a", "b": "c"})
+    settings = Settings(namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", asker=asker)
+    assert read_settings(env) == settings
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,9 @@ def test_settings_are_read() -> None:
         ({"TFTRAINING_PORT": "0"}, "TFTRAINING_PORT must be a port number from 1 to 65535, not '0'"),
         ({"TFTRAINING_PORT": "65536"}, "TFTRAINING_PORT"),
         ({"TFTRAINING_PORT": "²"}, "TFTRAINING_PORT"),
+        ({"TFTRAINING_NETWORK_POLICY": "system"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
+        ({"TFTRAINING_NETWORK_POLICY": "system/a=b,c"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
+        ({"TFTRAINING_NETWORK_POLICY": "/a=b"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
         ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
     ],
 )

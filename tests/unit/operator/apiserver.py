@@ -50,6 +50,7 @@ class ApiServer:
     now: datetime = START
     pods: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
+    companions: dict[str, Manifest] = field(default_factory=dict)
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     gone: bool = False
@@ -87,6 +88,20 @@ class ApiServer:
     def create_service(self, manifest: Manifest) -> None:
         """Create a Service. Raises Rejected, with 409 if its name is taken."""
         self._create("service", self.services, manifest, {})
+
+    def ensure_companion(self, manifest: Manifest) -> None:
+        """Create what stands beside the pods, by kind and name, or bring its spec up to date. Raises Rejected."""
+        child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
+        if child in self.refusals:
+            raise Rejected(*self.refusals[child])
+        self.companions[child] = copy.deepcopy(manifest)
+        self.writes.append(f"ensure {child}")
+
+    def delete_companion(self, manifest: Manifest) -> None:
+        """Delete it, if it is there."""
+        child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
+        if self.companions.pop(child, None) is not None:
+            self.writes.append(f"delete {child}")
 
     def delete_service(self, name: str) -> None:
         """Delete a Service: it is gone at once."""

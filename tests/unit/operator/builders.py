@@ -25,6 +25,12 @@ class JobBuilder:
         self._metadata["name"] = name
         return self
 
+    def labelled(self, **labels: str) -> Self:
+        """Give the job labels; `__` in a name stands for the slash and `_` for a dash."""
+        changed = {name.replace("__", "/").replace("_", "-"): value for name, value in labels.items()}
+        self._metadata.setdefault("labels", {}).update(changed)
+        return self
+
     def workers(self, replicas: int) -> Self:
         return self.role("worker", replicas=replicas)
 

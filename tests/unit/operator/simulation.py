@@ -14,6 +14,7 @@ from tests.unit.operator.builders import JobBuilder
 from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
 from tests.unit.operator.launchers import Launchers
+from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
@@ -44,6 +45,7 @@ class World:
         self.timer: datetime | None = None
         self.refusal: Refusal | None = None
         self.refused = 0
+        self.asker: Asker | None = None
 
     @property
     def now(self) -> datetime:
@@ -81,7 +83,7 @@ class World:
     def plan(self, seen: Snapshot | None = None) -> Plan:
         """What the operator would do, on what it sees now or has `seen` before."""
         job, observed = self.observe(seen or self.api.snapshot())
-        step = plan(job, observed, self.now, IMAGE)
+        step = plan(job, observed, self.now, IMAGE, self.asker)
         hold_invariants(job, observed, step)
         return step
 
@@ -178,10 +180,15 @@ class World:
             yield "annotate", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
         if step.delete_job:
             yield "delete", partial(api.delete_job, seen.job["metadata"]["resourceVersion"])
+        for companion in step.delete_companions:
+            yield "delete", partial(api.delete_companion, companion)
         if step.delete_service:
             yield "delete", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
+        for companion in step.companions:
+            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
+            yield f"{kind}/{name}", partial(api.ensure_companion, companion)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 

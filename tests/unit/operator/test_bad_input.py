@@ -8,7 +8,6 @@ from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 LATER: list[tuple[str, Any, str]] = [
-    ("runPolicy.scheduling", {"podGroup": {"minAvailable": 2}}, "spec.runPolicy.scheduling.podGroup"),
     ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
 ]
 LAUNCHERS: list[tuple[str, Any, str]] = [

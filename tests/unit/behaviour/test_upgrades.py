@@ -1,0 +1,79 @@
+"""A new version of the operator: other pods, another image, NetworkPolicies; what is there is left as it is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.operator import simulation
+from tests.unit.operator.builders import a_job, a_launched_job
+from tests.unit.operator.simulation import World
+from tests.unit.operator.test_idle import IDLE
+from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.pod import pod
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan import assemble
+
+NEW = "operator:2"
+
+
+def newer_pod(*args: Any) -> Manifest:
+    """The pod as another version of the operator would make it."""
+    manifest = pod(*args)
+    manifest["metadata"]["labels"]["example.com/version"] = "2"
+    manifest["spec"]["containers"][0]["env"].append({"name": "NEW", "value": "1"})
+    return manifest
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], World]:
+    """Give a function that puts the new version in the operator's place."""
+
+    def start(world: World) -> World:
+        monkeypatch.setattr(assemble, "pod", newer_pod)
+        monkeypatch.setattr(simulation, "IMAGE", NEW)
+        world.asker = Asker("system", {"app": "operator"})
+        heard = world.heard
+        world.forget()
+        world.heard = heard
+        return world
+
+    return start
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_nothing_is_written(state: Callable[[], World], upgrade: Callable[[World], World]) -> None:
+    world = upgrade(state())
+    writes = len(world.api.writes)
+    assert not world.step() and not world.wait(3600).step()
+    assert len(world.api.writes) == writes
+
+
+def test_before_it_has_heard_the_launchers_neither(upgrade: Callable[[World], World]) -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.advance(2, 100)
+    world.run()
+    upgrade(world).heard = None
+    assert not world.step()
+
+
+def test_a_status_of_an_older_version_has_less_in_it(upgrade: Callable[[World], World]) -> None:
+    world = World(a_job()).run().exit("worker-1").run()
+    for name in ("replaced", "lastRestart", "selector"):
+        world.api.job["status"].pop(name, None)
+    world.api.job["status"]["restarts"] = {"counted": 1}
+    pods = {name: each["metadata"]["uid"] for name, each in world.api.pods.items()}
+    upgrade(world).run()
+    assert {name: each["metadata"]["uid"] for name, each in world.api.pods.items()} == pods
+    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+
+
+def test_pods_that_are_made_from_now_on_are_the_new_versions(upgrade: Callable[[World], World]) -> None:
+    world = upgrade(World(a_launched_job()).run())
+    kept = world.api.pods["mnist-worker-0"]["metadata"]["uid"]
+    world.exit("worker-1", code=137, reason="OOMKilled").run()
+    assert world.api.pods["mnist-worker-0"]["metadata"]["uid"] == kept
+    new = world.api.pods["mnist-worker-1"]
+    assert new["metadata"]["labels"]["example.com/version"] == "2"
+    assert new["spec"]["initContainers"][0]["image"] == NEW
+    assert not world.step(), "pods of two versions are one gang"
