@@ -66,7 +66,7 @@ FULL_SPEC: Final[Manifest] = {
         "saveDirs": [".", "backup", "models/v1"],
     },
     "restartPolicy": {
-        "mode": "Recreate",
+        "mode": "InPlace",
         "scope": "Job",
         "maxRestarts": 3,
         "budgetReset": "Never",
@@ -91,12 +91,20 @@ FULL_SPEC: Final[Manifest] = {
         "nodeLostSeconds": 90,
         "cleanPodPolicy": "All",
         "scheduling": {
-            "podGroup": {"apiVersion": "scheduling.volcano.sh/v1beta1", "minAvailable": 4, "queue": "research"},
+            "podGroup": {"apiVersion": "scheduling.volcano.sh/v1beta1", "minAvailable": 3, "queue": "research"},
             "priorityClassName": "high",
         },
         "managedBy": "tftraining.dev/operator",
     },
-    "successPolicy": "AllWorkers",
+    "successPolicy": "Chief",
+}
+# What the full manifest has to change with the mode Recreate: these need launchers.
+WITHOUT_LAUNCHERS: Final[Manifest] = {
+    "spec.restartPolicy.mode": "Recreate",
+    "spec.launcher.warmStart": True,
+    "spec.launcher.memberTimeoutSeconds": 3,
+    "spec.runPolicy.stallTimeoutSeconds": REMOVED,
+    "spec.minReplicas": REMOVED,
 }
 
 

@@ -6,7 +6,7 @@ Another tier can walk the same tables. They must never be made from the schema t
 from dataclasses import dataclass
 from typing import Any
 
-from tests.control_plane.manifests import REMOVED, template
+from tests.control_plane.manifests import REMOVED, WITHOUT_LAUNCHERS, template
 
 TENSORFLOW = "spec.template.spec.containers.0"
 STORAGE = "spec.storage"
@@ -252,8 +252,8 @@ GANGS = [
     bad(
         "more pods in the group than there are",
         "spec.runPolicy.scheduling.podGroup.minAvailable",
-        8,
-        "must not be more than the pods of all roles together",
+        7,
+        "must not be more than the chief, the workers and the parameter servers together",
     ),
     bad(
         "empty group",
@@ -276,6 +276,19 @@ GANGS = [
     ),
 ]
 
+LAUNCHERS = [
+    *(
+        Bad(
+            f"{path} without launchers",
+            {each: value for each, value in WITHOUT_LAUNCHERS.items() if each != f"spec.{path}"},
+            f"spec.{path}",
+            "works only with launchers: set spec.restartPolicy.mode: InPlace",
+        )
+        for path in (each.removeprefix("spec.") for each in WITHOUT_LAUNCHERS if each != "spec.restartPolicy.mode")
+    ),
+    bad("AllWorkers with launchers", "spec.successPolicy", "AllWorkers", "AllWorkers works only without launchers"),
+]
+
 REJECTED = [
     bad("no spec", "spec", REMOVED, "Required value"),
     *NAMES,
@@ -284,6 +297,7 @@ REJECTED = [
     *PATHS,
     *POLICIES,
     *GANGS,
+    *LAUNCHERS,
     *_durations(),
     *_enums(),
     *_misspelt(),
@@ -323,7 +337,7 @@ IMMUTABLE = [
     bad("storage mountPath", f"{STORAGE}.mountPath", "/elsewhere", FIXED, "spec.storage"),
     bad("storage directory", f"{STORAGE}.directory", REMOVED, FIXED, "spec.storage"),
     bad("storage saveDirs", f"{STORAGE}.saveDirs", ["."], FIXED, "spec.storage"),
-    bad("restart mode", "spec.restartPolicy.mode", "InPlace", PARTLY, "spec.restartPolicy"),
+    Bad("restart mode", WITHOUT_LAUNCHERS, "spec.restartPolicy", PARTLY),
     bad("restart scope", "spec.restartPolicy.scope", REMOVED, PARTLY, "spec.restartPolicy"),
     bad("restart budgetReset", "spec.restartPolicy.budgetReset", "OnProgress", PARTLY, "spec.restartPolicy"),
     bad("restart rules", "spec.restartPolicy.rules", [], PARTLY, "spec.restartPolicy"),
@@ -332,7 +346,7 @@ IMMUTABLE = [
     bad("scheduling", "spec.runPolicy.scheduling", REMOVED, FIXED),
     bad("priority", "spec.runPolicy.scheduling.priorityClassName", "low", FIXED, "spec.runPolicy.scheduling"),
     bad("managedBy", "spec.runPolicy.managedBy", "kueue.x-k8s.io/multikueue", FIXED),
-    bad("successPolicy", "spec.successPolicy", "Chief", FIXED),
+    Bad("successPolicy", {"spec.successPolicy": "AllWorkers", **WITHOUT_LAUNCHERS}, "spec.successPolicy", FIXED),
 ]
 
 # Changes that a running job takes.

@@ -1,0 +1,99 @@
+"""Another version of the operator takes over on a real API server: nothing is written, no pod is touched."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.chief_launcher import chief_launcher
+from tests.control_plane.installation import operator_kubeconfig
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.operator_process import OperatorProcess
+
+# Read by every Python process that finds it: the operator of the new version builds its pods another way.
+NEW_BUILDER = """
+import tftraining_operator.build.pod as builder
+
+made = builder.pod
+
+def pod(*args):
+    manifest = made(*args)
+    manifest["metadata"]["labels"]["example.com/version"] = "2"
+    manifest["spec"]["containers"][0]["env"].append({"name": "NEW", "value": "1"})
+    return manifest
+
+builder.pod = pod
+"""
+COLLECTIONS = (
+    "api/v1/namespaces/{}/pods",
+    "api/v1/namespaces/{}/services",
+    "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "apis/tftraining.dev/v1/namespaces/{}/tftrainingjobs",
+    "apis/events.k8s.io/v1/namespaces/{}/events",
+)
+
+
+def everything(job: TrainingJob) -> dict[str, tuple[str, str]]:
+    """UID and version of all objects in the job's namespace."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in COLLECTIONS:
+        collection: dict[str, Any] = job.plane.request("GET", "/" + path.format(job.namespace))
+        for each in collection["items"]:
+            meta = each["metadata"]
+            found[f"{path} {meta['name']}"] = (meta["uid"], meta["resourceVersion"])
+    return found
+
+
+@pytest.fixture
+def newer(
+    control_plane: ControlPlane, operator: OperatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OperatorProcess]:
+    """Give an operator of another version, not started yet; it takes the place of the one that all tests share."""
+    (tmp_path / "sitecustomize.py").write_text(NEW_BUILDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    newer = OperatorProcess(operator_kubeconfig(control_plane), tmp_path, TFTRAINING_IMAGE="operator-image:2")
+    yield newer
+    newer.kill()
+    print(newer.log_text())
+
+
+def test_a_new_version_changes_nothing_that_is_there(
+    new_job: NewJob, operator: OperatorProcess, newer: OperatorProcess
+) -> None:
+    plain, launched, done, resting = new_job("plain"), launched_job(new_job), new_job("done"), new_job("resting")
+    with chief_launcher() as launcher:
+        launched.place_pod("launched-worker-0", launcher.ip)
+        for job in (plain, launched, done, resting):
+            job.run()
+        done.succeed_pod("done-worker-0")
+        done.wait_for("Succeeded")
+        resting.patch({"spec": {"runPolicy": {"suspend": True}}})
+        resting.wait_for(
+            "Suspended", message="spec.runPolicy.suspend is true: there are no pods until it is false again"
+        )
+        wait_until(lambda: len(plain.events()) == 2 and len(done.events()) == 3, "all is told")
+        time.sleep(1.5)
+        before = everything(plain)
+        operator.kill()
+        newer.start()
+        time.sleep(4)
+        assert everything(plain) == before
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert newer.metric(f'tftraining_api_requests_total{{method="{method}"}}') == 0
+
+        launched.remove_pod("launched-worker-1")
+        wait_until(lambda: len(launched.pods()) == 2, "the lost pod is made anew")
+    pods = launched.pods()
+    assert pods["launched-worker-1"]["metadata"]["labels"]["example.com/version"] == "2", "by the new version"
+    assert pods["launched-worker-1"]["spec"]["initContainers"][0]["image"] == "operator-image:2"
+    assert "example.com/version" not in pods["launched-worker-0"]["metadata"]["labels"]
+
+
+def launched_job(new_job: NewJob) -> TrainingJob:
+    """A job with launchers, whose pods are there."""
+    job = new_job("launched", spec__restartPolicy={"mode": "InPlace"})
+    job.wait_for_pods(attempt=1)
+    return job
