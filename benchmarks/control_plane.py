@@ -25,6 +25,7 @@ from benchmarks.objects import (
     job_names,
     job_requests,
     jobs_path,
+    policies_path,
     running_request,
 )
 from benchmarks.usage import cpu_seconds, requests_served, resident_mib, writes
@@ -204,7 +205,7 @@ class Bench:
     async def _remove_all(self) -> None:
         """Empty the namespace: pods that no node has are gone at once, and there is no garbage collector."""
         kinds = (core_path(NAMESPACE, kind) for kind in ("pods", "secrets"))
-        for path in (jobs_path(NAMESPACE), *kinds, _events_path()):
+        for path in (jobs_path(NAMESPACE), *kinds, policies_path(NAMESPACE), _events_path()):
             await self._client.request("DELETE", path)
         names = msgspec.json.decode(await self._client.request("GET", core_path(NAMESPACE, "services")))["items"]
         paths = [f"{core_path(NAMESPACE, 'services')}/{each['metadata']['name']}" for each in names]

@@ -11,8 +11,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from benchmarks.client import Manifest
+from tests.control_plane.installation import OPERATOR_NAMESPACE
 from tests.control_plane.manifests import changed, minimal
+from tests.control_plane.operator_process import OPERATOR_PODS
 from tftraining_operator.build.launcher import KEY
+from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.cluster.children import KEY_BYTES
 from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import CONTAINER, GROUP, PLURAL, VERSION
@@ -22,6 +25,7 @@ from tftraining_operator.plan.types import Plan
 
 Request = tuple[str, str, bytes]
 UID = "00000000-0000-0000-0000-000000000000"
+ASKER = Asker(OPERATOR_NAMESPACE, OPERATOR_PODS)
 STARTED = "2026-01-01T00:00:00Z"
 
 
@@ -35,6 +39,11 @@ def core_path(namespace: str, kind: str) -> str:
     return f"/api/v1/namespaces/{namespace}/{kind}"
 
 
+def policies_path(namespace: str) -> str:
+    """Where the NetworkPolicies of a namespace are."""
+    return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+
+
 def job_names(jobs: int) -> list[str]:
     """The names of the jobs of one measurement."""
     return [f"job-{number}" for number in range(jobs)]
@@ -46,17 +55,18 @@ def job_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
 
 
 def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
-    """The creation of the same jobs' Services, Secrets and pods, without the jobs."""
+    """The creation of the same jobs' Services, NetworkPolicies, Secrets and pods, without the jobs."""
     requests: list[Request] = []
     for name in job_names(jobs):
         step = _first_step(namespace, name, workers)
         kinds: dict[str, Sequence[Manifest | None]] = {
-            "services": [step.create_service],
-            "secrets": [_with_key(step.create_secret)],
-            "pods": step.create_pods,
+            core_path(namespace, "services"): [step.create_service],
+            policies_path(namespace): step.companions,
+            core_path(namespace, "secrets"): [_with_key(step.create_secret)],
+            core_path(namespace, "pods"): step.create_pods,
         }
-        for kind, manifests in kinds.items():
-            requests += [("POST", core_path(namespace, kind), msgspec.json.encode(each)) for each in manifests]
+        for path, manifests in kinds.items():
+            requests += [("POST", path, msgspec.json.encode(each)) for each in manifests]
     return requests
 
 
@@ -90,7 +100,7 @@ def _job(name: str, workers: int) -> Manifest:
 
 def _first_step(namespace: str, name: str, workers: int) -> Plan:
     raw = changed(_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
-    return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image")
+    return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image", ASKER)
 
 
 def _with_key(secret: Manifest | None) -> Manifest:
