@@ -91,7 +91,6 @@ def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"spec__minReplicas": 1}, "spec.minReplicas"),
         ({"spec__runPolicy": {"nodeLostSeconds": 30}}, "spec.runPolicy.nodeLostSeconds"),
     ],
 )
