@@ -26,7 +26,7 @@ from benchmarks.overhead import bare_environment, free_ports
 
 TIMEOUT = 900  # seconds; the longest takes five minutes on two idle cores
 SMALL_STEPS = ("--epochs", "3", "--steps-per-epoch", "70", "--learning-rate", "0.001")
-SEEDS = 12
+SEEDS = 10
 
 
 @dataclass(frozen=True)
