@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from tests.processes.trainer.gang import Gang
 from tests.processes.trainer.programs import Program, history, run
-from tftraining.checkpoints import step_of
+from tftraining.checkpoints import checkpoints_of, step_of
 
 NAME = "multi_worker_mnist"
 EPOCHS = 5
@@ -36,8 +37,9 @@ def resumed_from(lines: list[str]) -> int:
 
 
 def last_checkpoint(directory: Path) -> int:
-    """The step after which it was saved, 0 if there is none."""
-    return max((step_of(str(path.with_suffix(""))) for path in directory.glob("checkpoints/*.index")), default=0)
+    """The step after which the one was saved that a later process takes up, 0 if there is none."""
+    path = tf.train.latest_checkpoint(checkpoints_of(str(directory)))
+    return step_of(path) if path else 0
 
 
 def check_result(gang: Gang, resumed: int) -> None:
