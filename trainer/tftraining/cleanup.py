@@ -208,7 +208,7 @@ def write_result(cleanup: Cleanup, path: Path | None) -> None:
     """Write the JSON result to `path`, or to the pod's termination log if there is one."""
     if path is None and not TERMINATION_LOG.exists():
         return
-    (path or TERMINATION_LOG).write_text(cleanup.to_json(), encoding="ascii")
+    (path or TERMINATION_LOG).write_text(cleanup.to_json(), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
