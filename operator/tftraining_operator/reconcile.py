@@ -22,7 +22,7 @@ from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import Key
-from tftraining_operator.model.observed import Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.observed import Refusal
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Plan, Planner
@@ -75,7 +75,8 @@ class Reconciler:
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
-        seen = self._observe(job, memory)
+        seen = self._children.observe(job)
+        seen = msgspec.structs.replace(seen, refusal=memory.refusal, heard=self._launchers.heard(key))
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
@@ -99,15 +100,6 @@ class Reconciler:
         if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
             memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
         return memory
-
-    def _observe(self, job: Job, memory: _Memory) -> Observed:
-        services = self._children.services.of(job.key)
-        return Observed(
-            pods=parse_pods(self._children.pods.of(job.key), job.uid),
-            service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
-            refusal=memory.refusal,
-            heard=self._launchers.heard(job.key),
-        )
 
     async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
         """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -15,6 +16,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Direct, Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.nodes import PATH, NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.cluster.server import serve
@@ -83,7 +85,8 @@ class Operator:
         self._settings = settings
         self.queue = WorkQueue()
         self.jobs = Jobs(api)
-        self._children = Children(api, Store(), Store())
+        self._nodes = NodeStore(api, self._node_changed)
+        self._children = Children(api, Store(), Store(), self._nodes)
         self._events = Events(api, settings.identity)
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
@@ -91,7 +94,7 @@ class Operator:
         self._launchers = Launchers(self._direct.fetch if self._direct else through(api), self.queue.add)
         world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
         self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
-        self._reflectors = [
+        self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
@@ -106,12 +109,15 @@ class Operator:
         operator = cls(api, settings)
         try:
             await _check_installed(api)
+            if not settings.namespaces and await _may_read_nodes(api):
+                operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
         except BaseException:
             await operator._disconnect()
             raise
         parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
+        parts["the search for nodes"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_tell_end, name))
@@ -125,6 +131,10 @@ class Operator:
     def unready(self) -> list[str]:
         """What is not known yet."""
         return [f"{each.what} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
+
+    def _node_changed(self, name: str) -> None:
+        for key in self._children.pods.on_node(name):
+            self.queue.add(key)
 
     async def _audit(self) -> None:
         while True:
@@ -155,6 +165,18 @@ class Operator:
         if self._direct is not None:
             await self._direct.close()
         await self._api.close()
+
+
+async def _may_read_nodes(api: Api) -> bool:
+    """Whether the nodes may be read; if not, the pods' conditions have to tell of their loss."""
+    try:
+        await api.request("GET", PATH, query=[("limit", "1")])
+    except ApiError as error:
+        if error.status == 403:
+            logger.warning("lost nodes are noticed late: this account may not get, list and watch nodes")
+        # Any other trouble is the reflector's to outlast.
+        return error.status != 403
+    return True
 
 
 def _tell_end(name: str, task: asyncio.Task[None]) -> None:

@@ -14,6 +14,7 @@ from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.installation import install_crd, operator_kubeconfig
 from tests.control_plane.jobs import NewJob, TrainingJob
+from tests.control_plane.nodes import Node
 from tests.control_plane.operator_process import OperatorProcess
 
 _numbers = itertools.count(1)
@@ -30,6 +31,7 @@ def control_plane() -> Iterator[ControlPlane]:
                 raise
             pytest.skip(f"no control plane: {str(error).splitlines()[0]}")
         install_crd(plane)
+        Node(plane, "node-1").create()
         yield plane
 
 

@@ -136,9 +136,9 @@ class TrainingJob:
         ended = {"exitCode": 0, "reason": "Completed", "message": message, "finishedAt": _now()}
         self._container(name, "Succeeded", {"terminated": ended})
 
-    def bind_pod(self, name: str) -> None:
+    def bind_pod(self, name: str, node: str = "node-1") -> None:
         """Give the pod a node: from now on a deletion waits for the kubelet (`remove_pod`)."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.plane.request("POST", f"{self._core}/pods/{name}/binding", body)
 

@@ -30,7 +30,7 @@ FORBIDDEN = [
     "get pods --subresource=log",
     "create tftrainingjobs.tftraining.dev",
     "update tftrainingjobs.tftraining.dev",
-    "list nodes",
+    "update nodes",
     "update pods",
 ]
 

@@ -89,19 +89,6 @@ def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"spec__runPolicy": {"nodeLostSeconds": 30}}, "spec.runPolicy.nodeLostSeconds"),
-    ],
-)
-def test_a_field_of_a_later_version_is_named(new_job: NewJob, changes: dict[str, object], field: str) -> None:
-    job = new_job(**changes)
-    status = job.wait_for("Failed", reason="NotImplemented")
-    assert status["message"].startswith(f"{field} is not implemented in this version")
-    assert job.pods() == {} and job.objects("services") == {}
-
-
-@pytest.mark.parametrize(
     "garbage",
     [
         {"phase": "Running", "attempt": 7, "replicas": {"worker": {"desired": 9, "active": 9}}},

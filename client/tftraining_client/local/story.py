@@ -60,7 +60,8 @@ class Story:
     def _turn(self, status: Status, at: float) -> list[str]:
         if status.get("phase") == "Training" and self.trained_at is None:
             self.trained_at = at
-            return [f"training, {at:.1f} s after the start ({_modes(status)})"]
+            lines = [f"training, {at:.1f} s after the start ({_modes(status)})"]
+            return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
         words = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
 
@@ -76,6 +77,13 @@ def _state(status: Status) -> tuple[Any, ...]:
 def _untrained(before: Status, status: Status) -> bool:
     """Whether a restart is over whose phases went by unseen."""
     return (before.get("reason"), before.get("round")) != (status.get("reason"), status.get("round"))
+
+
+def _earlier_run(progress: dict[str, Any]) -> list[str]:
+    """Where the training began, if that was not the beginning."""
+    epoch, step = progress.get("firstEpoch"), progress.get("firstStep")
+    where = f"epoch {epoch}" if epoch else f"step {step}" if step else ""
+    return [f"the training goes on from {where} of an earlier run in the same directory"] if where else []
 
 
 def _modes(status: Status) -> str:

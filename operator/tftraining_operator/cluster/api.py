@@ -4,7 +4,7 @@ Its generated models are not used: they cost memory and time for each object, an
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,7 +22,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
-PAGE = 1000
+PAGE = 500
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 
@@ -61,14 +61,17 @@ class Api:
             raise _error(response.status, text)
         return _object(response.status, text)
 
-    async def list(self, path: str, query: Query) -> tuple[list[Manifest], int]:
-        """All objects of a collection, read page by page, and the resourceVersion at which they were so."""
+    async def list(
+        self, path: str, query: Query, lean: Callable[[Manifest], Manifest] = lambda raw: raw
+    ) -> tuple[list[Manifest], int]:
+        """All objects of a collection, read page by page and made `lean`, and the resourceVersion at which they were
+        so."""
         raws: list[Manifest] = []
         more = ""
         while True:
             pages = [("limit", str(PAGE)), *([("continue", more)] if more else [])]
             page = await self.request("GET", path, query=[*query, *pages])
-            raws += page.get("items") or []
+            raws += map(lean, page.get("items") or ())
             if not (more := page["metadata"].get("continue", "")):
                 return raws, int(page["metadata"]["resourceVersion"])
 

@@ -7,29 +7,40 @@ from base64 import b64encode
 from tftraining_operator.build.launcher import KEY
 from tftraining_operator.cluster import companions
 from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import KIND, Key
-from tftraining_operator.model.observed import owned_by, parse_pod
+from tftraining_operator.model.observed import Observed, owned_by, parse_pod, parse_pods
 from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.refusals import EARLIER
 from tftraining_operator.plan.types import Annotation, Deletion, Plan
 
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
 CONCURRENCY = 16
 KEY_BYTES = 32
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
-EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
 UNLABELLED = "belongs to this job but has lost its labels: delete it"
 
 
 class Children:
-    """The Services and pods of all jobs, with what is known of them."""
+    """The Services and pods of all jobs, with what is known of them and of the pods' nodes."""
 
-    def __init__(self, api: Api, pods: Store, services: Store) -> None:
+    def __init__(self, api: Api, pods: Store, services: Store, nodes: NodeStore) -> None:
         self._api = api
         self.pods = pods
         self.services = services
+        self.nodes = nodes
+
+    def observe(self, job: Job) -> Observed:
+        """The job's own children as they were last seen."""
+        pods, services = parse_pods(self.pods.of(job.key), job.uid), self.services.of(job.key)
+        return Observed(
+            pods=pods,
+            service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
+            nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
+        )
 
     async def apply(self, job: Job, plan: Plan) -> None:
         """Carry out the children's part of a plan: deletions, what a pod is told, what pods need, the pods last.

@@ -8,11 +8,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, Protocol, TypeVar
 
 from tftraining_operator.cluster.api import WATCH_SILENCE, Api, ApiError
-from tftraining_operator.cluster.store import Store
-from tftraining_operator.model.names import LABEL_JOB, Key
+from tftraining_operator.model.names import LABEL_JOB
 from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
@@ -20,14 +20,35 @@ WATCH_SECONDS = 300
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # A watch that lasted this long has worked: the next one need not wait.
 STEADY_SECONDS = 10.0
+K = TypeVar("K", bound=Hashable)
 
 
-class Reflector:
-    """Watches the children of one kind (`pods`, `services`) in one namespace, or in all if it is empty."""
+class Cache(Protocol[K]):
+    """What a reflector feeds: the objects by the keys of those whom their changes concern."""
 
-    def __init__(self, api: Api, kind: str, namespace: str, store: Store, changed: Callable[[Key], None]) -> None:
+    def lean(self, raw: Manifest, /) -> Manifest:
+        """The object without what nobody will ask for."""
+
+    def upsert(self, raw: Manifest, /) -> K | None:
+        """Take in a new or changed object; the key if that was news."""
+
+    def discard(self, raw: Manifest, /) -> K | None:
+        """Forget an object; its key if it was known."""
+
+    def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int, /) -> set[K]:
+        """Take in a whole list, as it was at that version; the keys that it changes something for."""
+
+
+class Reflector(Generic[K]):
+    """Watches the objects of one kind (`pods`, `services`, `nodes`) in one namespace, or in all if it is empty.
+
+    Those that belong to a job have a label for it; nodes belong to none.
+    """
+
+    def __init__(self, api: Api, kind: str, namespace: str, store: Cache[K], changed: Callable[[K], None]) -> None:
         self._api = api
-        self.what = f"{kind} in {namespace or 'all namespaces'}"
+        self._selector = "" if kind == "nodes" else LABEL_JOB
+        self.what = f"{kind} in {namespace or 'all namespaces'}" if self._selector else kind
         self._path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"
         self._namespace = namespace
         self._store = store
@@ -69,7 +90,7 @@ class Reflector:
             await self._list()
             self.synced.set()
         query = [
-            ("labelSelector", LABEL_JOB),
+            ("labelSelector", self._selector),
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", str(WATCH_SECONDS)),
             ("resourceVersion", self._version),
@@ -79,7 +100,7 @@ class Reflector:
             self._take(event["type"], event["object"])
 
     async def _list(self) -> None:
-        raws, listed_at = await self._api.list(self._path, [("labelSelector", LABEL_JOB)])
+        raws, listed_at = await self._api.list(self._path, [("labelSelector", self._selector)], self._store.lean)
         self._heard = self.clock()
         for key in self._store.replace(self._namespace, raws, listed_at):
             self._changed(key)

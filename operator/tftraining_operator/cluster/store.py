@@ -23,6 +23,19 @@ class Store:
         """The objects that carry the job's name as a label."""
         return list(self._jobs[key].values()) if key in self._jobs else []
 
+    def on_node(self, name: str) -> set[Key]:
+        """The jobs that have a pod on the node of that name."""
+        return {
+            key for key, pods in self._jobs.items() if any(raw["spec"].get("nodeName") == name for raw in pods.values())
+        }
+
+    @staticmethod
+    def lean(raw: Manifest) -> Manifest:
+        """The object without what no pass asks for: TF_CONFIG alone grows with the square of the gang."""
+        raw["metadata"].pop("managedFields", None)
+        node = (raw.get("spec") or {}).get("nodeName")
+        return {**raw, "spec": {"nodeName": node} if node else {}}
+
     def upsert(self, raw: Manifest) -> Key | None:
         """Take in a new or changed object; the key of its job if that was news."""
         key, meta = job_of(raw), raw["metadata"]
@@ -31,7 +44,7 @@ class Store:
         old = self._jobs[key].get(meta["name"])
         if old is not None and version(old) >= version(raw):
             return None
-        self._jobs[key][meta["name"]] = _lean(raw)
+        self._jobs[key][meta["name"]] = self.lean(raw)
         return key
 
     def discard(self, raw: Manifest) -> Key | None:
@@ -67,13 +80,6 @@ class Store:
         return [
             raw for key, objects in self._jobs.items() if namespace in ("", key.namespace) for raw in objects.values()
         ]
-
-
-def _lean(raw: Manifest) -> Manifest:
-    """The object without what no pass asks for: TF_CONFIG alone grows with the square of the gang."""
-    raw["metadata"].pop("managedFields", None)
-    node = (raw.get("spec") or {}).get("nodeName")
-    return {**raw, "spec": {"nodeName": node} if node else {}}
 
 
 def job_of(raw: Manifest) -> Key:

@@ -20,16 +20,22 @@ from tftraining_operator.model.names import (
     ROLES,
     Replica,
 )
+from tftraining_operator.model.node import Nodes
 from tftraining_operator.model.report import Report, Verdict, split_verdict
 from tftraining_operator.model.spec import Frozen, Manifest
 
-# Reasons that the kubelet or a controller gives for ending a pod that did nothing wrong.
+# Reasons that the kubelet or a controller gives for ending, or not admitting, a pod that did nothing wrong.
+# `Evicted` is none of them: where the node was short of something the kubelet adds the condition DisruptionTarget;
+# without it the pod was over its own limit of ephemeral storage, and would be again.
 DISRUPTIONS = frozenset(
     {
-        "Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated",
-        "UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage",
+        "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated",
+        "InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts", "NodeUnschedulable", "TaintToleration",
+        "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType",
     }
 )  # fmt: skip
+# The kubelet has no room for the pod: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
+NO_ROOM = "OutOf"
 # What the kubelet and containerd report of a container that they find dead after its node has rebooted.
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
 
@@ -57,7 +63,8 @@ class Pod(Frozen, frozen=True):
     """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
     whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
     its quota, and cannot do anything before it is placed; `orders` is what its launcher is told of changes of the spec,
-    empty where it cannot be told."""
+    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion (see
+    plan/node_loss.py)."""
 
     name: str
     uid: str
@@ -73,6 +80,9 @@ class Pod(Frozen, frozen=True):
     node: str = ""
     ip: str = ""
     deleted_at: datetime | None = None
+    overdue_at: datetime | None = None
+    silent_since: datetime | None = None
+    abandoned: bool = False
     disruption: str = ""
     disrupted_at: datetime | None = None
     running: bool = False
@@ -132,12 +142,16 @@ class Heard(Frozen, frozen=True):
 
 
 class Observed(Frozen, frozen=True):
-    """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says."""
+    """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
+
+    `nodes` are those of its pods; None where nobody may read them.
+    """
 
     pods: tuple[Pod, ...] = ()
     service: bool = False
     refusal: Refusal | None = None
     heard: Heard | None = None
+    nodes: Nodes | None = None
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
@@ -173,7 +187,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
     state = container.get("state") or {}
-    init = _failed_init(status)
+    # A side-car among the init containers ends with the pod, however that ended.
+    init = ("", "") if "terminated" in state else _failed_init(status)
     return Pod(
         name=meta["name"],
         uid=meta["uid"],
@@ -189,6 +204,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         node=spec.get("nodeName", ""),
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
+        overdue_at=_overdue_at(meta),
+        silent_since=_silent_since(status),
         disruption=_disruption(status, state),
         disrupted_at=_disrupted_at(status),
         running="running" in state,
@@ -216,6 +233,23 @@ def _deleted_at(meta: Manifest) -> datetime | None:
     if "deletionTimestamp" not in meta:
         return None
     return _time(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+
+
+def _overdue_at(meta: Manifest) -> datetime | None:
+    """When the pod's deletion is to be over; None if nobody asked for one, or for one by force."""
+    return _time(meta["deletionTimestamp"]) if meta.get("deletionGracePeriodSeconds") else None
+
+
+def _silent_since(status: Manifest) -> datetime | None:
+    """Since when the node controller has not heard of the node of a pod that was ready by its kubelet's last word.
+
+    A readiness gate of the user gives a reason; the node controller changes nothing but the condition's status.
+    """
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
+    if (ready.get("status"), containers.get("status")) != ("False", "True") or ready.get("reason"):
+        return None
+    return _time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
 
 
 def _main_container(status: Manifest, name: str) -> Manifest:
@@ -247,8 +281,9 @@ def _disruption(status: Manifest, state: Manifest) -> str:
     """Why the cluster, not the program, ended the pod; empty if it did not."""
     if (condition := _disruption_target(status)) is not None:
         return str(condition.get("reason") or "DisruptionTarget")[:LONGEST_REASON]
-    if (reason := status.get("reason", "")) in DISRUPTIONS:
-        return str(reason)
+    reason = str(status.get("reason", ""))
+    if reason in DISRUPTIONS or reason.startswith(NO_ROOM):
+        return reason[:LONGEST_REASON]
     lost = (state.get("terminated") or {}).get("reason", "")
     return lost if lost in LOST_WITH_NODE else ""
 

@@ -68,12 +68,14 @@ class Culprit(Frozen, frozen=True):
 
 
 class Reported(Frozen, frozen=True):
-    """How far the training is."""
+    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started."""
 
     epoch: Count | None = None
     epochs: Count | None = None
     step: Count | None = None
     steps_per_epoch: Count | None = None
+    first_epoch: Count | None = None
+    first_step: Count | None = None
     steps_per_second: Seconds | None = None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     updated_time: Time | None = None

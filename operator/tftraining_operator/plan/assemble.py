@@ -50,8 +50,9 @@ def assemble(job: Job, scene: Scene) -> Plan:
 
 
 def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[Deletion, ...]:
-    """Deletions of those that nobody has asked to go yet."""
-    return tuple(Deletion(each.name, each.uid, grace) for each in pods if not each.deleting)
+    """Deletions of those that nobody has asked to go yet, and by force of those that nobody is there to delete."""
+    due = [each for each in pods if not each.deleting or (each.abandoned and each.overdue_at)]
+    return tuple(Deletion(each.name, each.uid, 0 if each.abandoned else grace) for each in due)
 
 
 def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:
@@ -88,6 +89,9 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = _restarting(job, scene.said)
     elif fewer_train(scene) and not complete:
         status = with_fewer(status, scene, why_incomplete(gang, scene.seen, now)[1])
+    elif status.phase == "Running" and (silent := [pod for pod in gang.pods if pod.running and pod.waiting]):
+        message = f"{silent[0].label}: {silent[0].waiting}"
+        status = msgspec.structs.replace(status, reason="NodeNotReady", message=message)
     elif status.phase != "Running" and not (complete and scene.said):
         status = _not_yet(status, why_incomplete(gang, scene.seen, now), scene.said)
     elif status.phase == "Running" and not complete:
@@ -99,7 +103,8 @@ def _describe(job: Job, scene: Scene) -> Status:
         start_time=status.start_time or now.replace(microsecond=0),
     )
     why = (status.reason or "Starting", f"{gang.ready} replicas train or are done")
-    return with_condition(status, "Ready", "True" if complete else "False", why, now)
+    ready = complete and status.phase == "Running"
+    return with_condition(status, "Ready", "True" if ready else "False", why, now)
 
 
 def _trains(status: Status, said: Report | None) -> bool:

@@ -4,7 +4,7 @@ All times come from the status and the pods, so a deadline that passed while the
 back, and only what is still not done then fails. What has ended by itself was decided before this is asked.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.reported import with_latest
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import why_incomplete
+from tftraining_operator.plan.times import earliest, later
 from tftraining_operator.plan.types import Plan
 
 START = "StartDeadlineExceeded"
@@ -37,8 +38,7 @@ def hold_deadlines(job: Job, step: Plan, scene: Scene) -> Plan:
         limit = f"{run.start_deadline_seconds} s (spec.runPolicy.startDeadlineSeconds)"
         why = why_incomplete(scene.gang, scene.seen, now)[1]
         return _too_late(job, scene, Problem(START, f"not training after {limit}: {why}"))
-    again_at = min((each for each in (step.again_at, done_by, start_by) if each is not None), default=None)
-    return msgspec.structs.replace(step, again_at=again_at)
+    return msgspec.structs.replace(step, again_at=earliest(step.again_at, done_by, start_by))
 
 
 def _too_late(job: Job, scene: Scene, problem: Problem) -> Plan:
@@ -51,7 +51,7 @@ def _active_deadline(spec: JobSpec, status: Status) -> datetime | None:
     """When the job has run too long. As in a batch/v1 Job the clock begins anew when a suspended job goes on."""
     if spec.run_policy.active_deadline_seconds is None or status.start_time is None:
         return None
-    return _after(status.start_time, spec.run_policy.active_deadline_seconds)
+    return later(status.start_time, spec.run_policy.active_deadline_seconds)
 
 
 def _start_deadline(status: Status, scene: Scene) -> datetime | None:
@@ -60,7 +60,7 @@ def _start_deadline(status: Status, scene: Scene) -> datetime | None:
     held = scene.spec.in_place and gang.chief is not None and gang.chief.running
     if held or status.phase not in ("Starting", "Restarting") or gang.done_or_ready == len(gang.wanted):
         return None
-    return _after(_waiting_since(status, scene), scene.spec.run_policy.start_deadline_seconds)
+    return later(_waiting_since(status, scene), scene.spec.run_policy.start_deadline_seconds)
 
 
 def _waiting_since(status: Status, scene: Scene) -> datetime:
@@ -80,11 +80,3 @@ def _could_start(pod: Pod, now: datetime) -> datetime:
     if not pod.queued:
         return pod.created
     return pod.placed_at or (pod.created if pod.node else now)
-
-
-def _after(time: datetime, seconds: int) -> datetime | None:
-    """The time so many seconds later; None if the calendar ends before it."""
-    try:
-        return time + timedelta(seconds=seconds)
-    except OverflowError:
-        return None

@@ -3,12 +3,13 @@
 Never before all that remained to be done is done: the temporary directories are removed, or given up, first.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from tftraining_operator.model.job import Job
 from tftraining_operator.plan.temporaries import decided
+from tftraining_operator.plan.times import later
 from tftraining_operator.plan.types import Plan
 
 
@@ -17,9 +18,8 @@ def expire(job: Job, step: Plan, now: datetime) -> Plan:
     ttl = job.spec.run_policy.ttl_seconds_after_finished if job.spec else None
     if ttl is None or step.status.completion_time is None or _at_work(job, step):
         return step
-    try:
-        due = step.status.completion_time + timedelta(seconds=ttl)
-    except OverflowError:
+    due = later(step.status.completion_time, ttl)
+    if due is None:
         return step
     return msgspec.structs.replace(step, delete_job=now >= due, again_at=due if now < due else None)
 

@@ -11,6 +11,7 @@ from tftraining_operator.model.status import Counts, Status
 from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.last_evaluation import LEAVING, evaluates, grace
 from tftraining_operator.plan.temporaries import clean
+from tftraining_operator.plan.times import earliest
 from tftraining_operator.plan.types import Plan
 
 # An end that they do not know of: they would train on.
@@ -29,7 +30,7 @@ def finish(job: Job, seen: Observed, image: str, now: datetime) -> Plan:
         plan,
         delete_pods=plan.delete_pods + delete(tuple(pod for pod in unwanted if pod.uid not in patience)),
         delete_service=seen.service and policy != "None" and not writers,
-        again_at=min((each for each in (plan.again_at, *patience.values()) if each is not None), default=None),
+        again_at=earliest(plan.again_at, *patience.values()),
     )
 
 

@@ -12,6 +12,7 @@ from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.plan import verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
+from tftraining_operator.plan.earlier import announce
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.incident import find_loss
 from tftraining_operator.plan.recreate import begin_again
@@ -31,6 +32,7 @@ def in_place(job: Job, scene: Scene) -> Plan:
     step = _next(job, scene)
     if note := _restarted(job, before.restarts.in_place):
         step = msgspec.structs.replace(step, notes=(note, *step.notes))
+    step = announce(before, step, said, scene.now)
     step = msgspec.structs.replace(step, status=with_progress(before, step.status, said))
     return with_orders(step, msgspec.structs.replace(job, status=before), scene)
 

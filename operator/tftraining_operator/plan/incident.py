@@ -17,13 +17,15 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Incident(Frozen, frozen=True):
-    """Why the gang, or a member of it, has to start again; `ignored` is a failure that a rule has forgiven."""
+    """Why the gang, or a member of it, has to start again. `ignored` is a failure that a rule has forgiven; `missed` is
+    whether launchers stopped for it before, and count that restart."""
 
     reason: str
     message: str
     charged: bool
     pod: Pod | None = None
     ignored: bool = False
+    missed: bool = False
 
 
 SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
@@ -67,15 +69,17 @@ def lost(pod: Pod) -> bool:
 
 
 def _failure(pod: Pod) -> Incident:
-    reason = pod.exit.reason if pod.exit and pod.exit.reason else pod.reason
+    reason = pod.reason or (pod.exit.reason if pod.exit else "")
     message = f"{pod.label} failed: {describe(pod)}"
     return Incident(reason=reason or "Error", message=message, charged=True, pod=pod)
 
 
 def describe(pod: Pod) -> str:
     """How a failed pod ended, in words: `exit code 137 (SIGKILL, OOMKilled)`."""
+    if pod.reason:
+        return f"{pod.reason}: {pod.message}"
     if pod.exit is None:
-        return f"{pod.reason}: {pod.message}" if pod.reason else "the pod failed before its container ran"
+        return "the pod failed before its container ran"
     details = [signal_name(pod.exit.signal)] if pod.exit.signal else []
     if pod.exit.reason not in ("", "Error", "Completed"):
         details.append(pod.exit.reason)
@@ -111,6 +115,7 @@ def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     when = pod.told_at or _ended(pod)
     reason = pod.disruption or "PodDeleted"
     what = f"was disrupted: {pod.disruption}" if pod.disruption else "was deleted"
+    what = "was lost with its node" if pod.abandoned else what
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""
     return when, Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
 

@@ -13,7 +13,9 @@ from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.spec import RunPolicy
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan import node_loss
 from tftraining_operator.plan.companions import with_companions
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.deadlines import hold_deadlines
@@ -27,6 +29,7 @@ from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.support import unsupported
 from tftraining_operator.plan.suspend import resume, suspend, told
+from tftraining_operator.plan.times import earliest
 from tftraining_operator.plan.types import Plan
 
 UNREADABLE = Problem("InvalidSpec", "the spec cannot be read")
@@ -37,7 +40,9 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     NetworkPolicies are made if `asker` says who may ask the launchers."""
     if job.deleting or not job.ours:
         return Plan(status=job.status)
-    return with_companions(job, _step(job, seen, now, image), asker)
+    patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
+    step = with_companions(job, _step(job, node_loss.mark(seen, patience, now), now, image), asker)
+    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
 
 
 def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:

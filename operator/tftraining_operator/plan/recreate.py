@@ -7,6 +7,7 @@ from tftraining_operator.plan import restart
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.excuse import excuse
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.incident import Incident, find_change, find_incident, find_loss
 from tftraining_operator.plan.replace import held_by_queue, nobody_waits, replace, told
@@ -21,7 +22,9 @@ def recreate(job: Job, scene: Scene) -> Plan:
         return succeed(job, scene)
     incident = find_incident(scene.gang)
     if incident is None:
-        return assemble(job, scene)
+        job, notes = excuse(job, scene)
+        step = assemble(job, scene)
+        return msgspec.structs.replace(step, notes=(*notes, *step.notes))
     loss = find_loss(scene.gang)
     if loss is not None and find_change(scene.gang) is None and nobody_waits(scene) and not held_by_queue(job, scene):
         return replace(job, scene, loss)

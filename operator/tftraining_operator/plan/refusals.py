@@ -5,6 +5,9 @@ from datetime import datetime, timedelta
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 
 LONGEST = timedelta(seconds=60)
+EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
+# What is left of an earlier job is on its way out: who deletes a job and creates it again waits for nothing else.
+SOON = timedelta(seconds=2)
 
 
 def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
@@ -15,7 +18,8 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     """
     # What is wrong with a PodGroup is the state of the cluster, such as a queue that is closed: its schema was kept to.
     permanent = not child.startswith("podgroup/") and _never(status, message)
-    wait = min(LONGEST, timedelta(seconds=2.0 ** min(tries - 1, 10)))
+    longest = SOON if message == EARLIER else LONGEST
+    wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
     message = message[:LONGEST_MESSAGE]
     return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait)
 

@@ -8,6 +8,7 @@ import msgspec
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Replica
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.report import LOST, Report
 from tftraining_operator.plan import restart
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.end import fail
@@ -26,6 +27,7 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
     status = restart.record_failure(with_latest(status, scene.said), incident)
     incident, problem = judged(scene.spec, job.status, incident)
+    incident = msgspec.structs.replace(incident, missed=_missed(scene.said, incident.pod))
     restarts = restart.charge(scene.spec, status, incident, now)
     if problem := problem or restart.exhausted(scene.spec, restarts, incident):
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
@@ -34,6 +36,14 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     if nobody_waits(scene):
         status = restart.while_others_train(status, job.status, incident)
     return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
+
+
+def _missed(said: Report | None, pod: Pod | None) -> bool:
+    """Whether the launchers have stopped because they do not hear of the pod any more, and wait for the next one."""
+    last = said.last_restart if said else None
+    if last is None or pod is None:
+        return False
+    return last.down_seconds is None and last.reason in LOST and last.member == pod.label
 
 
 def lost_pods(scene: Scene) -> tuple[Pod, ...]:

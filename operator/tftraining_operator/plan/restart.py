@@ -35,13 +35,14 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     alone = spec.in_place and incident.charged
     refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
     free = not incident.charged and incident.reason not in ASKED_FOR
+    in_a_row = (incident.charged or free) and not incident.missed
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
         disruptions=old.disruptions + (free and not incident.ignored),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
-        without_progress=(0 if progressed else old.without_progress) + (incident.charged or free),
+        without_progress=(0 if progressed else old.without_progress) + in_a_row,
         pod_failures=old.pod_failures + alone,
         epoch=status.progress.epoch if status.progress else old.epoch,
     )

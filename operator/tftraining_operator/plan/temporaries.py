@@ -77,6 +77,9 @@ def _try(job: Job, spec: JobSpec, seen: Observed, task: CleanupTask, now: dateti
 
 def _watch(job: Job, pod: Pod, now: datetime) -> Plan:
     status = job.status
+    if pod.abandoned:
+        # Lost with its node, which says nothing of the task: the next one is no other try.
+        return Plan(status=status, delete_pods=delete((pod,)))
     if pod.succeeded:
         removed, trouble = _result(pod)
         status = _count_removed(status, removed)

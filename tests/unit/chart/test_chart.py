@@ -22,6 +22,8 @@ OPERATOR_RULES = {
     "networking.k8s.io/networkpolicies": ["create", "delete", "patch"],
     "events.k8s.io/events": ["create"],
 }
+# Nodes are in no namespace: only an operator of the whole cluster reads them.
+NODES = {"/nodes": ["get", "list", "watch"]}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_the_definition_can_be_left_out(default: list[Manifest]) -> None:
 
 def test_cluster_wide_permissions(default: list[Manifest]) -> None:
     roles = named(default, "ClusterRole")
-    assert table(roles["/operator-tftraining-operator"]) == OPERATOR_RULES
+    assert table(roles["/operator-tftraining-operator"]) == OPERATOR_RULES | NODES
     assert not named(default, "Role")
     bound = [*of_kind(default, "ClusterRoleBinding"), *of_kind(default, "RoleBinding")]
     assert [item["roleRef"]["name"] for item in bound] == ["operator-tftraining-operator"]

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tftraining_client.local.story import Story
 from tftraining_client.local.summary import Result, summary
 
@@ -114,6 +116,29 @@ def test_restarts_that_nobody_saw_are_counted() -> None:
     assert summary("digits", Result(True, 1.0), story)[1].startswith("  restarts  8, ")
     story.see_last_words({"verdict": "Failed", "ledger": {"inPlace": 9}})
     assert summary("digits", Result(False, 1.0), story)[1].startswith("  restarts  9, ")
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        ({"firstEpoch": 3, "firstStep": 210}, ["epoch 3"]),
+        ({"firstEpoch": 0, "firstStep": 40}, ["step 40"]),
+        ({"firstEpoch": 0, "firstStep": 0}, []),
+        ({}, []),
+    ],
+)
+def test_a_training_that_goes_on_from_an_earlier_run_says_so_once(progress: dict[str, int], told: list[str]) -> None:
+    story = Story()
+    lines = [line for at in (1.0, 2.0) for line in story.see(status("Training", progress=progress), at)]
+    found = [line for line in lines if "earlier run" in line]
+    assert found == [f"the training goes on from {where} of an earlier run in the same directory" for where in told]
+
+
+def test_its_own_restart_is_no_earlier_run() -> None:
+    story = Story()
+    restart = {"time": "2026-01-01T00:00:00Z", "member": "worker-1"}
+    lines = story.see(status("Training", lastRestart=restart, progress={"firstEpoch": 3}), 9.0)
+    assert not [line for line in lines if "earlier run" in line]
 
 
 def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:

@@ -20,6 +20,7 @@ from tftraining_operator.cluster import launcher
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.launcher import Direct, Launchers, Target, target, through
+from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import parse_job
@@ -309,7 +310,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
             return {}
 
     async with serving() as (_, api):
-        children = Children(Recording(api._client), Store(), Store())
+        children = Children(Recording(api._client), Store(), Store(), NodeStore(api, print))
         step = Plan(status=RUNNING, create_secret=secret(JOB))
         await children.apply(JOB, step)
         await children.apply(JOB, step)

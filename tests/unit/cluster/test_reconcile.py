@@ -15,6 +15,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
@@ -38,7 +39,7 @@ def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
 async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
-        children = Children(api, Store(), Store())
+        children = Children(api, Store(), Store(), NodeStore(api, print))
         launchers = Launchers(through(api), queue.add)
         world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:

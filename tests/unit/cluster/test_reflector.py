@@ -20,7 +20,7 @@ KEY, PODS = Key("ns", "job"), "/api/v1/pods"
 class Running:
     """A reflector at work on a fake server."""
 
-    def __init__(self, fake: FakeServer, reflector: Reflector, store: Store, changed: list[Key]) -> None:
+    def __init__(self, fake: FakeServer, reflector: Reflector[Key], store: Store, changed: list[Key]) -> None:
         self.fake, self.reflector, self.store, self.changed = fake, reflector, store, changed
 
     async def until_names(self, *names: str) -> None:

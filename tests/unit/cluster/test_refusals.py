@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.cluster.fake_server import pod
-from tftraining_operator.cluster.children import EARLIER, FOREIGN, UNLABELLED, _in_the_way
+from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, _in_the_way
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.refusals import EARLIER, judge
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=None)

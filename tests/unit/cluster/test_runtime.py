@@ -98,6 +98,7 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
             assert operator.unready() == [
                 "pods in all namespaces are not listed yet",
                 "services in all namespaces are not listed yet",
+                "nodes are not listed yet",
             ]
             assert "KeyError: 'bug'" in caplog.text
         finally:

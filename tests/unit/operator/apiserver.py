@@ -1,4 +1,4 @@
-"""A simulated API server for one job and its children, on raw manifests.
+"""A simulated API server for one job, its children and their nodes, on raw manifests.
 
 It holds clients to what the real one does: the job's resourceVersion, names that are taken, UID preconditions, deletion
 with grace, times of whole seconds. Never decides anything about jobs.
@@ -40,16 +40,22 @@ class Snapshot:
     job: Manifest
     pods: list[Manifest]
     services: list[Manifest]
+    nodes: list[Manifest] | None = None
 
 
 @dataclass
 class ApiServer:
-    """One job with its children. `refusals` maps a child, such as `pod/mnist-worker-1`, to a status and message."""
+    """One job with its children. `refusals` maps a child, such as `pod/mnist-worker-1`, to a status and message.
+
+    `nodes_readable` is whether the operator has the right to read nodes.
+    """
 
     job: Manifest
     now: datetime = START
     pods: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
+    nodes: dict[str, Manifest] = field(default_factory=dict)
+    nodes_readable: bool = True
     companions: dict[str, Manifest] = field(default_factory=dict)
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
@@ -61,7 +67,8 @@ class ApiServer:
 
     def snapshot(self) -> Snapshot:
         """What a client sees now."""
-        seen = (self.job, list(self.pods.values()), list(self.services.values()))
+        nodes = list(self.nodes.values()) if self.nodes_readable else None
+        seen = (self.job, list(self.pods.values()), list(self.services.values()), nodes)
         return Snapshot(*copy.deepcopy(seen))
 
     def put_status(self, version: str, status: Status) -> None:
@@ -126,9 +133,10 @@ class ApiServer:
             raise Rejected(409, f"{name} has another UID")
         self.writes.append(f"delete pod/{name}")
         grace = pod["spec"]["terminationGracePeriodSeconds"] if grace is None else grace
-        if grace == 0 or pod["status"]["phase"] in DONE or "nodeName" not in pod["spec"]:
+        grace = 0 if pod["status"]["phase"] in DONE or "nodeName" not in pod["spec"] else grace
+        if grace == 0 and "finalizers" not in pod["metadata"]:
             del self.pods[name]
-        elif "deletionTimestamp" not in pod["metadata"]:
+        elif grace < pod["metadata"].get("deletionGracePeriodSeconds", grace + 1):
             enforced = stamp(self.now + timedelta(seconds=grace))
             pod["metadata"] |= {"deletionTimestamp": enforced, "deletionGracePeriodSeconds": grace}
 

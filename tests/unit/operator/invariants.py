@@ -1,8 +1,11 @@
 """What holds for every plan, whatever was observed. Checked at each pass of each simulated job."""
 
+from datetime import datetime
+
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
+from tftraining_operator.plan import node_loss
 from tftraining_operator.plan.incident import lost
 from tftraining_operator.plan.last_evaluation import evaluates
 from tftraining_operator.plan.types import Plan
@@ -10,8 +13,10 @@ from tftraining_operator.plan.types import Plan
 AT_REST = ("Suspended", "Succeeded", "Failed")
 
 
-def hold_invariants(job: Job, seen: Observed, step: Plan) -> None:
+def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None:
     """Fail if the plan breaks an invariant of the planner."""
+    if job.spec is not None:
+        seen = node_loss.mark(seen, job.spec.run_policy.node_lost_seconds, now)
     _one_pod_a_name(seen, step)
     _one_attempt_at_a_time(seen, step)
     _end_is_the_end(job, step)

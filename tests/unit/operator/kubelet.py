@@ -3,25 +3,28 @@
 from collections.abc import Iterable
 
 from tests.unit.operator.apiserver import DONE, ApiServer, stamp
+from tests.unit.operator.machines import Machines
 from tftraining_operator.model.spec import Manifest
 
 
 class Kubelet:
     """All nodes at once. Pods are called by their names."""
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(self, api: ApiServer, machines: Machines) -> None:
         self._api = api
+        self._machines = machines
 
     def start(self, *names: str, ready: bool = True) -> None:
         """Place the pods and run their containers."""
         for name in names:
             pod = self._api.pods[name]
-            pod["spec"]["nodeName"] = "node-a"
+            pod["spec"].setdefault("nodeName", self._machines.place() or "node-a")
             pod["status"] = {"phase": "Running", "containerStatuses": self._containers(pod, ready)}
 
     def start_all(self, launched: bool = False) -> bool:
         """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
         idle = [name for name, pod in self._api.pods.items() if pod["status"] == {"phase": "Pending"}]
+        idle = [name for name in idle if self._heeded(name) and self._machines.place()]
         for name in idle:
             if "deletionTimestamp" not in self._api.pods[name]["metadata"]:
                 self.start(name, ready=not launched or name.endswith("-cleanup"))
@@ -30,6 +33,7 @@ class Kubelet:
     def remove_deleted(self) -> bool:
         """Carry out the deletions that were asked for; whether there was one."""
         gone = [name for name, pod in self._api.pods.items() if "deletionTimestamp" in pod["metadata"]]
+        gone = [name for name in gone if self._heeded(name)]
         for name in gone:
             del self._api.pods[name]
         return bool(gone)
@@ -85,6 +89,10 @@ class Kubelet:
         """The names of the pods that are not done and that nobody has asked to go."""
         pods = self._api.pods.items()
         return [n for n, p in pods if p["status"]["phase"] not in DONE and "deletionTimestamp" not in p["metadata"]]
+
+    def _heeded(self, name: str) -> bool:
+        """Whether the pod's kubelet is there to do anything for it."""
+        return self._machines.hears(self._api.pods[name]["spec"].get("nodeName", ""))
 
     def _containers(self, pod: Manifest, ready: bool) -> list[Manifest]:
         state = {"running": {"startedAt": stamp(self._api.now)}}

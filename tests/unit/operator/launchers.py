@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.unit.operator.apiserver import DONE, ApiServer
 from tests.unit.operator.kubelet import Kubelet
+from tests.unit.operator.machines import Machines
 from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Heard
 from tftraining_operator.model.report import parse_report
@@ -22,10 +23,13 @@ NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, 
 class Launchers:
     """All launchers of the present attempt. Members are called by their short names, such as worker-1."""
 
-    def __init__(self, api: ApiServer, kubelet: Kubelet) -> None:
+    def __init__(self, api: ApiServer, machines: Machines, kubelet: Kubelet) -> None:
         self._api = api
+        self._machines = machines
         self._kubelet = kubelet
         self._job: str = api.job["metadata"]["name"]
+        self.verdict_in: dict[str, str] = {}
+        self.backup: tuple[int, int] = (0, 0)
         self.begin("")
 
     def begin(self, attempt: str) -> None:
@@ -37,6 +41,7 @@ class Launchers:
         self.last: dict[str, Any] | None = None
         self.failure: dict[str, Any] | None = None
         self.progress: dict[str, Any] | None = None
+        self.began = self.backup
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
         self.ever: set[str] = set()
@@ -58,6 +63,8 @@ class Launchers:
         if not self._enough(there, members):
             return False
         self._start(there)
+        if self._job_uid in self.verdict_in:
+            self.end("Succeeded", "Succeeded", "done before", {"member": self.members[0]})
         return True
 
     def _end_round(self, gone: list[str], members: list[str], running: dict[str, str]) -> bool:
@@ -96,11 +103,13 @@ class Launchers:
         if not self._trains(member):
             return False
         ended: dict[str, int | None] = {"exitCode": code, "signal": None if code is not None else signal}
+        before = dict(self.ledger)
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
         settings = self.settings()
         used = self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"]
         if used > settings["maxRestarts"]:
+            self.ledger = before
             message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
             self.end("Failed", "MaxRestartsExceeded", message, self.failure)
         elif self._alone(member):
@@ -112,6 +121,8 @@ class Launchers:
         """The chief's program has done its work; whether it ran."""
         if not self.members or not self._trains(self.members[0]):
             return False
+        if self.settings()["directory"] is not None:
+            self.verdict_in[self._job_uid] = "Succeeded"
         self.end("Succeeded", "Succeeded", "done", {"member": self.members[0]})
         return True
 
@@ -132,6 +143,8 @@ class Launchers:
             "epochs": epochs,
             "step": step,
             "stepsPerEpoch": 70,
+            "firstEpoch": self.began[0],
+            "firstStep": self.began[1],
             "stepsPerSecond": 12.345,
             "metrics": metrics,
             "updatedTime": self._now(),
@@ -193,6 +206,10 @@ class Launchers:
 
     # --- internals
 
+    @property
+    def _job_uid(self) -> str:
+        return str(self.settings()["job"]["uid"])
+
     def _notice_attempt(self) -> None:
         if self.pods and (attempt := self._label(LABEL_ATTEMPT)) != self.attempt:
             self.begin(attempt)
@@ -227,8 +244,9 @@ class Launchers:
         progressed = epoch is not None and self.mark is not None and epoch > self.mark
         self.mark = epoch
         if progressed:
-            failures = self.ledger["processFailures"] + self.ledger["podFailures"]
-            self.ledger |= {"refilledAt": failures, "withoutProgress": 0}
+            self.ledger["withoutProgress"] = 0
+        if progressed and self.settings()["budgetReset"] == "OnProgress":
+            self.ledger["refilledAt"] = self.ledger["processFailures"] + self.ledger["podFailures"]
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
         alone = self._alone(member)
@@ -246,6 +264,8 @@ class Launchers:
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
         for name, pod in self._api.pods.items():
             labels = pod["metadata"]["labels"]
+            if pod["spec"].get("nodeName") in self._machines.dead:
+                continue
             if labels.get(LABEL_ROLE) in ("chief", "worker", "ps") and pod["status"]["phase"] not in DONE:
                 yield name, pod
 

@@ -14,9 +14,11 @@ from tests.unit.operator.builders import JobBuilder
 from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
 from tests.unit.operator.launchers import Launchers
+from tests.unit.operator.machines import Machines
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_operator.model.node import Node, Nodes, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
@@ -36,9 +38,10 @@ class World:
 
     def __init__(self, job: JobBuilder) -> None:
         self.api = ApiServer(job.raw())
-        self.kubelet = Kubelet(self.api)
+        self.machines = Machines(self.api)
+        self.kubelet = Kubelet(self.api, self.machines)
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
-        self.launchers = Launchers(self.api, self.kubelet)
+        self.launchers = Launchers(self.api, self.machines, self.kubelet)
         self.heard: Heard | None = None
         self.notes: list[Note] = []
         self.trajectory: list[str] = []
@@ -77,14 +80,18 @@ class World:
         job = parse_job(seen.job)
         service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
         return job, Observed(
-            pods=parse_pods(seen.pods, job.uid), service=service, refusal=self.refusal, heard=self.heard
+            pods=parse_pods(seen.pods, job.uid),
+            service=service,
+            refusal=self.refusal,
+            heard=self.heard,
+            nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
         )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:
         """What the operator would do, on what it sees now or has `seen` before."""
         job, observed = self.observe(seen or self.api.snapshot())
         step = plan(job, observed, self.now, IMAGE, self.asker)
-        hold_invariants(job, observed, step)
+        hold_invariants(job, observed, step, self.now)
         return step
 
     def step(self, seen: Snapshot | None = None, writes: int | None = None) -> bool:
@@ -227,3 +234,11 @@ class World:
         kind, _, name = child.partition("/")
         held = self.api.pods if kind == "pod" else self.api.services
         return owned_by(held[name], self.api.job["metadata"]["uid"])
+
+
+def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
+    """What the operator knows of the pods' nodes: those that are there, and that the others are not."""
+    known = {node.name: node for node in map(parse_node, raws)}
+    names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
+    named = {name: known.get(name, Node(name, gone=True)) for name in names}
+    return Nodes(named, outage=all(node.unready_since for node in known.values()))

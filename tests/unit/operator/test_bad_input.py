@@ -7,24 +7,12 @@ import pytest
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
-LATER: list[tuple[str, Any, str]] = [
-    ("runPolicy.nodeLostSeconds", 61, "spec.runPolicy.nodeLostSeconds"),
-]
 LAUNCHERS: list[tuple[str, Any, str]] = [
     ("minReplicas", 1, "spec.minReplicas"),
     ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
     ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
     ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
 ]
-
-
-@pytest.mark.parametrize(("path", "value", "named"), LATER, ids=[named for *_, named in LATER])
-def test_a_field_that_this_version_cannot_honour(path: str, value: object, named: str) -> None:
-    world = World(a_job().set(path, value)).run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
-    assert world.status.message == f"{named} is not implemented in this version of the operator: remove it from the job"
-    assert (world.pods, world.api.services) == ([], {})
-    assert (world.notes[0].type, world.notes[0].reason) == ("Warning", "Failed")
 
 
 @pytest.mark.parametrize(("path", "value", "named"), LAUNCHERS, ids=[named for *_, named in LAUNCHERS])

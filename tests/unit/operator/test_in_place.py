@@ -98,6 +98,15 @@ def test_a_restart_that_takes_its_time_is_shown() -> None:
     assert [note.reason for note in world.notes] == ["Error", "Training"]
 
 
+def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet() -> None:
+    world = running()
+    world.launchers.crash("worker-1")
+    world.kubelet.start("mnist-worker-0", "mnist-worker-1")
+    world.heard = world.launchers.heard()
+    world.settle()
+    assert (world.status.phase, world.status.is_true("Ready")) == ("Restarting", False)
+
+
 def test_a_crash_before_the_gang_had_trained_is_a_restart_too() -> None:
     world = World(a_launched_job()).settle()
     world.kubelet.start_all(launched=True)

@@ -5,17 +5,20 @@ made). The examples are the same in every run.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.operator.apiserver import Snapshot
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
+from tftraining_operator.model.names import GANG_ROLES
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
 ANY = st.integers(0, 7)
+NODES = st.sampled_from(["node-a", "node-b", "node-c", "node-d"])
 GRACE = st.sampled_from([0, 5, 30])
 
 
@@ -46,6 +49,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
             "activeDeadlineSeconds": st.sampled_from([60, 100000]),
             "startDeadlineSeconds": st.sampled_from([30, 100000]),
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
+            "nodeLostSeconds": st.sampled_from([1, 60, 100000]),
         },
     )
     return st.builds(made, st.integers(1, 3), others, scopes, restarts, policies)
@@ -58,6 +62,8 @@ class Life(RuleBasedStateMachine):
 
     def begin(self, job: JobBuilder) -> None:
         self.world = World(job)
+        self.world.machines.add("node-b", "node-c")
+        self.end: tuple[object, ...] | None = None
         self.seen: list[Snapshot] = [self.world.api.snapshot()]
         self.faults = 0
 
@@ -120,6 +126,49 @@ class Life(RuleBasedStateMachine):
     def a_pod_vanishes(self, which: int) -> None:
         self._on(which, self._existing, self.world.kubelet.lose)
 
+    # --- the machines
+
+    @rule(name=NODES, noticed=st.booleans())
+    def a_machine_dies(self, name: str, noticed: bool) -> None:
+        if name in self.world.api.nodes:
+            self.world.machines.die(name, noticed)
+
+    @rule(name=NODES, noticed=st.booleans())
+    def a_machine_is_cut_off(self, name: str, noticed: bool) -> None:
+        if name in self.world.api.nodes:
+            self.world.machines.cut(name, noticed)
+
+    @rule(name=NODES)
+    def the_node_controller_notices(self, name: str) -> None:
+        if name in self.world.api.nodes and not self.world.machines.hears(name):
+            self.world.machines.notice(name)
+
+    @rule(name=NODES)
+    def a_machine_comes_back(self, name: str) -> None:
+        if name in self.world.api.nodes and name not in self.world.machines.dead:
+            self.world.machines.come_back(name)
+
+    @rule(name=NODES)
+    def a_node_is_removed(self, name: str) -> None:
+        if name in self.world.api.nodes and not self.world.machines.hears(name):
+            self.world.machines.remove(name)
+
+    @rule(name=NODES)
+    def a_person_says_that_a_machine_is_off(self, name: str) -> None:
+        if name in self.world.api.nodes and name in self.world.machines.dead:
+            self.world.machines.taint(name)
+
+    @rule(name=st.sampled_from(["node-d", "node-e"]))
+    def a_machine_joins(self, name: str) -> None:
+        if name not in self.world.api.nodes and self.world.machines.hears(name):
+            self.world.machines.add(name)
+
+    @rule(readable=st.booleans())
+    def the_right_to_read_nodes_changes(self, readable: bool) -> None:
+        self.world.api.nodes_readable = readable
+
+    # --- time and people
+
     @rule(seconds=st.sampled_from([0.4, 1, 5, 61, 700]))
     def time_passes(self, seconds: float) -> None:
         self.world.wait(seconds)
@@ -142,6 +191,37 @@ class Life(RuleBasedStateMachine):
     def the_service_is_deleted(self) -> None:
         self.world.api.delete_service("mnist")
 
+    # --- what always holds
+
+    @invariant()
+    def never_two_attempts_at_once(self) -> None:
+        if hasattr(self, "world"):
+            alive = [pod for pod in self._training() if pod["status"]["phase"] in ("Pending", "Running")]
+            assert len({pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in alive}) <= 1
+
+    @invariant()
+    def what_is_done_is_done(self) -> None:
+        if hasattr(self, "world") and self.world.status.terminal:
+            status = self.world.status
+            end = (status.phase, status.reason, status.completion_time, status.restarts, status.failure)
+            self.end = self.end or end
+            assert self.end == end
+
+    @invariant()
+    def the_budget_is_never_exceeded(self) -> None:
+        if hasattr(self, "world"):
+            allowed = self.world.api.job["spec"]["restartPolicy"]["maxRestarts"]
+            assert self.world.status.restarts.budget_used <= allowed
+
+    @invariant()
+    def phase_and_conditions_say_the_same(self) -> None:
+        if hasattr(self, "world"):
+            status = self.world.status
+            for kind in ("Succeeded", "Failed", "Suspended"):
+                assert status.is_true(kind) == (status.phase == kind)
+            assert not status.is_true("Ready") or status.phase == "Running"
+            assert status.phase == "Pending" or (status.reason and status.message is not None)
+
     # --- the end
 
     def teardown(self) -> None:
@@ -150,6 +230,7 @@ class Life(RuleBasedStateMachine):
             return
         world = self.world
         world.api.edit("runPolicy.suspend", False)
+        self._mend()
         self._finish("chief")
         self._finish("cleanup")
         assert world.status.terminal
@@ -160,6 +241,21 @@ class Life(RuleBasedStateMachine):
         assert cleaned is not None and cleaned.status != "Unknown"
         assert world.api.gone == ("ttlSecondsAfterFinished" in world.api.job["spec"]["runPolicy"])
         assert not world.step() and world.timer is None
+
+    def _mend(self) -> None:
+        """The cluster is well again: what is dead has been noticed and removed, and there is room."""
+        machines = self.world.machines
+        for name in list(self.world.api.nodes):
+            if name in machines.dead:
+                machines.remove(name)
+            else:
+                machines.come_back(name)
+        machines.add("node-z")
+        self.world.api.nodes_readable = True
+
+    def _training(self) -> list[dict[str, Any]]:
+        pods = self.world.api.pods.values()
+        return [pod for pod in pods if pod["metadata"]["labels"]["tftraining.dev/role"] in GANG_ROLES]
 
     def _finish(self, who: str) -> None:
         """Healthy kubelets; the one that all wait for does its work as soon as it runs."""

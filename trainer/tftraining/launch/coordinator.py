@@ -387,15 +387,18 @@ class Coordinator:
         if decision.action == rules.IGNORE:
             incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
         account = {"charged": incident.charged, "refill": self.policy.refill, "failed": failed}
-        self.ledger = ledgers.account(self.ledger, progressed=progressed, **account)
+        ledger = ledgers.account(self.ledger, progressed=progressed, **account)
         if decision.action == rules.FAIL_JOB and decision.rule:
             self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
         elif decision.action == rules.FAIL_JOB:
             self._fail(incident.reason, incident.message, incident)
-        elif incident.charged and self.ledger.used > self.policy.max_restarts:
+        elif incident.charged and ledger.used > self.policy.max_restarts:
             budget = f"all {self.policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
             self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
-        return incident if self.verdict is None else None
+        if self.verdict is not None:
+            return None  # what ends the job is no restart: the counts stay as they are
+        self.ledger = ledger
+        return incident
 
     def _decide(self, incident: Incident) -> rules.Decision:
         failure = rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)

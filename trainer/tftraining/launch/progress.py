@@ -59,6 +59,8 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "epochs": snapshot.epochs,
         "step": snapshot.step,
         "stepsPerEpoch": snapshot.steps_per_epoch,
+        "firstEpoch": snapshot.first_epoch,
+        "firstStep": snapshot.first_step,
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

@@ -1,0 +1,119 @@
+"""What is known of the cluster's nodes: a few words each, however large the objects are and however many there are.
+
+A reflector feeds it. A node that a pod names and the watch has not told of is asked for by name: its watch may be
+behind that of the pods, and nobody may take a young node for one that is gone.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.store import REMEMBERED, version
+from tftraining_operator.model.node import Node, Nodes, parse_node
+from tftraining_operator.model.spec import Manifest
+
+logger = logging.getLogger(__name__)
+PATH = "/api/v1/nodes"
+PAUSE = 1.0
+
+
+class _Known(NamedTuple):
+    version: int
+    node: Node
+
+
+class NodeStore:
+    """All nodes by name. `changed` is told of each that is found or found gone when it was asked for."""
+
+    def __init__(self, api: Api, changed: Callable[[str], None]) -> None:
+        self._api = api
+        self._changed = changed
+        self._known: dict[str, _Known] = {}
+        self._gone: OrderedDict[str, Node] = OrderedDict()
+        self._asked: set[str] = set()
+        self._questions: asyncio.Queue[str] = asyncio.Queue()
+        self._listed = False
+
+    def of(self, names: Collection[str]) -> Nodes | None:
+        """Those of the nodes of which something is known; None as long as nothing is known of any.
+
+        The others are asked for; `changed` tells when there is an answer.
+        """
+        if not self._listed:
+            return None
+        found = {name: node for name in names if (node := self._find(name)) is not None}
+        return Nodes(found, outage=all(each.node.unready_since is not None for each in self._known.values()))
+
+    @staticmethod
+    def lean(raw: Manifest) -> Manifest:
+        """The node without its images, addresses and capacity: they are most of it."""
+        meta, status = raw["metadata"], raw.get("status") or {}
+        return {
+            "metadata": {name: meta[name] for name in ("name", "resourceVersion", "creationTimestamp") if name in meta},
+            "spec": {"taints": (raw.get("spec") or {}).get("taints")},
+            "status": {"conditions": status.get("conditions")},
+        }
+
+    def upsert(self, raw: Manifest) -> str | None:
+        """Take in a new or changed node; its name if that matters to its pods: heartbeats do not."""
+        name = raw["metadata"]["name"]
+        old, new = self._known.get(name), _Known(version(raw), parse_node(raw))
+        if old is not None and old.version >= new.version:
+            return None
+        self._known[name] = new
+        was_gone = self._gone.pop(name, None) is not None
+        return name if was_gone or old is None or old.node != new.node else None
+
+    def discard(self, raw: Manifest) -> str | None:
+        """Take a node for gone; its name if it was not yet."""
+        name = raw["metadata"]["name"]
+        return name if self._known.pop(name, None) is not None and self._bury(name) else None
+
+    def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[str]:
+        """Take in a whole list: what is not in it is gone, unless it is newer. Nodes are in no namespace."""
+        self._listed = True
+        raws = list(raws)
+        present = {raw["metadata"]["name"] for raw in raws}
+        changed = {self.upsert(raw) for raw in raws}
+        for name, known in list(self._known.items()):
+            if name not in present and known.version <= listed_at:
+                del self._known[name]
+                self._bury(name)
+                changed.add(name)
+        return {name for name in changed if name is not None}
+
+    async def run(self) -> None:
+        """Ask for the nodes that nobody has told of, until cancelled."""
+        while True:
+            name = await self._questions.get()
+            try:
+                self.upsert(await self._api.request("GET", f"{PATH}/{name}"))
+            except ApiError as error:
+                if error.status == 404:
+                    self._bury(name)
+                else:
+                    logger.warning("whether node %s is there cannot be told: %s; trying again", name, error)
+                    await asyncio.sleep(PAUSE)
+            self._asked.discard(name)
+            self._changed(name)
+
+    def _find(self, name: str) -> Node | None:
+        known = self._known.get(name)
+        if known is not None:
+            return known.node
+        if name not in self._gone and name not in self._asked:
+            self._asked.add(name)
+            self._questions.put_nowait(name)
+        return self._gone.get(name)
+
+    def _bury(self, name: str) -> bool:
+        """Remember that the node is gone, unless the watch has told of it meanwhile."""
+        if name in self._known:
+            return False
+        self._gone[name] = Node(name, gone=True)
+        if len(self._gone) > REMEMBERED:
+            self._gone.popitem(last=False)
+        return True

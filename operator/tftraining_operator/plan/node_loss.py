@@ -1,0 +1,97 @@
+"""Pods whose node is lost: given up, so that no policy waits for a kubelet that will never answer.
+
+A node is lost when its object is gone, when a person has tainted it as out of service, or when it has not been ready
+for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies that see it marked: it is replaced like
+any other that the cluster took, and deleted by force. Times come from the cluster, never from what the operator
+remembers. As long as not one node is ready nothing is given up by time: it is the control plane that is cut off then,
+and the trainings may well go on.
+
+Where the operator may not read nodes, the pods tell: the node controller takes the condition Ready of a silent node's
+pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from tftraining_operator.model.node import Node
+from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.spec import Frozen
+from tftraining_operator.plan.times import clock, earliest, later
+
+REASON = "NodeLost"
+# How often to look whether an outage of all nodes is over.
+OUTAGE_PAUSE = timedelta(seconds=15)
+
+
+class Trouble(Frozen, frozen=True):
+    """What is wrong with a pod's node. The pod is given up at `due`; None for as long as that cannot be said.
+
+    `silent` trouble may turn out to be none: nothing is said of it before.
+    """
+
+    what: str
+    due: datetime | None
+    silent: bool = False
+
+
+def mark(seen: Observed, patience: int, now: datetime) -> Observed:
+    """What was seen, with the pods of lost nodes given up, and those of silent ones not ready.
+
+    `patience` is in seconds.
+    """
+    return msgspec.structs.replace(
+        seen, pods=tuple(_marked(pod, _trouble(pod, seen, patience), now) for pod in seen.pods)
+    )
+
+
+def look_again(seen: Observed, patience: int, now: datetime) -> datetime | None:
+    """When the next pod is to be given up; None if all nodes are well."""
+    troubles = (_trouble(pod, seen, patience) for pod in seen.pods)
+    due = [trouble.due or now + OUTAGE_PAUSE for trouble in troubles if trouble is not None]
+    return earliest(*(each for each in due if each > now))
+
+
+def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
+    early = trouble is not None and (trouble.due is None or now < trouble.due)
+    if trouble is None or (early and trouble.silent):
+        return pod
+    if early:
+        when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
+        return msgspec.structs.replace(pod, ready=False, waiting=f"{trouble.what}{when}")
+    lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
+    if pod.ended:
+        return lost
+    # Without a time: the node had died before anybody could know, and what failed meanwhile failed because of it.
+    return msgspec.structs.replace(lost, disruption=REASON, disrupted_at=None, message=trouble.what)
+
+
+def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
+    """What is wrong with the node of a pod that still needs one."""
+    if not pod.node or (pod.ended and not pod.deleting):
+        return None
+    if seen.nodes is None:
+        return _told_by_pod(pod, patience)
+    node = seen.nodes.named.get(pod.node)
+    return None if node is None else _told_by_node(node, seen.nodes.outage, patience)
+
+
+def _told_by_node(node: Node, outage: bool, patience: int) -> Trouble | None:
+    if node.gone:
+        return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
+    if node.unready_since is None:
+        return None
+    if node.out_of_service:
+        return Trouble(f"node {node.name} is out of service", node.unready_since)
+    what = f"node {node.name} has not been ready since {clock(node.unready_since)}"
+    return Trouble(what, None if outage else later(node.unready_since, patience))
+
+
+def _told_by_pod(pod: Pod, patience: int) -> Trouble | None:
+    if pod.silent_since is not None:
+        what = f"node {pod.node} has not been heard of since {clock(pod.silent_since)}"
+        return Trouble(what, later(pod.silent_since, patience))
+    if pod.overdue_at is not None:
+        what = f"node {pod.node} has not carried out the deletion that was due at {clock(pod.overdue_at)}"
+        return Trouble(what, later(pod.overdue_at, patience), silent=True)
+    return None

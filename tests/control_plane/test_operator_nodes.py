@@ -1,0 +1,128 @@
+"""Lost nodes on a real API server, with the rights that the chart gives: no kubelet is there that lets a pod go."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.installation import operator_kubeconfig
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.nodes import Node
+from tests.control_plane.operator_process import OperatorProcess
+
+
+@pytest.fixture
+def node(control_plane: ControlPlane, namespace: str) -> Iterator[Node]:
+    """A second node of this test's own; it is gone when the test is over."""
+    node = Node(control_plane, f"node-of-{namespace}")
+    node.create()
+    yield node
+    if node.name in control_plane.kubectl("get", "nodes", "--output=name"):
+        node.delete()
+
+
+def training(job: TrainingJob, node: Node) -> str:
+    """Let both train, worker-1 on that node; the UID of its pod."""
+    job.wait_for_pods(attempt=1)
+    job.bind_pod("job-worker-0")
+    job.bind_pod("job-worker-1", node.name)
+    return str(job.run()["job-worker-1"]["metadata"]["uid"])
+
+
+def replaced(job: TrainingJob, old: str) -> None:
+    """Wait until worker-1 is another pod, and nobody was charged."""
+
+    def another() -> bool:
+        pod = job.pods().get("job-worker-1")
+        return pod is not None and pod["metadata"]["uid"] != old
+
+    wait_until(another, f"another pod of worker-1: {job.status()}")
+    status = job.status()
+    assert status["restarts"] == {"counted": 0, "disruptions": 1, "recreated": 1, "withoutProgress": 1} or (
+        status["restarts"]["counted"],
+        status["restarts"]["disruptions"],
+    ) == (0, 1)
+    assert status["lastRestart"]["reason"] == "NodeLost"
+    wait_until(lambda: "NodeLost" in [event[1] for event in job.events()], "the event")
+
+
+@pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+def test_a_node_that_stays_unready_is_given_up(new_job: NewJob, node: Node, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": 3})
+    old = training(job, node)
+    node.tell("Unknown")
+    status = job.wait_for("Running", reason="NodeNotReady", ready="1/2")
+    assert status["message"].startswith(f"worker-1: node {node.name} has not been ready since ")
+    assert job.pods()["job-worker-1"]["metadata"]["uid"] == old
+    if mode == "Recreate":
+        # The other pod's node is well: it goes when its kubelet says so.
+        wait_until(lambda: "deletionTimestamp" in job.pods()["job-worker-0"]["metadata"], "worker-0 is told to go")
+        job.remove_pod("job-worker-0")
+    replaced(job, old)
+
+
+@pytest.mark.parametrize("fault", ["delete", "taint"])
+def test_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(new_job: NewJob, node: Node, fault: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 3600})
+    old = training(job, node)
+    node.tell("Unknown")
+    getattr(node, fault)()
+    replaced(job, old)
+
+
+def test_a_pod_that_a_drain_had_told_to_go_when_its_node_died(new_job: NewJob, node: Node) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 2})
+    old = training(job, node)
+    job.delete_pod("job-worker-1")
+    job.wait_for("Restarting", reason="PodDeleted")
+    assert job.pods()["job-worker-1"]["metadata"]["uid"] == old
+    node.tell("Unknown")
+    wait_until(
+        lambda: job.pods().get("job-worker-1", {}).get("metadata", {}).get("uid") not in (old, None), "a new pod"
+    )
+    assert job.status()["restarts"]["disruptions"] == 1
+
+
+def test_an_operator_that_was_down_finds_the_node_gone(new_job: NewJob, node: Node, operator: OperatorProcess) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    old = training(job, node)
+    operator.kill()
+    node.delete()
+    operator.start()
+    replaced(job, old)
+
+
+def test_heartbeats_wake_nobody(new_job: NewJob, node: Node, operator: OperatorProcess) -> None:
+    job = new_job(spec__restartPolicy={"mode": "Recreate"})
+    training(job, node)
+    wait_until(lambda: job.status()["ready"] == "2/2", "all ready")
+    node.tell("True")
+    before = operator.metric("tftraining_reconcile_seconds_count")
+    for number in range(20):
+        node.beat(number)
+    version = job.raw()["metadata"]["resourceVersion"]
+    assert operator.metric("tftraining_reconcile_seconds_count") - before <= 2
+    assert job.raw()["metadata"]["resourceVersion"] == version
+
+
+def test_without_the_right_to_read_nodes_the_pods_tell(
+    control_plane: ControlPlane, namespace: str, node: Node, tmp_path: Path
+) -> None:
+    control_plane.create_namespace(f"{namespace}-own")
+    kubeconfig = operator_kubeconfig(control_plane, watch=[f"{namespace}-own"], release=f"own-{namespace}")
+    job = TrainingJob(control_plane, f"{namespace}-own")
+    with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=f"{namespace}-own") as operator:
+        job.create({"spec.restartPolicy.mode": "InPlace", "spec.runPolicy": {"nodeLostSeconds": 2}})
+        old = training(job, node)
+        node.delete()
+        since = job.raw()["metadata"]["creationTimestamp"]
+        conditions = [
+            {"type": "Ready", "status": "False", "lastTransitionTime": since},
+            {"type": "ContainersReady", "status": "True", "lastTransitionTime": since},
+        ]
+        job.patch_pod("job-worker-1", {"status": {"conditions": conditions}}, "/status")
+        replaced(job, old)
+        assert "Traceback" not in operator.log_text()
+        assert "nodes" not in operator.log_text()
+    job.delete()

@@ -1,0 +1,134 @@
+"""Row: the same name again. A job that is deleted and created at once gets pods of its own, never those of the earlier
+job, and says where its training began.
+"""
+
+import copy
+
+import pytest
+
+from tests.unit.operator.builders import JobBuilder, a_launched_job
+from tests.unit.operator.simulation import World
+from tftraining_operator.plan.refusals import EARLIER, LONGEST, judge
+
+SECOND = "the-second-job"
+
+
+def created_again(world: World) -> World:
+    """The job is deleted and created in the same moment; its children still wait for the garbage collector."""
+    first = world.api.job
+    second = {"metadata": {**first["metadata"], "uid": SECOND, "generation": 1}, "spec": copy.deepcopy(first["spec"])}
+    world.api.job = second
+    world.forget()
+    world.notes.clear()
+    return world
+
+
+def collect_garbage(world: World) -> World:
+    """The garbage collector removes what the first job owned."""
+    for held in (world.api.pods, world.api.services):
+        for name in [name for name, each in held.items() if each["metadata"]["ownerReferences"][0]["uid"] != SECOND]:
+            del held[name]
+    return world
+
+
+def owners(world: World) -> set[str]:
+    return {pod["metadata"]["ownerReferences"][0]["uid"] for pod in world.api.pods.values()}
+
+
+def test_old_pods_are_never_taken_for_its_own(world: World) -> None:
+    before = copy.deepcopy(world.api.pods)
+    created_again(world).settle()
+    assert world.api.pods == before, "neither adopted nor deleted: they are the garbage collector's"
+    assert (world.status.phase, world.status.reason, world.status.ready) == ("Starting", "CreationRefused", "0/2")
+    assert world.status.message is not None and world.status.message.startswith("service/mnist: ")
+
+
+def test_it_starts_as_soon_as_they_are_gone(world: World) -> None:
+    created_again(world).settle()
+    began = world.now
+    collect_garbage(world).run_timers()
+    assert (world.status.phase, world.status.attempt, owners(world)) == ("Running", 1, {SECOND})
+    assert (world.now - began).total_seconds() <= 2
+
+
+@pytest.mark.parametrize("tries", [1, 2, 10, 100])
+def test_however_long_they_take_it_looks_every_two_seconds(world: World, tries: int) -> None:
+    refusal = judge("pod/mnist-worker-0", 409, EARLIER, tries, world.now)
+    assert not refusal.permanent and (refusal.retry_at - world.now).total_seconds() <= 2
+    other = judge("pod/mnist-worker-0", 409, "quota", 100, world.now)
+    assert other.retry_at - world.now == LONGEST
+
+
+def test_what_the_earlier_job_was_counts_for_nothing(job: JobBuilder) -> None:
+    world = World(job.max_restarts(0)).run().exit("worker-1", code=3).run_timers()
+    assert world.status.phase == "Failed"
+    collect_garbage(created_again(world)).run()
+    assert (world.status.phase, world.status.restarts.counted, world.status.failure) == ("Running", 0, None)
+
+
+def test_a_verdict_of_the_earlier_job_is_not_its_own() -> None:
+    world = World(a_launched_job().storage()).run()
+    world.launchers.finish()
+    collect_garbage(created_again(world.run())).run()
+    assert world.status.phase == "Running"
+
+
+def test_the_secret_is_not_that_of_the_earlier_job() -> None:
+    world = World(a_launched_job())
+    first = world.plan().create_secret
+    second = created_again(world).plan().create_secret
+    assert first is not None and second is not None
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+
+
+# --- the backup of an earlier run
+
+
+def resuming(epoch: int, step: int) -> World:
+    """A new job whose programs find the backup of an earlier run."""
+    world = World(a_launched_job().storage())
+    world.launchers.began = world.launchers.backup = (epoch, step)
+    world.settle()
+    world.kubelet.start_all(launched=True)
+    world.run()
+    world.launchers.advance(epoch + 1, step + 1)
+    return world.run()
+
+
+@pytest.mark.parametrize(("epoch", "step", "where"), [(3, 210, "epoch 3"), (0, 40, "step 40")])
+def test_a_job_that_goes_on_from_it_says_so_once(epoch: int, step: int, where: str) -> None:
+    world = resuming(epoch, step)
+    message = f"the training goes on from {where} of an earlier run in the same directory"
+    assert [note.message for note in world.notes if note.reason == "EarlierRun"] == [message]
+    condition = world.status.condition("Resumed")
+    assert condition is not None and (condition.status, condition.reason) == ("True", "EarlierRun")
+    world.forget()
+    world.launchers.advance(epoch + 2, step + 99)
+    world.wait(60).run()
+    assert len([note for note in world.notes if note.reason == "EarlierRun"]) == 1
+
+
+def test_a_job_that_begins_at_the_beginning_has_nothing_to_say() -> None:
+    world = resuming(0, 0)
+    assert world.status.condition("Resumed") is None
+    assert "EarlierRun" not in [note.reason for note in world.notes]
+
+
+@pytest.mark.parametrize("again", ["crash", "deletion", "suspension"])
+def test_its_own_backup_is_none_of_an_earlier_run(again: str) -> None:
+    world = resuming(0, 0)
+    world.launchers.advance(4, 280)
+    world.launchers.backup = world.launchers.began = (3, 210)
+    if again == "crash":
+        world.launchers.crash("worker-1")
+    elif again == "deletion":
+        world.delete("worker-1")
+    else:
+        world.api.edit("runPolicy.suspend", True)
+        world.run().exit("cleanup", code=0, message='{"removed": 0}').run()
+        world.api.edit("runPolicy.suspend", False)
+    world.run()
+    world.launchers.advance(4, 281)
+    world.wait(60).run()
+    assert world.status.phase == "Running"
+    assert "EarlierRun" not in [note.reason for note in world.notes]
