@@ -3,9 +3,7 @@
 The operator is kept off the workers, so that a test may take either of them away.
 """
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,21 +78,15 @@ def test_drained(training: Training, nodes: Nodes, directory: Path) -> None:
         training.kube.kubectl("uncordon", node)
 
 
-@contextlib.contextmanager
-def _without(nodes: Nodes, node: str, service: str) -> Iterator[None]:
-    nodes.execute(node, "systemctl", "stop", service)
-    try:
-        yield
-    finally:
-        nodes.execute(node, "systemctl", "start", service)
-
-
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("training", [{"epochs": 40}], indirect=True, ids=["long"])
 def test_a_kubelet_that_is_away_for_a_while_stops_nothing(training: Training, nodes: Nodes) -> None:
     before, node = training.uids(), _node(training)
-    with _without(nodes, node, "kubelet"):
+    nodes.execute(node, "systemctl", "stop", "kubelet")
+    try:
         training.kube.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=90s")
+    finally:
+        nodes.execute(node, "systemctl", "start", "kubelet")
     training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
     status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
     assert (status["restarts"], training.uids()) == ({"counted": 0}, before), status
@@ -137,14 +129,17 @@ def test_a_node_that_is_switched_off(training: Training, nodes: Nodes, directory
 
 
 @pytest.mark.slow_fault
-def test_a_node_whose_object_is_deleted(training: Training, nodes: Nodes, directory: Path) -> None:
+def test_a_node_that_is_off_and_whose_object_is_deleted(training: Training, nodes: Nodes, directory: Path) -> None:
+    """Without its object nothing is waited for: no time of silence, no kubelet."""
     node = _node(training)
-    with _without(nodes, node, "kubelet"):  # it registers only when it starts
+    nodes.stop(node)
+    try:
         training.kube.kubectl("delete", "node", node)
         _assert_resumed(training, directory, disruptions=1)
         assert _node(training) != node
-    training.kube.kubectl("wait", "--for=create", f"node/{node}", "--timeout=60s")
-    training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+    finally:
+        nodes.start(node, training.kube)
+        training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
 
 
 @pytest.mark.slow_fault

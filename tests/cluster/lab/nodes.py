@@ -44,6 +44,7 @@ class Nodes:
     def start(self, node: str, kube: Kube) -> None:
         """Switch a stopped node on again, and give it back its part of the pod network."""
         self._docker("start", node)
+        kube.kubectl("wait", "--for=create", f"node/{node}", "--timeout=60s")
         if self.engine.execute(node, "sh", "-c", f"ls {pod_network.CONFLIST} 2>/dev/null || true").strip():
             pod_network.install(self.engine, kube)
 
