@@ -12,7 +12,6 @@ import json
 import os
 import random
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.usage import cpu_seconds
+from tests.ports import free_ports
 from tftraining.launch import snapshot
 from tftraining.launch.tracker import Tracker
 
@@ -90,15 +90,6 @@ def launcher_environment(place: Path) -> dict[str, str]:
     }
     config = {"cluster": {"worker": [f"127.0.0.1:{ports[2]}"]}, "task": {"type": "worker", "index": 0}}
     return {**bare_environment(), "TFTRAINING_LAUNCHER": json.dumps(settings), "TF_CONFIG": json.dumps(config)}
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def pss_mib(pid: int) -> float:

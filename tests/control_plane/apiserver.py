@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.cluster.lab import binaries
 from tests.cluster.lab.shell import LabError, run
-from tests.control_plane.processes import Server, free_port
+from tests.control_plane.processes import Server
+from tests.ports import free_port
 
 READY_SECONDS = 30.0
 START_TRIES = 3

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.control_plane.processes import Server, free_port
+from tests.control_plane.processes import Server
 from tests.pages import read_page
+from tests.ports import free_port
 
 START_SECONDS = 30.0
 # As the chart tells the operator of itself.

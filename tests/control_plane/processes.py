@@ -4,20 +4,12 @@ A server dies with the thread that started it, so that a killed test run leaves 
 It must never end a process that it did not start.
 """
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.lab.shell import LabError
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

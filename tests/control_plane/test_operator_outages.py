@@ -13,7 +13,7 @@ from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.installation import operator_kubeconfig
 from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.control_plane.operator_process import OperatorProcess
-from tests.control_plane.processes import free_port
+from tests.ports import free_port
 
 
 def test_what_happens_in_a_gap_of_the_watches_is_found_out(

@@ -77,7 +77,7 @@ def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
     with Run(tmp_path, job) as run:
         assert run.wait() == 1
         log = run.log
-    assert "worker-0 | no more of this" in log
+    assert re.search(r"^worker-[01] \| no more of this", log, re.MULTILINE), log
     assert re.search(r"^digits: Failed after .* failed with exit code 7", log, re.MULTILINE), log
     assert "Traceback" not in log
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,19 +17,11 @@ from types import TracebackType
 from typing import Any
 
 from tests.pages import read_page
+from tests.ports import free_ports
 
 PATIENCE = 30.0  # seconds; everything waited for takes one or two on an idle machine
 STANDIN = Path(__file__).with_name("standin.py")
 UID = "0d9c2f5e"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Gang:

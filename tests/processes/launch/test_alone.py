@@ -96,7 +96,7 @@ def test_servers_end_at_once_with_the_chief_and_the_evaluator_has_its_time(tmp_p
     ("rule", "order", "charges", "verdict", "reason"),
     [
         ({"action": "Ignore", "onExitCodes": [3]}, "exit 3", 0, "Succeeded", "Succeeded"),
-        ({"action": "FailJob", "onExitCodes": [3], "role": "worker"}, "exit 3", 1, "Failed", "FailedByRule"),
+        ({"action": "FailJob", "onExitCodes": [3], "role": "worker"}, "exit 3", 0, "Failed", "FailedByRule"),
         (
             {"action": "Restart", "onReasons": ["ImportError"]},
             "error ImportError: a plugin",

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import UID, free_ports
+from tests.ports import free_ports
+from tests.processes.launch.gang import UID
 from tftraining.launch.coordinator import Coordinator, Job
 from tftraining.launch.member import Member
 from tftraining.launch.program import Exit

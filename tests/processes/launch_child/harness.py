@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -102,15 +101,6 @@ def start_aside(command: Sequence[str | Path], env: Mapping[str, str]) -> subpro
 def succeeds(*command: str | Path) -> bool:
     """Whether a command, its output of no interest, ends with 0."""
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def list_pages(directory: Path) -> list[Path]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch_child.harness import Harness, free_ports, stderr, until
+from tests.ports import free_ports
+from tests.processes.launch_child.harness import Harness, stderr, until
 from tftraining.launch import legacy
 from tftraining.launch.program import Program, Snapshot
 

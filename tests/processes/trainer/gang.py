@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,20 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from tests.ports import free_ports
+
 PATIENCE = 120.0  # seconds; everything waited for takes a few on an idle machine
 
 PROGRAM = ("-m", "tftraining.examples.multi_worker_mnist")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Gang:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from tests.processes.trainer.gang import free_ports
+from tests.ports import free_ports
 from tests.processes.trainer.programs import Program, run
 from tftraining import data
 from tftraining.cluster import Task

@@ -1,7 +1,6 @@
 """Settings, health and the metrics page: what the operator says of itself."""
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.ports import free_port
 from tests.unit.cluster.fake_server import Answer, serving
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.cluster.api import Api
@@ -69,12 +69,6 @@ async def test_the_pages_turn_red_and_green_with_what_they_ask() -> None:
         assert await get(f"{url}/healthz") == (500, "the events has ended")
     finally:
         await runner.cleanup()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_a_part_that_ends_by_itself_turns_healthz_red(
