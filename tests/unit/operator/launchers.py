@@ -117,6 +117,10 @@ class Launchers:
             self._last["downSeconds"] = 1.1
         return True
 
+    def stall(self, member: str) -> None:
+        """The watchdog finds that a member makes no step."""
+        self._stop(member, "Stalled", True)
+
     def finish(self) -> bool:
         """The chief's program has done its work; whether it ran."""
         if not self.members or not self._trains(self.members[0]):
