@@ -64,9 +64,11 @@ def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) ->
 
 
 def _evaluator_due(seen: Observed, now: datetime) -> datetime | None:
-    """When the API server may be asked again for an evaluator that it has refused."""
-    refused = seen.refusal is not None and _is_of_evaluator(seen.refusal)
-    return seen.refusal.retry_at if seen.refusal and refused and seen.refusal.retry_at > now else None
+    """When the API server may be asked for an evaluator again: whatever it has refused, its answer is waited for.
+
+    Asking for the evaluator while the gang waits would make what stands beside all pods anew, at every pass.
+    """
+    return seen.refusal.retry_at if seen.refusal and seen.refusal.retry_at > now else None
 
 
 def _is_of_evaluator(refusal: Refusal) -> bool:

@@ -99,8 +99,9 @@ def test_the_group_is_there_before_any_pod() -> None:
     assert world.api.writes.index(f"ensure {GROUP}") < world.api.writes.index("create pod/mnist-worker-0")
 
 
-def test_a_scheduler_that_is_not_there_is_said_and_waited_for() -> None:
-    world = World(grouped(a_job()))
+@pytest.mark.parametrize("job", [a_job(), a_job().role("evaluator")], ids=["workers", "evaluator"])
+def test_a_scheduler_that_is_not_there_is_said_and_waited_for(job: JobBuilder) -> None:
+    world = World(grouped(job))
     world.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")

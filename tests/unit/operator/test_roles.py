@@ -268,12 +268,24 @@ def test_a_quota_that_has_no_room_for_the_evaluator_is_told_and_holds_nobody_up(
     assert world.status.message is not None and "quota" not in world.status.message
 
 
-def test_an_evaluator_does_not_make_a_gang_complete_that_never_was() -> None:
+def test_an_evaluator_comes_after_a_gang_that_is_refused() -> None:
     world = World(a_job().role("evaluator"))
     world.api.refusals["pod/mnist-worker-1"] = (403, "exceeded quota")
     world.run()
-    assert world.pods == ["evaluator-0", "worker-0"]
+    assert world.pods == ["worker-0"]
     assert (world.status.reason, world.status.restarts.disruptions) == ("CreationRefused", 0)
+    del world.api.refusals["pod/mnist-worker-1"]
+    assert world.run_timers().pods == ["evaluator-0", "worker-0", "worker-1"]
+    assert world.status.restarts.disruptions == 0
+
+
+def test_two_refusals_make_no_hot_loop() -> None:
+    world = World(a_job().role("evaluator"))
+    for name in ("worker-1", "evaluator-0"):
+        world.api.refusals[f"pod/mnist-{name}"] = (403, "exceeded quota")
+    world.run()
+    assert world.pods == ["worker-0"]
+    assert not world.step()
 
 
 def test_an_evaluator_of_an_older_attempt_keeps_its_log_at_the_end() -> None:
