@@ -1,6 +1,7 @@
 """What the API server makes of a TFTrainingJob: accepted, defaulted, rejected with a message, shown, scaled."""
 
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,15 @@ def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row
 
 
 @pytest.fixture(scope="module")
-def running(control_plane: ControlPlane) -> str:
+def running(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace with the full job, once running and once suspended."""
-    control_plane.create_namespace("immutable")
+    name = f"immutable-{secrets.token_hex(3)}"
+    control_plane.create_namespace(name)
     jobs = [full("running"), changed(full("suspended"), {"spec.runPolicy.suspend": True})]
-    control_plane.kubectl(*APPLY, "--namespace=immutable", stdin=yaml.safe_dump_all(jobs))
-    return "immutable"
+    control_plane.kubectl(*APPLY, f"--namespace={name}", stdin=yaml.safe_dump_all(jobs))
+    yield name
+    # An operator of another test would go on trying to make their PodGroup.
+    control_plane.request("DELETE", f"/apis/tftraining.dev/v1/namespaces/{name}/tftrainingjobs")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(REPOSITORY)))
