@@ -59,30 +59,30 @@ class Harness:
 @contextmanager
 def stdin(text: str) -> Iterator[None]:
     """This process's standard input for a while."""
-    kept = os.dup(0)
     source, sink = os.pipe()
     os.write(sink, text.encode())
     os.close(sink)
-    os.dup2(source, 0)
-    os.close(source)
-    try:
+    with _replaced(0, source):
         yield
-    finally:
-        os.dup2(kept, 0)
-        os.close(kept)
 
 
 @contextmanager
 def stderr(path: Path) -> Iterator[None]:
     """This process's standard error for a while: a file to be read while others write it (capfd truncates)."""
-    kept = os.dup(2)
-    sink = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(sink, 2)
-    os.close(sink)
+    with _replaced(2, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
+        yield
+
+
+@contextmanager
+def _replaced(fd: int, by: int) -> Iterator[None]:
+    """Another open file under this number for a while; `by` itself is closed."""
+    kept = os.dup(fd)
+    os.dup2(by, fd)
+    os.close(by)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
+        os.dup2(kept, fd)
         os.close(kept)
 
 
