@@ -4,16 +4,22 @@ The nodes of the test cluster are containers of this machine, so all clocks here
 judge, and leaves the cluster as it was.
 """
 
+import asyncio
 import contextlib
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from benchmarks.killer import Killer
+from tests.cluster.api_server import connected
 from tests.cluster.lab import cluster as lab
 from tests.cluster.lab import release
 from tests.cluster.lab.cluster import Cluster
 from tests.cluster.lab.shell import LabError
 from tests.cluster.training import Training, local_storage
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.launcher import Target, through
 from tftraining_operator.model.names import Replica
 
 NAMESPACE = "recovery"
@@ -27,72 +33,86 @@ BARE = (
 
 
 class PodGang:
-    """The launchers of a job in the cluster, as seen through `kubectl exec`."""
+    """The launchers of a job in the cluster, as seen through the API server's pod proxy."""
 
-    def __init__(self, cluster: Cluster, training: Training, replicas: tuple[Replica, ...]) -> None:
+    def __init__(self, cluster: Cluster, training: Training, replicas: tuple[Replica, ...], api: Api) -> None:
+        assert cluster.nodes is not None, "the lab's own cluster has nodes"
+        self.training = training
+        self.nodes = cluster.nodes
         self._cluster = cluster
-        self._training = training
         self._replicas = replicas
+        self._fetch = through(api)
+        self._killers: dict[Replica, Killer] = {}
 
     async def next_epoch(self) -> None:
         """Wait until an epoch, and so a backup, is done from now on."""
-        began = self._epoch()
-        _until(lambda: self._epoch() > began, "a new epoch")
+        began = await self._epoch()
+        await _until(lambda: self._is_past(began), "new epoch")
+
+    async def _is_past(self, epoch: int) -> bool:
+        return await self._epoch() > epoch
+
+    def arm(self, stack: contextlib.ExitStack) -> None:
+        """Have all there that kills need."""
+        for each in self._replicas:
+            self._killers[each] = stack.enter_context(Killer(self.training, str(each)))
 
     async def kill(self, victim: Replica) -> float:
         """SIGKILL the program of a member; seconds until all train again."""
-        at = self._training.kill_program(str(victim))
-        return self._trained_since(at) - at
+        at = self._killers[victim].kill()
+        return await self.trained_since(at) - at
 
-    def delete(self, victim: Replica) -> float:
+    async def delete(self, victim: Replica) -> float:
         """Delete the pod of a member; seconds until all train again."""
         at = time.monotonic()
-        where = ("--namespace", NAMESPACE, "--wait=false")
-        self._training.kube.kubectl("delete", "pod", self._training.pod(str(victim)), *where)
-        return self._trained_since(at) - at
+        self.training.delete(str(victim))
+        return await self.trained_since(at) - at
 
-    def wait(self) -> None:
-        """Wait for the first step of all members."""
-        self._trained_since(0.0)
-
-    def _trained_since(self, at: float) -> float:
-        """Wait for a first step after `at` in all members; when the last of them made it."""
+    async def trained_since(self, at: float, without: Replica | None = None) -> float:
+        """Wait for a first step after `at` in all members (but one); when the last of them made it."""
         made: list[float] = []
+        replicas = [each for each in self._replicas if each != without]
 
-        def all_made() -> bool:
-            steps = [self._look(each).get("firstStepMonotonic") or 0.0 for each in self._replicas]
+        async def all_made() -> bool:
+            steps = [(await self._look(each)).get("firstStepMonotonic") or 0.0 for each in replicas]
             made[:] = [step for step in steps if step > at]
             return len(made) == len(steps)
 
-        _until(all_made, "a first step of all members")
+        await _until(all_made, "first step of all members")
         return max(made)
 
-    def _epoch(self) -> int:
-        return int((self._look(self._replicas[0]).get("progress") or {}).get("epoch") or 0)
+    async def _epoch(self) -> int:
+        return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
-    def _look(self, replica: Replica) -> dict[str, Any]:
+    async def _look(self, replica: Replica) -> dict[str, Any]:
+        pod = Target(uid="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
         try:
-            return self._training.launcher(str(replica))
-        except LabError:  # the pod is not there, or not yet
+            status: dict[str, Any] = json.loads(await self._fetch(pod))
+        except (ApiError, ValueError):  # the pod is not there, or not yet
             return {}
+        return status
 
-    def bare(self) -> tuple[float, float]:
+    async def bare(self) -> tuple[float, float]:
         """A bare pod deleted and made again: seconds to its program's first line, and of the import there."""
         kube, name = self._cluster.kube, "bare"
-        self._make_bare(name)
+        await self._make_bare(name)
         at = time.monotonic()
         kube.kubectl("delete", "pod", name, "--namespace", NAMESPACE, "--grace-period=1")
-        self._make_bare(name)
+        await self._make_bare(name)
         started, imported = (float(line) for line in self._bare_log(name).splitlines()[:2])
         kube.kubectl("delete", "pod", name, "--namespace", NAMESPACE, "--grace-period=0", "--force")
         return started - at, imported - started
 
-    def _make_bare(self, name: str) -> None:
+    async def _make_bare(self, name: str) -> None:
         container = {"name": "tensorflow", "image": self._cluster.images[1], "command": ["python", "-c", BARE]}
         spec = {"restartPolicy": "Never", "containers": [container]}
         metadata = {"name": name, "namespace": NAMESPACE}
         self._cluster.kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        _until(lambda: self._bare_log(name).count("\n") >= 2, "the bare pod's import")
+
+        async def imported() -> bool:
+            return self._bare_log(name).count("\n") >= 2
+
+        await _until(imported, "line from the bare pod after its import")
 
     def _bare_log(self, name: str) -> str:
         try:
@@ -102,20 +122,27 @@ class PodGang:
         return "".join(f"{line}\n" for line in lines if line.replace(".", "", 1).isdigit())
 
 
-@contextlib.contextmanager
-def running(manifest: dict[str, Any], replicas: tuple[Replica, ...]) -> Iterator[PodGang]:
-    """The job in the test cluster, all members training; everything of it is gone when the block ends."""
+@contextlib.asynccontextmanager
+async def running(manifest: dict[str, Any], replicas: tuple[Replica, ...], *settings: str) -> AsyncIterator[PodGang]:
+    """The job in the test cluster, all members training; everything of it is gone when the block ends.
+
+    `settings` are the operator's, as Helm's --set takes them.
+    """
     with lab.session() as cluster:
-        release.install(cluster.kube, cluster.images[0])
+        release.install(cluster.kube, cluster.images[0], *settings)
         volume, claim = local_storage(NAMESPACE)
         try:
             assert cluster.shared is not None
             (cluster.shared / volume["metadata"]["name"]).mkdir(mode=0o755, exist_ok=True)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             cluster.kube.apply(namespace, volume, claim, _placed(manifest, cluster.images[1]))
-            gang = PodGang(cluster, Training(cluster.kube, NAMESPACE, manifest["metadata"]["name"]), replicas)
-            gang.wait()
-            yield gang
+            async with connected(cluster.kube) as api:
+                training = Training(cluster.kube, NAMESPACE, manifest["metadata"]["name"])
+                gang = PodGang(cluster, training, replicas, api)
+                await gang.trained_since(0.0)
+                with contextlib.ExitStack() as stack:
+                    gang.arm(stack)
+                    yield gang
         finally:
             cluster.kube.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
             cluster.kube.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--ignore-not-found")
@@ -131,9 +158,9 @@ def _placed(manifest: dict[str, Any], image: str) -> dict[str, Any]:
     return {**manifest, "metadata": metadata, "spec": {**spec, "storage": storage, "template": template}}
 
 
-def _until(holds: Any, what: str) -> None:
+async def _until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not holds():
+    while not await holds():
         if time.monotonic() > deadline:
             raise TimeoutError(f"no {what} within {PATIENCE:.0f} s")
-        time.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)

@@ -215,20 +215,20 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
     """The same in real pods, and pods deleted, beside the parts of which that consists."""
     draw, members = random.Random(options.seed), (CHIEF, WORKER)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
-    with in_cluster.running(manifest(options.steps, warm=True), members) as gang:
+    async with in_cluster.running(manifest(options.steps, warm=True), members) as gang:
         worker = await kills(gang, WORKER, options.kills, draw)
         chief = await kills(gang, CHIEF, options.kills, draw)
         deleted, created, imported = [], [], []
         for number in range(1, DELETIONS + 1):
             await gang.next_epoch()
-            deleted.append(gang.delete(WORKER))
-            bare = gang.bare()
+            deleted.append(await gang.delete(WORKER))
+            bare = await gang.bare()
             created.append(bare[0])
             imported.append(bare[1])
             told = f"{deleted[-1]:.2f} s; a bare pod: {bare[0]:.2f} s, its import {bare[1]:.2f} s"
             say(f"  pod deleted, {number} of {DELETIONS}: {told}")
     say("cold: the same without the warm interpreter")
-    with in_cluster.running(manifest(options.steps, warm=False), members) as gang:
+    async with in_cluster.running(manifest(options.steps, warm=False), members) as gang:
         cold = await kills(gang, WORKER, COLD_KILLS, draw)
     result |= _figures(worker, chief, cold)
     parts = [statistics.median(each) for each in (created, imported, worker)]

@@ -42,11 +42,6 @@ def training(
     return training
 
 
-def _node(training: Training, replica: str = VICTIM) -> str:
-    found = training.kube.get("pod", training.pod(replica), "--namespace", training.namespace)
-    return str(found["spec"]["nodeName"])
-
-
 def _assert_resumed(training: Training, directory: Path, **restarts: int) -> Manifest:
     """The job has succeeded after being hit, went on with the epoch it was in, and was charged nothing."""
     status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
@@ -68,12 +63,12 @@ def test_evicted(training: Training, directory: Path) -> None:
 
 @pytest.mark.slow_fault
 def test_drained(training: Training, nodes: Nodes, directory: Path) -> None:
-    node = _node(training)
+    node = training.node(VICTIM)
     flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--pod-selector={training.selector}")
     training.kube.kubectl("drain", node, *flags, "--timeout=60s")
     try:
         _assert_resumed(training, directory, disruptions=1)
-        assert _node(training) != node
+        assert training.node(VICTIM) != node
     finally:
         training.kube.kubectl("uncordon", node)
 
@@ -81,7 +76,7 @@ def test_drained(training: Training, nodes: Nodes, directory: Path) -> None:
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("training", [{"epochs": 40}], indirect=True, ids=["long"])
 def test_a_kubelet_that_is_away_for_a_while_stops_nothing(training: Training, nodes: Nodes) -> None:
-    before, node = training.uids(), _node(training)
+    before, node = training.uids(), training.node(VICTIM)
     nodes.execute(node, "systemctl", "stop", "kubelet")
     try:
         training.kube.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=90s")
@@ -95,7 +90,7 @@ def test_a_kubelet_that_is_away_for_a_while_stops_nothing(training: Training, no
 @pytest.mark.slow_fault
 def test_a_container_runtime_that_is_restarted_stops_nothing(training: Training, nodes: Nodes) -> None:
     before = training.uids()
-    nodes.execute(_node(training), "systemctl", "restart", "containerd")
+    nodes.execute(training.node(VICTIM), "systemctl", "restart", "containerd")
     status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
     assert (status["restarts"], training.uids()) == ({"counted": 0}, before), status
 
@@ -103,7 +98,7 @@ def test_a_container_runtime_that_is_restarted_stops_nothing(training: Training,
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("training", [LOST], indirect=True, ids=["lost"])
 def test_a_node_that_falls_silent_and_comes_back_is_fenced(training: Training, nodes: Nodes, directory: Path) -> None:
-    node, lost = _node(training), training.uids()[training.pod(VICTIM)]
+    node, lost = training.node(VICTIM), training.uids()[training.pod(VICTIM)]
     nodes.pause(node)
     try:
         training.wait_for("rid of the silent pod", lambda _: training.uids().get(training.pod(VICTIM)) != lost, 120)
@@ -118,11 +113,11 @@ def test_a_node_that_falls_silent_and_comes_back_is_fenced(training: Training, n
 @pytest.mark.parametrize("replica", ["worker-0", "worker-1"])
 @pytest.mark.parametrize("training", [LOST], indirect=True, ids=["lost"])
 def test_a_node_that_is_switched_off(training: Training, nodes: Nodes, directory: Path, replica: str) -> None:
-    node = _node(training, replica)
+    node = training.node(replica)
     nodes.stop(node)
     try:
         _assert_resumed(training, directory, disruptions=1)
-        assert _node(training, replica) != node
+        assert training.node(replica) != node
     finally:
         nodes.start(node, training.kube)
         training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
@@ -131,12 +126,12 @@ def test_a_node_that_is_switched_off(training: Training, nodes: Nodes, directory
 @pytest.mark.slow_fault
 def test_a_node_that_is_off_and_whose_object_is_deleted(training: Training, nodes: Nodes, directory: Path) -> None:
     """Without its object nothing is waited for: no time of silence, no kubelet."""
-    node = _node(training)
+    node = training.node(VICTIM)
     nodes.stop(node)
     try:
         training.kube.kubectl("delete", "node", node)
         _assert_resumed(training, directory, disruptions=1)
-        assert _node(training) != node
+        assert training.node(VICTIM) != node
     finally:
         nodes.start(node, training.kube)
         training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")

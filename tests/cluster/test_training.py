@@ -134,7 +134,7 @@ def test_a_deleted_pod_comes_back_alone_and_is_not_counted(
 ) -> None:
     _hit_in_the_middle(training)
     pods = training.uids()
-    training.kube.kubectl("delete", "pod", training.pod("worker-1"), "--namespace", training.namespace, "--wait=false")
+    training.delete("worker-1")
     training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     status = training.status()
     assert (status["restarts"]["counted"], status["restarts"]["disruptions"]) == (0, 1), status
@@ -182,7 +182,7 @@ def test_without_a_launcher_the_gang_is_made_anew(
 @pytest.mark.parametrize("training", [{"restartPolicy": {"mode": "Recreate"}}], indirect=True, ids=["Recreate"])
 def test_without_a_launcher_a_deleted_pod_resumes_and_is_not_counted(training: Training, directory: Path) -> None:
     _hit_in_the_middle(training)
-    training.kube.kubectl("delete", "pod", training.pod("worker-1"), "--namespace", training.namespace, "--wait=false")
+    training.delete("worker-1")
     training.wait_for("restarted", lambda now: now.get("attempt") == 2, 30)
     training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     status = training.status()

@@ -109,12 +109,20 @@ class Training:
         words = ("--type=merge", "--patch", json.dumps({"spec": spec}))
         self.kube.kubectl("patch", "tftrainingjob", self.name, "--namespace", self.namespace, *words)
 
+    def delete(self, replica: str) -> None:
+        """Delete a replica's pod, and do not wait for its end."""
+        self.kube.kubectl("delete", "pod", self.pod(replica), "--namespace", self.namespace, "--wait=false")
+
     def evict(self, replica: str) -> None:
         """Ask for the eviction of a replica's pod, as a drain does."""
         pod = {"name": self.pod(replica), "namespace": self.namespace}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['name']}/eviction"
         self.kube.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(eviction))
+
+    def node(self, replica: str) -> str:
+        """The name of the node that a replica's pod is on."""
+        return str(self.kube.get("pod", self.pod(replica), "--namespace", self.namespace)["spec"]["nodeName"])
 
     @property
     def selector(self) -> str:

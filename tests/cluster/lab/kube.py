@@ -20,8 +20,11 @@ class Kube:
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl and return what it prints; LabError with its complaint when it fails."""
-        program = binaries.ensure("kubectl") / "kubectl"
-        return run([program, "--kubeconfig", self.kubeconfig, *words], stdin=stdin)
+        return run(self.command(*words), stdin=stdin)
+
+    def command(self, *words: str) -> list[str | Path]:
+        """The command line of kubectl with these words, for who runs it in a way of their own."""
+        return [binaries.ensure("kubectl") / "kubectl", "--kubeconfig", self.kubeconfig, *words]
 
     def get(self, *words: str) -> Any:
         """Return the object, or the list, that `kubectl get` finds."""

@@ -1,0 +1,131 @@
+"""How long each kind of fault keeps a training in the cluster from going on, beside what Kubernetes itself needs.
+
+    python -m benchmarks.faults                 in pods of the test cluster (kind): ten minutes
+
+A time is that from the fault to the first step of the next round in all members, both by CLOCK_MONOTONIC; with
+minReplicas, in all members but the lost one. The floor of a lost pod is the sum of its parts, each measured in the same
+run: a bare pod deleted and made again, the import of TensorFlow there, and a restart in place. A node that is switched
+off adds the time until the cluster calls it not ready, and nodeLostSeconds. The last line is JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import in_cluster
+from benchmarks.in_cluster import PodGang
+from benchmarks.recovery import CHIEF, WORKER, kills, manifest, say
+from tftraining_operator.model.names import Replica
+
+NODE_LOST_SECONDS = 5
+LAST = Replica("worker", 2)
+# The operator must not be on the node that is switched off.
+OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
+Figures = dict[str, float]
+
+
+def pair(steps: int) -> dict[str, Any]:
+    """Two workers, whose nodes count as lost soon after they are not ready."""
+    job = manifest(steps, warm=True)
+    return {**job, "spec": {**job["spec"], "runPolicy": {"nodeLostSeconds": NODE_LOST_SECONDS}}}
+
+
+def elastic(steps: int) -> dict[str, Any]:
+    """Three workers, of which two may go on."""
+    job = manifest(steps, warm=True)
+    job["spec"]["replicaSpecs"]["worker"]["replicas"] = 3
+    return {**job, "spec": {**job["spec"], "minReplicas": 2}}
+
+
+async def recovery(gang: PodGang, what: str, fault: Callable[[], object], without: Replica | None = None) -> float:
+    """Seconds from a fault, after a new backup, to the next step of all members (but one)."""
+    await gang.next_epoch()
+    at = time.monotonic()
+    await asyncio.to_thread(fault)
+    seconds = await gang.trained_since(at, without) - at
+    say(f"  {what}: {seconds:.2f} s")
+    return seconds
+
+
+async def switched_off(gang: PodGang) -> tuple[float, float]:
+    """Seconds from a node's end to the next step of all members elsewhere, and those until it was called not ready."""
+    node, nodes, kube = gang.training.node(str(WORKER)), gang.nodes, gang.training.kube
+    unready: list[float] = []
+
+    def stop() -> None:
+        at = time.monotonic()
+        nodes.stop(node)
+        kube.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{node}", "--timeout=90s")
+        unready.append(time.monotonic() - at)
+
+    try:
+        seconds = await recovery(gang, f"{node} switched off", stop)
+    finally:
+        nodes.start(node, kube)
+        kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+    return seconds, unready[0]
+
+
+async def of_a_pair(options: argparse.Namespace, figures: Figures) -> None:
+    """The faults of a gang that waits for its lost member."""
+    async with in_cluster.running(pair(options.steps), (CHIEF, WORKER), *OFF_THE_WORKERS) as gang:
+        deleted, evicted, created, imported = [], [], [], []
+        figures["process_s"] = statistics.median(await kills(gang, WORKER, options.times, options.draw))
+        for _ in range(options.times):
+            deleted.append(await recovery(gang, "pod deleted", lambda: gang.training.delete(str(WORKER))))
+            evicted.append(await recovery(gang, "pod evicted", lambda: gang.training.evict(str(WORKER))))
+            bare = await gang.bare()
+            created.append(bare[0])
+            imported.append(bare[1])
+            say(f"  a bare pod made again: {bare[0]:.2f} s, its import: {bare[1]:.2f} s")
+        parts = statistics.median(created) + statistics.median(imported) + figures["process_s"]
+        lost, unready = await switched_off(gang)
+    figures |= {"deleted_s": statistics.median(deleted), "deleted_worst_s": max(deleted)}
+    figures |= {"evicted_s": statistics.median(evicted), "evicted_worst_s": max(evicted), "parts_s": parts}
+    figures |= {"node_s": lost, "node_not_ready_s": unready, "node_parts_s": unready + NODE_LOST_SECONDS + parts}
+
+
+async def of_an_elastic_gang(options: argparse.Namespace, figures: Figures) -> None:
+    """The loss of a pod that the others need not wait for."""
+    members = (CHIEF, WORKER, LAST)
+    async with in_cluster.running(elastic(options.steps), members, *OFF_THE_WORKERS) as gang:
+        without = []
+        for _ in range(options.times):
+            what, began = "pod deleted, minReplicas 2 of 3", time.monotonic()
+            without.append(await recovery(gang, what, lambda: gang.training.delete(str(LAST)), without=LAST))
+            await gang.trained_since(began)
+    figures |= {"elastic_s": statistics.median(without), "elastic_worst_s": max(without)}
+
+
+async def measure(options: argparse.Namespace) -> Figures:
+    """All of it."""
+    figures: Figures = {}
+    await of_a_pair(options, figures)
+    await of_an_elastic_gang(options, figures)
+    for name, goal in (("deleted_s", "parts_s"), ("evicted_s", "parts_s"), ("node_s", "node_parts_s")):
+        say(
+            f"{name}: {figures[name]:.2f} s beside {figures[goal]:.2f} s, a ratio of {figures[name] / figures[goal]:.2f}"
+        )
+    return {name: round(value, 3) for name, value in figures.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--times", type=int, default=5, help="of each fault but the node's, which is one (5)")
+    parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
+    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
+    options = parser.parse_args()
+    options.draw = random.Random(options.seed)
+    print(json.dumps(asyncio.run(measure(options))))
+
+
+if __name__ == "__main__":
+    main()
