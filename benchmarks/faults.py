@@ -108,9 +108,8 @@ async def measure(options: argparse.Namespace) -> Figures:
     await of_a_pair(options, figures)
     await of_an_elastic_gang(options, figures)
     for name, goal in (("deleted_s", "parts_s"), ("evicted_s", "parts_s"), ("node_s", "node_parts_s")):
-        say(
-            f"{name}: {figures[name]:.2f} s beside {figures[goal]:.2f} s, a ratio of {figures[name] / figures[goal]:.2f}"
-        )
+        ratio = figures[name] / figures[goal]
+        say(f"{name}: {figures[name]:.2f} s beside {figures[goal]:.2f} s, a ratio of {ratio:.2f}")
     return {name: round(value, 3) for name, value in figures.items()}
 
 

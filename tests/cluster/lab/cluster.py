@@ -128,10 +128,18 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     if node.built_here:
         pod_network.mend_dns(kube)
         pod_network.install(started, kube)
+    _keep_dns_on_the_control_plane(kube)
     limit = f"--timeout={READY_SECONDS}s"
     kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
     kube.kubectl("rollout", "status", "deployment/coredns", "--namespace", "kube-system", limit)
     _ready_file().touch()
+
+
+def _keep_dns_on_the_control_plane(kube: Kube) -> None:
+    """A test that takes a worker away is to hit the training, and not the names of the whole cluster as well."""
+    where = {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}
+    patch = json.dumps({"spec": {"template": {"spec": where}}})
+    kube.kubectl("patch", "deployment/coredns", "--namespace", "kube-system", "--patch", patch)
 
 
 def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str, object]:
