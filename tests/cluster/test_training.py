@@ -3,6 +3,7 @@
 The undisturbed run is the yardstick: a training that was hit must reach the same epoch and, within noise, its accuracy.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.api_server import connected
 from tests.cluster.lab.cluster import Cluster
 from tests.cluster.training import Training, example
+from tftraining_operator.cluster.launcher import Target, through
+from tftraining_operator.model.report import Report, parse_report
 
 EPOCHS = 6
 STEPS = 60
@@ -84,6 +88,13 @@ def _hit_in_the_middle(training: Training) -> None:
     training.wait_for_line("worker-0", f"^epoch 2/{EPOCHS} ", START_SECONDS)
 
 
+async def _heard_from_outside(training: Training) -> Report:
+    """What an operator outside the cluster hears of the chief's launcher: through the API server's pod proxy."""
+    chief = Target(uid="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", mark="")
+    async with connected(training.kube) as api:
+        return parse_report(await through(api)(chief))
+
+
 @pytest.fixture(scope="session")
 def accuracies() -> dict[str, float]:
     """What the undisturbed run reached."""
@@ -91,6 +102,9 @@ def accuracies() -> dict[str, float]:
 
 
 def test_undisturbed(training: Training, directory: Path, accuracies: dict[str, float]) -> None:
+    _hit_in_the_middle(training)
+    heard = asyncio.run(_heard_from_outside(training))
+    assert (heard.phase, heard.progress and heard.progress.epochs) == ("Training", EPOCHS)
     status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     assert status["restarts"] == {"counted": 0}, status
     assert status["attempt"] == 1
