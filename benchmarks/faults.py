@@ -3,9 +3,12 @@
     python -m benchmarks.faults                 in pods of the test cluster (kind): ten minutes
 
 A time is that from the fault to the first step of the next round in all members, both by CLOCK_MONOTONIC; with
-minReplicas, in all members but the lost one. The floor of a lost pod is the sum of its parts, each measured in the same
-run: a bare pod deleted and made again, the import of TensorFlow there, and a restart in place. A node that is switched
-off adds the time until the cluster calls it not ready, and nodeLostSeconds. The last line is JSON.
+minReplicas, in all members but the lost one. A pod that is deleted or evicted trains on for terminationGraceSeconds, as
+its program may want to save: the time without a step, as the chief's launcher has it, is told as well.
+
+The floor of a lost pod is the sum of its parts, each measured in the same run: a bare pod deleted and made again, the
+import of TensorFlow there, and a restart in place. A node that is switched off adds the time until the cluster calls it
+not ready, and nodeLostSeconds. The last line is JSON.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import in_cluster
@@ -42,18 +46,35 @@ def elastic(steps: int) -> dict[str, Any]:
     return {**job, "spec": {**job["spec"], "minReplicas": 2}}
 
 
-async def recovery(gang: PodGang, what: str, fault: Callable[[], object], without: Replica | None = None) -> float:
-    """Seconds from a fault, after a new backup, to the next step of all members (but one)."""
+@dataclass
+class Times:
+    """What one kind of fault cost, time after time."""
+
+    seconds: list[float] = field(default_factory=list)  # from the fault to the next round's first step
+    down: list[float] = field(default_factory=list)  # of these, without a step
+
+    def figures(self, name: str) -> Figures:
+        """As the last line has them."""
+        total = {f"{name}_s": statistics.median(self.seconds), f"{name}_worst_s": max(self.seconds)}
+        return {**total, f"{name}_down_s": statistics.median(self.down)}
+
+
+async def recovery(
+    gang: PodGang, what: str, times: Times, fault: Callable[[], object], without: Replica | None = None
+) -> None:
+    """Note the seconds from a fault, after a new backup, to the next step of all members (but one)."""
     await gang.next_epoch()
     at = time.monotonic()
     await asyncio.to_thread(fault)
     seconds = await gang.trained_since(at, without) - at
-    say(f"  {what}: {seconds:.2f} s")
-    return seconds
+    down = await gang.down_seconds()
+    times.seconds.append(seconds)
+    times.down.append(down)
+    say(f"  {what}: {seconds:.2f} s, of these without a step {down:.2f} s")
 
 
-async def switched_off(gang: PodGang) -> tuple[float, float]:
-    """Seconds from a node's end to the next step of all members elsewhere, and those until it was called not ready."""
+async def switched_off(gang: PodGang, times: Times) -> float:
+    """The loss of a worker's node; the seconds until the cluster called it not ready."""
     node, nodes, kube = gang.training.node(str(WORKER)), gang.nodes, gang.training.kube
     unready: list[float] = []
 
@@ -64,49 +85,47 @@ async def switched_off(gang: PodGang) -> tuple[float, float]:
         unready.append(time.monotonic() - at)
 
     try:
-        seconds = await recovery(gang, f"{node} switched off", stop)
+        await recovery(gang, f"{node} switched off", times, stop)
     finally:
         nodes.start(node, kube)
         kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
-    return seconds, unready[0]
+    return unready[0]
 
 
-async def of_a_pair(options: argparse.Namespace, figures: Figures) -> None:
+async def of_a_pair(options: argparse.Namespace) -> Figures:
     """The faults of a gang that waits for its lost member."""
+    deleted, evicted, lost = Times(), Times(), Times()
+    created, imported = [], []
     async with in_cluster.running(pair(options.steps), (CHIEF, WORKER), *OFF_THE_WORKERS) as gang:
-        deleted, evicted, created, imported = [], [], [], []
-        figures["process_s"] = statistics.median(await kills(gang, WORKER, options.times, options.draw))
+        process = statistics.median(await kills(gang, WORKER, options.times, options.draw))
         for _ in range(options.times):
-            deleted.append(await recovery(gang, "pod deleted", lambda: gang.training.delete(str(WORKER))))
-            evicted.append(await recovery(gang, "pod evicted", lambda: gang.training.evict(str(WORKER))))
+            await recovery(gang, "pod deleted", deleted, lambda: gang.training.delete(str(WORKER)))
+            await recovery(gang, "pod evicted", evicted, lambda: gang.training.evict(str(WORKER)))
             bare = await gang.bare()
             created.append(bare[0])
             imported.append(bare[1])
             say(f"  a bare pod made again: {bare[0]:.2f} s, its import: {bare[1]:.2f} s")
-        parts = statistics.median(created) + statistics.median(imported) + figures["process_s"]
-        lost, unready = await switched_off(gang)
-    figures |= {"deleted_s": statistics.median(deleted), "deleted_worst_s": max(deleted)}
-    figures |= {"evicted_s": statistics.median(evicted), "evicted_worst_s": max(evicted), "parts_s": parts}
-    figures |= {"node_s": lost, "node_not_ready_s": unready, "node_parts_s": unready + NODE_LOST_SECONDS + parts}
+        unready = await switched_off(gang, lost)
+    parts = statistics.median(created) + statistics.median(imported) + process
+    floors = {"parts_s": parts, "node_not_ready_s": unready, "node_parts_s": unready + NODE_LOST_SECONDS + parts}
+    faults = {**deleted.figures("deleted"), **evicted.figures("evicted"), **lost.figures("node")}
+    return {"process_s": process, **faults, **floors}
 
 
-async def of_an_elastic_gang(options: argparse.Namespace, figures: Figures) -> None:
+async def of_an_elastic_gang(options: argparse.Namespace) -> Figures:
     """The loss of a pod that the others need not wait for."""
-    members = (CHIEF, WORKER, LAST)
+    members, times = (CHIEF, WORKER, LAST), Times()
     async with in_cluster.running(elastic(options.steps), members, *OFF_THE_WORKERS) as gang:
-        without = []
         for _ in range(options.times):
             what, began = "pod deleted, minReplicas 2 of 3", time.monotonic()
-            without.append(await recovery(gang, what, lambda: gang.training.delete(str(LAST)), without=LAST))
+            await recovery(gang, what, times, lambda: gang.training.delete(str(LAST)), without=LAST)
             await gang.trained_since(began)
-    figures |= {"elastic_s": statistics.median(without), "elastic_worst_s": max(without)}
+    return times.figures("elastic")
 
 
 async def measure(options: argparse.Namespace) -> Figures:
     """All of it."""
-    figures: Figures = {}
-    await of_a_pair(options, figures)
-    await of_an_elastic_gang(options, figures)
+    figures = {**await of_a_pair(options), **await of_an_elastic_gang(options)}
     for name, goal in (("deleted_s", "parts_s"), ("evicted_s", "parts_s"), ("node_s", "node_parts_s")):
         ratio = figures[name] / figures[goal]
         say(f"{name}: {figures[name]:.2f} s beside {figures[goal]:.2f} s, a ratio of {ratio:.2f}")

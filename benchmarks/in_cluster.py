@@ -81,6 +81,10 @@ class PodGang:
         await _until(all_made, "first step of all members")
         return max(made)
 
+    async def down_seconds(self) -> float:
+        """How long nobody trained in the last restart, as the chief's launcher has it."""
+        return float((await self._look(self._replicas[0]))["lastRestart"]["downSeconds"])
+
     async def _epoch(self) -> int:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
