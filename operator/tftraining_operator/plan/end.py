@@ -12,6 +12,7 @@ from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.stalled import stall_over
 from tftraining_operator.plan.types import Note, Plan
 
 
@@ -38,9 +39,10 @@ def _end(status: Status, phase: Phase, said: Problem, now: datetime) -> Status:
         completion_time=seconds,
         start_time=status.start_time or seconds,
     )
-    status = with_condition(status, "Ready", "False", (said.reason, "the job is done"), now)
+    over = (said.reason, "the job is done")
+    status = stall_over(with_condition(status, "Ready", "False", over, now), over, now)
     if status.is_true("Suspended"):
-        status = with_condition(status, "Suspended", "False", (said.reason, "the job is done"), now)
+        status = with_condition(status, "Suspended", "False", over, now)
     return with_condition(status, phase, "True", (said.reason, said.message), now)
 
 

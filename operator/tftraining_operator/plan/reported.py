@@ -29,9 +29,9 @@ def take(job: Job, said: Report, now: datetime) -> Status:
     news = said.ledger.in_place > status.restarts.in_place
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, said.ledger))
     told = record_of(job, last) if last else None
+    status = with_stall(status, said, told, now)
     if told is None or told.time > now + CREDIBLE:
         return status
-    status = with_stall(status, told, now)
     record = _merged_record(status.last_restart, told, news)
     if record is None:
         return status

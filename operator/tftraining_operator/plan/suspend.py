@@ -14,6 +14,7 @@ from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.conditions import with_condition, without_condition
 from tftraining_operator.plan.reported import with_latest
 from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.stalled import stall_over
 from tftraining_operator.plan.temporaries import clean
 from tftraining_operator.plan.types import Note, Plan
 
@@ -68,7 +69,7 @@ def _suspended(job: Job, scene: Scene) -> Status:
         replicas=_counts(job.status, scene.seen),
         ready=f"0/{len(scene.spec.gang)}",
     )
-    status = with_condition(status, "Ready", "False", PAUSED, scene.now)
+    status = stall_over(with_condition(status, "Ready", "False", PAUSED, scene.now), PAUSED, scene.now)
     return with_condition(status, "Suspended", "True", PAUSED, scene.now)
 
 

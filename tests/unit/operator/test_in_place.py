@@ -129,19 +129,6 @@ def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status:
     assert condition is not None and (condition.status, condition.reason) == (status, reason)
 
 
-def test_a_stall_is_a_condition_until_all_train_again() -> None:
-    world = running()
-    assert world.status.condition("Stalled") is None
-    world.launchers.stall("worker-1")
-    world.heard = world.launchers.heard()
-    stalled = world.settle().status.condition("Stalled")
-    assert stalled is not None and stalled.status == "True"
-    assert stalled.message == "mnist-worker-1 made no step for stallTimeoutSeconds; the gang restarts"
-    over = world.run().status.condition("Stalled")
-    assert over is not None and (over.status, over.reason) == ("False", "Training")
-    assert world.status.phase == "Running"
-
-
 def test_counters_follow_the_launchers_ledger() -> None:
     world = running()
     for _ in range(3):

@@ -1,4 +1,6 @@
-"""Parameter servers, the evaluator, and restartPolicy.scope: who is made, who restarts alone, who ends when."""
+"""Row: roles. Chief, worker, ps, evaluator in any mix; who restarts alone (restartPolicy.scope) and who together; servers
+stop when the chief is done; the evaluator gates nothing and gets its time for the last checkpoint.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""runPolicy.suspend: the pods go, the checkpoints stay, and the job goes on from them when it may."""
+"""Row: suspend and resume. The pods go quickly and safely, the checkpoints stay, the job goes on from them; created
+suspended, and suspended at any moment.
+"""
 
 from collections.abc import Callable
 

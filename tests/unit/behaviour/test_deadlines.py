@@ -1,4 +1,6 @@
-"""How long a job may take to start and to run; also when the operator was not there to see the time pass."""
+"""Row: deadlines. activeDeadlineSeconds (suspended time does not count), startDeadlineSeconds (with the reason that keeps
+pods from starting), stallTimeoutSeconds, ttlSecondsAfterFinished; all right after the operator was down past them.
+"""
 
 from collections.abc import Callable
 
@@ -9,6 +11,8 @@ from tests.unit.operator.simulation import World
 
 ACTIVE = "runPolicy.activeDeadlineSeconds"
 START = "runPolicy.startDeadlineSeconds"
+STALL = "runPolicy.stallTimeoutSeconds"
+TTL = "runPolicy.ttlSecondsAfterFinished"
 HELD = "image pull failed: no such image"
 
 
@@ -201,3 +205,173 @@ def test_how_far_it_came_is_told_at_the_end() -> None:
     world.heard = world.launchers.heard()
     status = world.settle().status
     assert (status.reason, status.progress and status.progress.epoch) == ("DeadlineExceeded", 7)
+
+
+# --- stallTimeoutSeconds: the launchers hold it; the status tells of it
+
+
+def stalled() -> World:
+    """A gang that stands still; its watchdog has found out, and the restart is not over."""
+    world = World(a_launched_job().set(STALL, 60)).run()
+    assert world.status.condition("Stalled") is None
+    world.launchers.stall("worker-1")
+    world.heard = world.launchers.heard()
+    return world.settle()
+
+
+def condition_stalled(world: World) -> tuple[str, str]:
+    condition = world.status.condition("Stalled")
+    assert condition is not None
+    return condition.status, condition.reason
+
+
+def test_a_stall_is_a_condition_until_all_train_again() -> None:
+    world = stalled()
+    condition = world.status.condition("Stalled")
+    assert condition is not None and condition.status == "True"
+    assert condition.message == "mnist-worker-1 made no step for stallTimeoutSeconds; the gang restarts"
+    assert world.status.phase == "Restarting"
+    world.run()
+    assert (world.status.phase, condition_stalled(world)) == ("Running", ("False", "Training"))
+
+
+def test_a_loss_on_the_way_back_is_no_step_yet() -> None:
+    world = stalled().delete("worker-1")
+    world.kubelet.remove_deleted()
+    world.settle()
+    world.listen()
+    world.settle()
+    assert condition_stalled(world)[0] == "True"
+    assert condition_stalled(world.run_timers()) == ("False", "Training")
+
+
+def test_a_chief_that_is_made_anew_knows_of_no_stall() -> None:
+    world = stalled().delete("worker-0")
+    world.launchers.begin("1")
+    world.run_timers()
+    assert (world.status.phase, condition_stalled(world)) == ("Running", ("False", "Training"))
+
+
+def test_a_job_that_ends_while_it_stands_still_does_not_stand_still_any_more() -> None:
+    world = stalled()
+    world.launchers.end("Failed", "MaxRestartsExceeded", "worker-1 stalled; all restarts are used up", {})
+    world.run()
+    assert (world.status.phase, condition_stalled(world)) == ("Failed", ("False", "MaxRestartsExceeded"))
+
+
+def test_neither_does_one_that_runs_out_of_time_meanwhile() -> None:
+    world = stalled()
+    world.api.edit(ACTIVE, 1)
+    world.wait(2).settle()
+    assert condition_stalled(world) == ("False", "DeadlineExceeded")
+
+
+def test_neither_does_one_that_is_suspended() -> None:
+    world = stalled()
+    world.api.edit("runPolicy.suspend", True)
+    world.run()
+    assert (world.status.phase, condition_stalled(world)) == ("Suspended", ("False", "Suspended"))
+    world.api.edit("runPolicy.suspend", False)
+    assert condition_stalled(world.run())[0] == "False"
+
+
+def test_a_stall_is_charged_and_the_operator_need_not_be_there() -> None:
+    world = World(a_launched_job().set(STALL, 60)).run()
+    world.forget()
+    world.launchers.stall("worker-1")
+    world.launchers.tick()
+    world.wait(600).run()
+    assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
+    assert world.status.last_restart is not None and world.status.last_restart.reason == "Stalled"
+    assert world.status.condition("Stalled") is None, "it was over before anybody looked"
+
+
+# --- ttlSecondsAfterFinished: the job itself is deleted, after all that is to be done for it, and not before
+
+
+def succeeded(ttl: int, **storage: object) -> World:
+    job = a_job().set(TTL, ttl)
+    world = World(job.storage() if storage else job).run().wait(60)
+    return world.exit("worker-0", code=0).run()
+
+
+def test_a_job_goes_when_its_time_has_come() -> None:
+    world = succeeded(100)
+    assert world.timer is not None and world.status.completion_time is not None
+    assert (world.timer - world.status.completion_time).total_seconds() == 100
+    assert not world.wait(99).step() and not world.api.gone
+    assert world.wait(1).run().api.gone
+    assert world.api.writes[-1] == "delete job"
+    assert not world.step(), "it is asked for once"
+
+
+def test_a_failed_job_goes_too() -> None:
+    world = World(a_job().set(TTL, 10).max_restarts(0)).run().exit("worker-1").run()
+    assert world.wait(10).run().api.gone
+
+
+def test_never_by_default() -> None:
+    world = World(a_job()).run().exit("worker-0", code=0).run().wait(10**8).run()
+    assert not world.api.gone and world.timer is None
+
+
+def test_at_once() -> None:
+    assert succeeded(0).api.gone
+
+
+def test_not_before_the_cleanup_is_done() -> None:
+    world = succeeded(0, storage=True)
+    assert world.pods == ["cleanup", "worker-0"] and not world.api.gone
+    world.exit("cleanup", code=0, message='{"removed": 1}').run()
+    assert world.api.gone
+
+
+def test_not_before_the_cleanup_is_given_up() -> None:
+    world = succeeded(0, storage=True)
+    assert world.status.completion_time is not None
+    world.kubelet.hold("mnist-cleanup", "ErrImagePull", "no such image")
+    world.run_timers()
+    assert world.api.gone and (world.now - world.status.completion_time).total_seconds() == 600
+    cleaned = world.status.condition("Cleaned")
+    assert cleaned is not None and cleaned.status == "False"
+
+
+def test_not_before_the_members_have_left() -> None:
+    world = World(a_launched_job().set(TTL, 0).max_restarts(0)).run().exit("worker-1", code=137).run()
+    assert world.status.phase == "Failed" and not world.api.gone, "worker-0 may leave by itself"
+    assert world.run_timers().api.gone
+
+
+def test_an_operator_that_was_down_past_it() -> None:
+    world = World(a_job().set(TTL, 100)).run().exit("worker-0", code=0)
+    world.forget()
+    world.wait(10**6).run()
+    assert world.status.phase == "Succeeded" and not world.api.gone, "nobody has known of the end until now"
+    world.forget()
+    assert world.wait(100).run().api.gone
+
+
+def test_a_ttl_that_is_set_afterwards_counts() -> None:
+    world = World(a_job()).run().exit("worker-0", code=0).run().wait(60)
+    world.api.edit(TTL, 30)
+    assert world.run().api.gone
+
+
+def test_a_job_that_was_changed_meanwhile_is_looked_at_again() -> None:
+    world = succeeded(10).wait(10)
+    seen = world.api.snapshot()
+    world.api.edit(TTL, 1000)
+    world.step(seen=seen)
+    assert not world.run().api.gone
+
+
+@pytest.mark.parametrize("phase", ["Running", "Suspended"])
+def test_only_a_job_that_is_done(phase: str) -> None:
+    world = World(a_job().set(TTL, 0).set("runPolicy.suspend", phase == "Suspended")).run().wait(3600).run()
+    assert world.status.phase == phase and not world.api.gone
+
+
+def test_a_time_beyond_the_calendar_does_no_harm() -> None:
+    world = succeeded(100)
+    world.api.job["status"]["completionTime"] = "9999-12-31T23:59:59Z"
+    assert not world.step() and not world.api.gone

@@ -1,4 +1,6 @@
-"""Launchers under another number of workers: a gang that goes on with fewer, and one whose size somebody changes."""
+"""Row: elastic. Another number of workers is one free restart at the new size; with minReplicas the survivors of a lost
+worker go on as a smaller gang, and grow back in one restart.
+"""
 
 import json
 from typing import Any
@@ -6,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.operator.builders import JobBuilder, a_launched_job
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tftraining_operator.build.orders import changed
 
@@ -258,3 +260,83 @@ def test_a_new_version_with_more_orders_changes_no_running_pod() -> None:
     assert changed(spec, '{"workers": 2}') is None
     assert json.loads(changed(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
     assert json.loads(changed(spec, "nonsense") or "")["workers"] == 2
+
+
+# --- another size without launchers: all pods are made anew, as the next attempt
+
+
+def workers_in_tf_config(world: World, name: str) -> int:
+    (container,) = world.api.pods[name]["spec"]["containers"]
+    value = next(each["value"] for each in container["env"] if each["name"] == "TF_CONFIG")
+    return len(json.loads(value)["cluster"]["worker"])
+
+
+def test_scaling_up_restarts_the_gang_once_and_free_of_charge() -> None:
+    world = World(a_job().max_restarts(0)).run()
+    world.api.edit(REPLICAS, 4)
+    world.run()
+    assert world.pods == ["worker-0", "worker-1", "worker-2", "worker-3"]
+    assert workers_in_tf_config(world, "mnist-worker-0") == 4
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, restarts.recreated, world.status.attempt) == (0, 0, 1, 2)
+    assert (world.status.phase, world.status.ready) == ("Running", "4/4")
+
+
+def test_scaling_down_restarts_the_gang_and_remembers_the_highest_index() -> None:
+    world = World(a_job().workers(4)).run()
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert world.pods == ["worker-0", "worker-1"]
+    assert workers_in_tf_config(world, "mnist-worker-1") == 2
+    assert world.status.replicas["worker"].highest == 3
+    assert world.status.attempt == 2
+
+
+def test_scaling_says_why_the_gang_restarts() -> None:
+    world = World(a_job()).run()
+    world.api.edit(REPLICAS, 3)
+    world.settle()
+    assert world.status.reason == "Resized"
+    assert world.status.message == "the number of workers was changed; restarting the gang as attempt 2"
+    assert (world.status.replicas["worker"].desired, world.status.ready) == (3, "0/3")
+
+
+def test_scaling_back_and_forth_before_the_operator_looks_is_nothing() -> None:
+    world = World(a_job()).run()
+    world.api.edit(REPLICAS, 3)
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert world.status.attempt == 1
+    assert world.status.observed_generation == 3
+
+
+def test_scaling_while_the_gang_starts_makes_the_pods_again() -> None:
+    world = World(a_job())
+    world.step()
+    world.api.edit(REPLICAS, 3)
+    world.run()
+    assert workers_in_tf_config(world, "mnist-worker-0") == 3
+    assert world.status.phase == "Running"
+
+
+def test_scaling_during_a_restart_takes_effect_with_it() -> None:
+    world = World(a_job()).run().exit("worker-1").settle()
+    world.api.edit(REPLICAS, 3)
+    world.run()
+    assert (world.status.attempt, world.pods) == (2, ["worker-0", "worker-1", "worker-2"])
+
+
+def test_all_workers_away_beside_a_chief() -> None:
+    world = World(a_job().chief()).run()
+    world.api.edit(REPLICAS, 0)
+    world.run()
+    assert (world.pods, world.status.ready, world.status.phase) == (["chief-0"], "1/1", "Running")
+    assert world.status.replicas["worker"].desired == 0
+    assert world.status.replicas["worker"].highest == 1
+
+
+def test_another_change_of_the_spec_restarts_nothing_without_launchers() -> None:
+    world = World(a_job()).run()
+    world.api.edit("restartPolicy.maxRestarts", 3)
+    world.run()
+    assert (world.status.attempt, world.status.observed_generation) == (1, 2)

@@ -1,4 +1,6 @@
-"""spec.restartPolicy.rules where the operator sees the failure: the launcher's table, and what pods tell."""
+"""Row: exit codes. Rules by code, signal, reason and role; sensible defaults. Here is what the operator decides, for pods
+that fail as a whole; the launchers decide by the same table (tests/unit/rules_table.py).
+"""
 
 from typing import Any
 
