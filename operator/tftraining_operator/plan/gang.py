@@ -124,9 +124,11 @@ def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
 def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
     """The numbers of the status, a role at a time."""
     counts: dict[str, Counts] = {}
+    # Pods that are there were used, also if no status was written since they were made.
+    there = [pod.replica for pod in (*gang.stale, *gang.leaving, *gang.surplus) if pod.replica]
     for role in ROLES:
         wanted = [each for each in (*gang.wanted, *gang.aside) if each.role == role]
-        highest = max([old.get(role, Counts()).highest, *(each.index for each in wanted)])
+        used = [each.index for each in (*wanted, *there) if each.role == role]
         pods = [gang.members[each] for each in wanted if each in gang.members]
         if wanted or role in old:
             gone = sum(1 for each in gang.completed if each.role == role)
@@ -136,7 +138,7 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
                 ready=sum(1 for pod in pods if pod.ready),
                 succeeded=sum(1 for pod in pods if pod.succeeded) + gone,
                 failed=sum(1 for pod in pods if pod.failed),
-                highest=highest,
+                highest=max(old.get(role, Counts()).highest, *used, 0),
                 completed_indexes=pack(each.index for each in wanted if _is_done(gang, each)),
             )
     return counts

@@ -44,7 +44,7 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (problem := verdicts.without_python(scene.spec, gang)) is not None:
         return fail(job, problem, scene.seen, scene.image, scene.now)
     if (pod := verdicts.failed(gang)) is not None:
-        status, problem = verdicts.failure(job, pod, gang)
+        status, problem = verdicts.failure(job, pod, scene)
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
     if (change := change_of(scene)) is not None:
         return begin_again(job, scene, change)

@@ -11,7 +11,7 @@ import msgspec
 
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.names import selector
+from tftraining_operator.model.names import cleanup_pod_name, selector
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import RunPolicy
 from tftraining_operator.model.status import Status
@@ -51,7 +51,7 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     job = msgspec.structs.replace(job, status=_begun(job, seen))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
-    if (problem := job.problem or unsupported(job.spec) or _refused(seen)) is not None:
+    if (problem := job.problem or unsupported(job.spec) or _refused(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now)
     return _pause(job, scene) if job.spec.run_policy.suspend else _go_on(job, scene)
@@ -89,8 +89,12 @@ def _begun(job: Job, seen: Observed) -> Status:
     )
 
 
-def _refused(seen: Observed) -> Problem | None:
-    """A pod that the API server will never accept as it is written."""
-    if seen.refusal is None or not seen.refusal.permanent:
+def _refused(job: Job, seen: Observed) -> Problem | None:
+    """A pod that the API server will never accept as it is written; the cleanup has its own way to give up."""
+    if (
+        seen.refusal is None
+        or not seen.refusal.permanent
+        or seen.refusal.child == f"pod/{cleanup_pod_name(job.key.name)}"
+    ):
         return None
     return Problem("InvalidPodTemplate", f"{seen.refusal.child}: {seen.refusal.message}")

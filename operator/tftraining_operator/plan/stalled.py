@@ -1,7 +1,7 @@
 """The condition Stalled: whether the training stands still because a member made no step for stallTimeoutSeconds.
 
-The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or until the
-job ends or is suspended. A job that never stalled does not have it.
+The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or the job
+ends or is suspended. A job that never stalled does not have it.
 """
 
 from datetime import datetime

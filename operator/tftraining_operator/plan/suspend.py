@@ -8,7 +8,6 @@ is left of the old pods is in its way, never part of it.
 import msgspec
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.conditions import with_condition, without_condition
@@ -66,17 +65,18 @@ def _suspended(job: Job, scene: Scene) -> Status:
         phase="Suspended",
         reason=reason,
         message=message,
-        replicas=_counts(job.status, scene.seen),
+        replicas=_counts(job.status, scene),
         ready=f"0/{len(scene.spec.gang)}",
     )
     status = stall_over(with_condition(status, "Ready", "False", PAUSED, scene.now), PAUSED, scene.now)
     return with_condition(status, "Suspended", "True", PAUSED, scene.now)
 
 
-def _counts(status: Status, seen: Observed) -> dict[str, Counts]:
-    """Only the pods that are still there; none at all for a job that never had any."""
-    counts = {role: Counts(desired=old.desired, highest=old.highest, active=0) for role, old in status.replicas.items()}
-    for pod in seen.replicas:
+def _counts(status: Status, scene: Scene) -> dict[str, Counts]:
+    """Only the pods that are still there, of those that the job will have; none for a job that never had any."""
+    wanted: list[str] = [each.role for each in (*scene.gang.wanted, *scene.gang.aside)]
+    counts = {role: Counts(desired=wanted.count(role), highest=old.highest) for role, old in status.replicas.items()}
+    for pod in scene.seen.replicas:
         if pod.replica is not None:
             old = counts.get(pod.replica.role, Counts())
             counts[pod.replica.role] = msgspec.structs.replace(

@@ -15,6 +15,7 @@ from tftraining_operator.model.status import Failure, Status
 from tftraining_operator.plan.gang import Gang
 from tftraining_operator.plan.reported import merged
 from tftraining_operator.plan.restart import log_tail
+from tftraining_operator.plan.scene import Scene
 
 
 def succeeded(gang: Gang) -> bool:
@@ -29,7 +30,7 @@ def failed(gang: Gang) -> Pod | None:
     return next(own, found[0][0] if found else None)
 
 
-def failure(job: Job, pod: Pod, gang: Gang) -> tuple[Status, Problem]:
+def failure(job: Job, pod: Pod, scene: Scene) -> tuple[Status, Problem]:
     """The status with what the verdict in the pod tells of the failure, and why the job has failed."""
     verdict = _verdict(pod) or Verdict("Failed")
     reason = verdict.reason or "Error"
@@ -44,7 +45,7 @@ def failure(job: Job, pod: Pod, gang: Gang) -> tuple[Status, Problem]:
         )
     status = msgspec.structs.replace(job.status, restarts=merged(job.status.restarts, verdict.ledger), failure=told)
     message = verdict.message or f"{verdict.member or pod.label} has failed"
-    return status, Problem(reason, f"{message}{_held_up(gang)}" if reason == "StartDeadlineExceeded" else message)
+    return status, Problem(reason, f"{message}{_held_up(scene)}" if reason == "StartDeadlineExceeded" else message)
 
 
 def last_progress(gang: Gang, status: Status) -> Status:
@@ -70,9 +71,11 @@ def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     return None
 
 
-def _held_up(gang: Gang) -> str:
-    """What keeps a pod from starting: the launchers know only who is missing."""
-    return next((f"; {pod.label}: {pod.waiting}" for pod in gang.pods if pod.waiting), "")
+def _held_up(scene: Scene) -> str:
+    """What keeps a pod from starting, or from being made: the launchers know only who is missing."""
+    if scene.gang.missing and scene.seen.refusal is not None:
+        return f"; {scene.seen.refusal.child}: {scene.seen.refusal.message}"
+    return next((f"; {pod.label}: {pod.waiting}" for pod in scene.gang.pods if pod.waiting), "")
 
 
 def _verdicts(gang: Gang) -> list[tuple[Pod, Verdict]]:

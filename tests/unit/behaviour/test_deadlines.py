@@ -1,5 +1,5 @@
-"""Row: deadlines. activeDeadlineSeconds (suspended time does not count), startDeadlineSeconds (with the reason that keeps
-pods from starting), stallTimeoutSeconds, ttlSecondsAfterFinished; all right after the operator was down past them.
+"""Row: deadlines. activeDeadlineSeconds (suspended time does not count), startDeadlineSeconds (with the reason that
+keeps pods from starting), stallTimeoutSeconds, ttlSecondsAfterFinished; all right when the operator was down past them.
 """
 
 from collections.abc import Callable
@@ -342,7 +342,7 @@ def test_not_before_the_members_have_left() -> None:
     assert world.run_timers().api.gone
 
 
-def test_an_operator_that_was_down_past_it() -> None:
+def test_an_operator_that_was_down_past_the_end_of_its_time() -> None:
     world = World(a_job().set(TTL, 100)).run().exit("worker-0", code=0)
     world.forget()
     world.wait(10**6).run()

@@ -1,5 +1,5 @@
-"""Row: exit codes. Rules by code, signal, reason and role; sensible defaults. Here is what the operator decides, for pods
-that fail as a whole; the launchers decide by the same table (tests/unit/rules_table.py).
+"""Row: exit codes. Rules by code, signal, reason and role; sensible defaults. Here is what the operator decides, for
+pods that fail as a whole; the launchers decide by the same table (tests/unit/rules_table.py).
 """
 
 from typing import Any

@@ -1,5 +1,5 @@
-"""Row: roles. Chief, worker, ps, evaluator in any mix; who restarts alone (restartPolicy.scope) and who together; servers
-stop when the chief is done; the evaluator gates nothing and gets its time for the last checkpoint.
+"""Row: roles. Chief, worker, ps, evaluator in any mix; who restarts alone (restartPolicy.scope) and who together; the
+servers stop when the chief is done; the evaluator gates nothing and gets its time for the last checkpoint.
 """
 
 from typing import Any

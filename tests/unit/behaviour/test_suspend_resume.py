@@ -287,55 +287,6 @@ def test_the_start_deadline_begins_with_the_resumption() -> None:
     assert world.timer is not None and (world.timer - began).total_seconds() == 600
 
 
-# --- what is changed in a suspension that nobody has seen
-
-
-@MODES
-def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(new_job: NewJob) -> None:
-    world = World(new_job().storage()).run()
-    world.forget()
-    container = {"name": "tensorflow", "image": "trainer:2", "command": ["python", "train.py"]}
-    suspend(world).api.edit("template", {"spec": {"containers": [container]}})
-    resume(world).run()
-    assert (world.status.phase, world.status.attempt) == ("Running", 2)
-    assert {pod["spec"]["containers"][0]["image"] for pod in world.api.pods.values()} == {"trainer:2"}
-    last, restarts = world.status.last_restart, world.status.restarts
-    assert last is not None and last.reason == "SpecChanged"
-    assert (restarts.counted, restarts.disruptions, restarts.without_progress) == (0, 0, 0)
-    assert world.status.message == "2 replicas train"
-
-
-@MODES
-def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job: NewJob) -> None:
-    world = World(new_job().storage()).run()
-    resume(suspend(world)).run()
-    assert (world.status.attempt, [note.reason for note in world.notes]) == (1, ["Started", "Training"])
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("restartPolicy.maxRestarts", 3),
-        ("restartPolicy.budgetReset", "Never"),
-        ("runPolicy.startDeadlineSeconds", 60),
-        ("runPolicy.cleanPodPolicy", "None"),
-        ("launcher.warmStart", True),
-        ("replicaSpecs.worker.port", 2222),
-    ],
-)
-def test_what_pods_are_not_made_from_and_defaults_restart_nothing(path: str, value: object) -> None:
-    world = World(a_launched_job()).run()
-    world.api.edit(path, value)
-    assert world.run().status.attempt == 1
-
-
-def test_pods_of_an_operator_that_did_not_note_what_they_are_made_from_stay() -> None:
-    world = World(a_job()).run()
-    for pod in world.api.pods.values():
-        del pod["metadata"]["annotations"]["tftraining.dev/spec"]
-    assert world.run().status.attempt == 1
-
-
 # --- what is kept, and what is not
 
 

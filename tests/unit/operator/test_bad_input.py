@@ -1,26 +1,9 @@
 """What cannot be run fails and says why; it is never silently ignored and never retried for ever."""
 
-from typing import Any
-
 import pytest
 
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
-
-LAUNCHERS: list[tuple[str, Any, str]] = [
-    ("minReplicas", 1, "spec.minReplicas"),
-    ("launcher.memberTimeoutSeconds", 5, "spec.launcher.memberTimeoutSeconds"),
-    ("launcher.warmStart", False, "spec.launcher.warmStart: false"),
-    ("runPolicy.stallTimeoutSeconds", 60, "spec.runPolicy.stallTimeoutSeconds"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "named"), LAUNCHERS, ids=[named for *_, named in LAUNCHERS])
-def test_a_field_that_only_launchers_honour(path: str, value: object, named: str) -> None:
-    world = World(a_job().set(path, value)).run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
-    assert world.status.message is not None and world.status.message.startswith(f"{named} works only with launchers")
-    assert World(a_launched_job().set(path, value)).run().status.phase == "Running"
 
 
 def test_a_field_that_works_only_without_launchers() -> None:
