@@ -16,10 +16,10 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
     if gang.stale:
         return "Stopping", f"waiting for {_some([_stopping(pod) for pod in gang.stale])} to stop"
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
-    for pod in waiting:
-        if why := pod.waiting or _unprepared(pod, now):
-            more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-            return "PodsNotReady", f"{pod.label}: {why}{more}"
+    held = [(pod.label, why) for pod in waiting if (why := held_up(pod, now))]
+    if held:
+        more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
+        return "PodsNotReady", f"{held[0][0]}: {held[0][1]}{more}"
     if waiting:
         return "PodsStarting", f"waiting for {_some([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
@@ -38,9 +38,10 @@ def look_again(gang: Gang, now: datetime) -> datetime | None:
     return min((each for each in due if each > now), default=None)
 
 
-def _unprepared(pod: Pod, now: datetime) -> str:
-    if not pod.preparing or now < pod.created + PATIENCE:
-        return ""
+def held_up(pod: Pod, now: datetime) -> str:
+    """What keeps the pod from starting; "" if nothing is known to."""
+    if pod.waiting or not pod.preparing or now < pod.created + PATIENCE:
+        return pod.waiting
     return "its volumes or its network are not ready (kubectl describe pod shows what is missing)"
 
 

@@ -16,6 +16,7 @@ from tftraining_operator.plan.gang import Gang
 from tftraining_operator.plan.reported import merged
 from tftraining_operator.plan.restart import log_tail
 from tftraining_operator.plan.scene import Scene
+from tftraining_operator.plan.starting import held_up
 
 
 def succeeded(gang: Gang) -> bool:
@@ -75,7 +76,8 @@ def _held_up(scene: Scene) -> str:
     """What keeps a pod from starting, or from being made: the launchers know only who is missing."""
     if scene.gang.missing and scene.seen.refusal is not None:
         return f"; {scene.seen.refusal.child}: {scene.seen.refusal.message}"
-    return next((f"; {pod.label}: {pod.waiting}" for pod in scene.gang.pods if pod.waiting), "")
+    found = ((pod.label, held_up(pod, scene.now)) for pod in scene.gang.pods)
+    return next((f"; {label}: {why}" for label, why in found if why), "")
 
 
 def _verdicts(gang: Gang) -> list[tuple[Pod, Verdict]]:

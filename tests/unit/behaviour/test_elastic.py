@@ -13,6 +13,7 @@ from tests.unit.operator.simulation import World
 from tftraining_operator.build.orders import changed
 
 REPLICAS = "replicaSpecs.worker.replicas"
+BOTH = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 
 
 def running(job: JobBuilder) -> World:
@@ -34,6 +35,13 @@ def orders(world: World, pod: str = "worker-0") -> dict[str, Any]:
         world.api.pods[world.name(pod)]["metadata"]["annotations"]["tftraining.dev/orders"]
     )
     return told
+
+
+def sizes(world: World) -> set[int]:
+    """How large each that trains believes the gang to be: by its TF_CONFIG, or as the launchers tell it."""
+    if world.launched:
+        return {len(world.launchers.joined), orders(world)["workers"]}
+    return {workers_in_tf_config(world, name) for name in world.api.pods}
 
 
 # --- fewer workers for a while
@@ -260,6 +268,136 @@ def test_a_new_version_with_more_orders_changes_no_running_pod() -> None:
     assert changed(spec, '{"workers": 2}') is None
     assert json.loads(changed(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
     assert json.loads(changed(spec, "nonsense") or "")["workers"] == 2
+
+
+# --- in the middle of something else
+
+
+@BOTH
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_change_while_a_worker_is_lost(job: Any, after: int) -> None:
+    world = running(job().workers(3).max_restarts(0)).delete("worker-1").settle()
+    world.api.edit(REPLICAS, after)
+    world.run_timers()
+    assert (world.status.phase, world.status.ready) == ("Running", f"{after}/{after}")
+    assert world.pods == [f"worker-{index}" for index in range(after)]
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, restarts.recreated) == (0, 1, 1), "one restart for both"
+    assert sizes(world) == {after}
+    assert not world.step()
+
+
+@BOTH
+@pytest.mark.parametrize("after", [1, 4])
+def test_a_change_that_is_seen_together_with_a_loss(job: Any, after: int) -> None:
+    world = running(job().workers(3).max_restarts(0)).delete("worker-2")
+    world.api.edit(REPLICAS, after)
+    world.run_timers()
+    assert (world.status.phase, world.status.ready, sizes(world)) == ("Running", f"{after}/{after}", {after})
+    assert world.status.restarts.counted == 0
+
+
+@BOTH
+def test_a_change_while_the_chief_is_lost(job: Any) -> None:
+    world = running(job().workers(2)).delete("worker-0").settle()
+    world.api.edit(REPLICAS, 3)
+    world.run_timers()
+    assert (world.status.phase, world.status.ready, sizes(world)) == ("Running", "3/3", {3})
+
+
+@BOTH
+def test_up_and_down_and_down_again(job: Any) -> None:
+    world = running(job().workers(2).storage())
+    for size in (3, 1):
+        world.api.edit(REPLICAS, size)
+        world.run_timers()
+        assert (world.status.phase, world.status.ready, sizes(world)) == ("Running", f"{size}/{size}", {size})
+    restarts = world.status.restarts
+    assert (restarts.in_place + restarts.recreated, restarts.counted, restarts.disruptions) == (2, 0, 0)
+    assert world.status.replicas["worker"].highest == 2
+
+
+@BOTH
+def test_the_same_size_again_is_nothing(job: Any) -> None:
+    world = running(job())
+    before = uids(world)
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert (uids(world), world.notes, world.status.restarts.recreated) == (before, [], 0)
+
+
+@BOTH
+def test_an_index_is_remembered_though_no_status_was_written_since_its_pod_was_made(job: Any) -> None:
+    world = running(job().workers(2).storage())
+    world.api.edit(REPLICAS, 4)
+    world.run()
+    workers = world.api.job["status"]["replicas"]["worker"]
+    workers["highest"] = 1
+    world.api.edit(REPLICAS, 2)
+    assert world.run().status.replicas["worker"].highest == 3
+
+
+def test_a_growth_that_finds_no_room_can_be_taken_back_for_nothing() -> None:
+    world = running(a_launched_job())
+    world.api.edit(REPLICAS, 3)
+    world.settle()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    world.kubelet.condition("mnist-worker-2", condition)
+    while world.listen() or world.step():
+        pass
+    assert world.status.message == "running with 2 of 3 workers; worker-2: cannot be scheduled: 0/3 nodes"
+    world.api.edit(REPLICAS, 2)
+    world.run()
+    assert (world.pods, world.status.message) == (["worker-0", "worker-1"], "2 replicas train")
+    assert (world.launchers.round, world.status.restarts.in_place) == (1, 0)
+
+
+def test_a_growth_that_a_quota_refuses_is_told_while_the_others_train() -> None:
+    world = running(a_launched_job().set("runPolicy.startDeadlineSeconds", 60))
+    world.api.refusals["pod/mnist-worker-2"] = (403, "exceeded quota: pods=2")
+    world.api.edit(REPLICAS, 3)
+    world.run().wait(600).run()
+    assert (world.status.phase, world.status.ready) == ("Running", "2/3")
+    assert world.status.message == "running with 2 of 3 workers; pod/mnist-worker-2: exceeded quota: pods=2"
+    world.api.refusals.clear()
+    assert world.run_timers().status.ready == "3/3"
+
+
+def test_only_the_chief_must_be_waited_for() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 1))
+    assert (world.status.phase, world.status.reason) == ("Running", "FewerWorkers")
+    world.delete("worker-0").settle()
+    world.kubelet.remove_deleted()
+    while world.listen() or world.step():
+        pass
+    assert (world.status.phase, world.status.ready) == ("Restarting", "0/3")
+    world.wait(1).settle()
+    world.kubelet.start("mnist-worker-0", ready=False)
+    while world.listen() or world.step():
+        pass
+    assert (world.status.phase, world.status.ready, world.status.restarts.counted) == ("Running", "2/3", 0)
+
+
+def test_progress_is_told_while_fewer_train() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world.wait(10).launchers.advance(5, 350)
+    world.listen()
+    world.settle()
+    assert world.status.progress is not None and world.status.progress.epoch == 5
+    assert world.status.ready == "2/3"
+
+
+def test_a_failure_while_fewer_train_is_charged_and_refills_with_progress() -> None:
+    world = held_up(a_launched_job().workers(3).set("minReplicas", 2).max_restarts(1))
+    world.launchers.crash("worker-2")
+    while world.listen() or world.step():
+        pass
+    assert (world.status.phase, world.status.restarts.counted, world.status.restarts.budget_used) == ("Running", 1, 1)
+    world.launchers.advance(9, 700)
+    world.launchers.crash("worker-2")
+    while world.listen() or world.step():
+        pass
+    assert (world.status.phase, world.status.restarts.counted, world.status.restarts.budget_used) == ("Running", 2, 1)
 
 
 # --- another size without launchers: all pods are made anew, as the next attempt

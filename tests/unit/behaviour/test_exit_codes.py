@@ -105,3 +105,67 @@ def test_pods_know_of_rules_and_scope_only_where_they_are_used() -> None:
     ruled_spec = a_job().set("restartPolicy.rules", [{"action": "Ignore", "onExitCodes": [3]}]).parsed()[1]
     alone = a_job().set("restartPolicy.scope", "Pod").parsed()[1]
     assert len({plain.fingerprint, ruled_spec.fingerprint, alone.fingerprint}) == 3
+
+
+# --- every kind of condition, with every action
+
+CONDITIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "code": ({"onExitCodes": [3]}, {"code": 3}),
+    "signal": ({"onSignals": [9]}, {"code": 137}),
+    "reason": ({"onReasons": ["OOMKilled"]}, {"code": 137, "reason": "OOMKilled"}),
+    "role": ({"role": "worker"}, {"code": 1}),
+    "all of them": (
+        {"onExitCodes": [137], "onSignals": [9], "onReasons": ["OOMKilled"], "role": "worker"},
+        {"code": 137, "reason": "OOMKilled"},
+    ),
+}
+MODES = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
+
+
+@MODES
+@pytest.mark.parametrize("action", ["FailJob", "Restart", "Ignore"])
+@pytest.mark.parametrize(("when", "ended"), CONDITIONS.values(), ids=CONDITIONS.keys())
+def test_a_rule_that_holds(job: Any, action: str, when: dict[str, Any], ended: dict[str, Any]) -> None:
+    world = ruled({"action": action, **when}, {"action": "FailJob"}, job=job())
+    world.exit("worker-1", **ended).run_timers()
+    failed = action == "FailJob"
+    assert (world.status.phase, world.status.restarts.counted) == (
+        "Failed" if failed else "Running",
+        1 if action == "Restart" else 0,
+    )
+    assert world.status.reason == ("FailedByRule" if failed else "Training")
+
+
+@MODES
+@pytest.mark.parametrize("when", [when for when, _ in CONDITIONS.values()], ids=CONDITIONS.keys())
+def test_a_rule_that_does_not_hold_leaves_it_to_the_next(job: Any, when: dict[str, Any]) -> None:
+    world = ruled({"action": "FailJob", **when}, {"action": "Ignore"}, job=job().chief())
+    world.exit("chief-0", code=4).run_timers()
+    assert (world.status.phase, world.status.restarts.counted) == ("Running", 0)
+
+
+# --- the defaults
+
+
+@MODES
+@pytest.mark.parametrize("code", [1, 2, 3, 64, 125, 126, 128, 129, 130, 137, 139, 143, 192, 255])
+def test_every_code_is_tried_again_and_charged_by_default(job: Any, code: int) -> None:
+    world = ruled(job=job()).exit("worker-1", code=code).run_timers()
+    assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
+    assert world.status.failure is not None and world.status.failure.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "reason"),
+    [
+        (1, IMPORT_ERROR, "ImportError"),
+        (1, "Traceback (most recent call last):\n  File \"t.py\"\nImportError: no 'y' in 'x'\n", "ImportError"),
+        (1, '  File "train.py", line 3\n    def\n       ^\nSyntaxError: invalid syntax\n', "SyntaxError"),
+        (127, "sh: 1: pyton: not found\n", "NotFound"),
+        (2, "python: can't open file '/train.py': [Errno 2] No such file or directory\n", "NotFound"),
+    ],
+)
+def test_what_no_restart_can_mend_fails_at_once_before_the_first_step(code: int, log: str, reason: str) -> None:
+    world = ruled().wait(10).exit("worker-1", code=code, message=log).run()
+    assert (world.status.phase, world.status.reason, world.status.restarts.counted) == ("Failed", reason, 0)
+    assert world.status.failure is not None and world.status.failure.log_tail == log.rstrip("\n")

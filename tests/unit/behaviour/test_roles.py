@@ -2,10 +2,12 @@
 servers stop when the chief is done; the evaluator gates nothing and gets its time for the last checkpoint.
 """
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.unit.behaviour.conftest import until_it_cleans
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
@@ -27,6 +29,14 @@ def running(job: JobBuilder) -> World:
     world.trajectory.clear()
     world.notes.clear()
     return world
+
+
+def finish(world: World, chief: str = "chief-0") -> None:
+    """The chief's program has done its work."""
+    if world.launched:
+        assert world.launchers.finish()
+    else:
+        world.exit(chief, code=0)
 
 
 def uids(world: World) -> dict[str, str]:
@@ -52,6 +62,61 @@ def test_all_roles_get_their_pods_and_the_gang_is_counted_without_the_evaluator(
     assert set(world.status.replicas) == {"chief", "worker", "ps", "evaluator"}
     assert counts(world, "ps") == {"desired": 1, "active": 1, "ready": 1, "failed": 0}
     assert counts(world, "evaluator")["desired"] == 1
+
+
+# Every mix that a strategy of TensorFlow accepts: the roles, who is the chief, how many train together.
+MIXES: dict[str, tuple[dict[str, int], str, int]] = {
+    "one machine": ({"worker": 1}, "worker-0", 1),
+    "a chief alone": ({"chief": 1}, "chief-0", 1),
+    "a chief and no worker": ({"chief": 1, "worker": 0}, "chief-0", 1),
+    "workers": ({"worker": 3}, "worker-0", 3),
+    "a chief and workers": ({"chief": 1, "worker": 2}, "chief-0", 3),
+    "servers": ({"chief": 1, "worker": 2, "ps": 2}, "chief-0", 5),
+    "servers without a chief": ({"worker": 2, "ps": 1}, "worker-0", 3),
+    "one machine and an evaluator": ({"worker": 1, "evaluator": 1}, "worker-0", 1),
+    "a chief and an evaluator": ({"chief": 1, "evaluator": 1}, "chief-0", 1),
+    "workers and an evaluator": ({"worker": 2, "evaluator": 1}, "worker-0", 2),
+    "everybody": ({"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}, "chief-0", 5),
+}
+
+
+def mixed(job: JobBuilder, roles: dict[str, int]) -> JobBuilder:
+    return job.set("replicaSpecs", {role: {"replicas": count} for role, count in roles.items()}).storage()
+
+
+def tf_config(world: World, name: str) -> dict[str, Any]:
+    (container,) = world.api.pods[world.name(name)]["spec"]["containers"]
+    config: dict[str, Any] = json.loads(next(each["value"] for each in container["env"] if each["name"] == "TF_CONFIG"))
+    return config
+
+
+@BOTH
+@pytest.mark.parametrize(("roles", "chief", "gang"), MIXES.values(), ids=MIXES.keys())
+def test_any_mix_starts_is_told_of_itself_and_ends_with_its_chief(
+    job: Any, roles: dict[str, int], chief: str, gang: int
+) -> None:
+    world = World(mixed(job(), roles)).run()
+    everybody_there = sorted(f"{role}-{index}" for role, count in roles.items() for index in range(count))
+    assert (world.status.phase, world.pods, world.status.ready) == ("Running", everybody_there, f"{gang}/{gang}")
+    for name in world.pods:
+        config = tf_config(world, name)
+        assert "{type}-{index}".format(**config["task"]) == name
+        assert {role: len(them) for role, them in config["cluster"].items()} == {
+            role: count for role, count in roles.items() if role != "evaluator" and count
+        }
+    finish(world, chief)
+    assert until_it_cleans(world).status.phase == "Succeeded"
+    assert world.status.message == f"{chief} (the chief) has finished"
+
+
+@BOTH
+@pytest.mark.parametrize(("roles", "chief", "gang"), MIXES.values(), ids=MIXES.keys())
+def test_any_mix_survives_the_loss_of_each_of_its_pods(job: Any, roles: dict[str, int], chief: str, gang: int) -> None:
+    world = running(mixed(job().max_restarts(0), roles))
+    for name in world.pods:
+        world.delete(name).run_timers()
+        assert (world.status.phase, world.status.ready) == ("Running", f"{gang}/{gang}"), name
+    assert world.status.restarts.disruptions == len(world.pods)
 
 
 def test_a_job_of_nothing_but_servers_cannot_be_read() -> None:
@@ -127,6 +192,23 @@ def test_a_lone_restart_in_place_changes_neither_the_phase_nor_any_pod() -> None
     assert world.status.last_restart is not None and world.status.last_restart.alone
 
 
+@BOTH
+@pytest.mark.parametrize("scope", ["Job", "Pod"])
+def test_the_evaluator_restarts_alone_whatever_the_scope(job: Any, scope: str) -> None:
+    world = running(everybody(job()).set("restartPolicy.scope", scope)).wait(100)
+    before = uids(world)
+    world.exit("evaluator-0").run()
+    assert {name for name, uid in uids(world).items() if uid != before[name]} == {"evaluator-0"}
+    assert (world.status.phase, world.status.attempt, world.status.restarts.counted) == ("Running", 1, 0)
+
+
+def test_a_killed_program_of_the_gang_takes_all_of_it_along_by_default() -> None:
+    world = running(a_launched_job().workers(3))
+    world.launchers.crash("worker-2")
+    world.run()
+    assert (world.launchers.round, world.status.restarts.in_place, world.status.restarts.counted) == (2, 1, 1)
+
+
 def test_lone_restarts_use_up_the_budget() -> None:
     world = running(servers(a_job()).max_restarts(2))
     for _ in range(3):
@@ -162,10 +244,7 @@ def test_a_worker_that_cannot_come_back_is_named_while_the_others_train() -> Non
 @BOTH
 def test_servers_and_workers_stop_when_the_chief_is_done(job: Any) -> None:
     world = running(servers(job()))
-    if world.launched:
-        world.launchers.finish()
-    else:
-        world.exit("chief-0", code=0)
+    finish(world)
     world.run_timers()
     assert (world.status.phase, world.status.completion_time is not None) == ("Succeeded", True)
     # What has ended by itself stays for its logs; what still ran is gone.
@@ -342,3 +421,43 @@ def test_an_hour_of_grace_does_not_cost_the_cleanup() -> None:
     world = running(everybody(a_job()).storage().set("runPolicy.evaluatorGraceSeconds", 3600))
     world.exit("chief-0", code=0).run().wait(3500).run().exit("evaluator-0", code=0).run()
     assert "cleanup" in world.pods
+
+
+@BOTH
+@pytest.mark.parametrize("stage", ["start", "restart", "success"])
+def test_an_evaluator_that_never_runs_gates_nothing(job: Any, stage: str) -> None:
+    world = World(everybody(job())).settle()
+    world.kubelet.hold("mnist-evaluator-0", "ErrImagePull", "no such image")
+    assert world.run().status.ready == "4/4"
+    if stage == "restart":
+        world.delete("chief-0").run_timers()
+    if stage == "success":
+        finish(world)
+    world.run_timers()
+    assert world.status.phase == ("Succeeded" if stage == "success" else "Running")
+
+
+@BOTH
+@pytest.mark.parametrize("path", ["runPolicy.suspend", "runPolicy.evaluatorGraceSeconds"])
+def test_nothing_but_less_time_takes_its_last_checkpoint_from_an_evaluator(job: Any, path: str) -> None:
+    world = running(everybody(job()))
+    finish(world)
+    world.run()
+    world.api.edit(path, {"runPolicy.suspend": True}.get(path, 1))
+    world.run().wait(30).run()
+    assert world.status.phase == "Succeeded"
+    assert world.status.condition("Suspended") is None
+    assert ("evaluator-0" in world.pods) == (path == "runPolicy.suspend")
+    if path == "runPolicy.suspend":
+        world.exit("evaluator-0", code=0)
+    world.run_timers()
+    assert world.status.replicas["evaluator"].active == 0
+
+
+@BOTH
+def test_its_time_is_right_for_an_operator_that_was_down_past_it(job: Any) -> None:
+    world = running(everybody(job()))
+    finish(world)
+    world.run().forget()
+    world.wait(3600).run()
+    assert "evaluator-0" not in world.pods

@@ -222,6 +222,124 @@ def test_the_counts_of_a_suspended_job() -> None:
     assert (workers.desired, workers.active, workers.ready, workers.highest) == (3, 0, 0, 2)
 
 
+# --- at any moment
+
+
+@MODES
+@pytest.mark.parametrize("writes", range(6))
+def test_suspended_at_any_write_of_the_start(new_job: NewJob, writes: int) -> None:
+    world = World(new_job().chief())
+    world.step(writes=writes)
+    suspend(world).run()
+    assert (world.status.phase, world.pods, world.status.restarts.counted) == ("Suspended", [], 0)
+    resume(world).run()
+    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
+
+
+@MODES
+@pytest.mark.parametrize("writes", range(6))
+def test_suspended_at_any_write_of_a_restart(new_job: NewJob, writes: int) -> None:
+    world = World(new_job().max_restarts(1)).run().exit("worker-1", code=137, reason="OOMKilled")
+    world.step(writes=writes)
+    suspend(world).run()
+    assert (world.status.phase, world.pods) == ("Suspended", [])
+    resume(world).run()
+    assert (world.status.phase, world.status.ready) == ("Running", "2/2")
+    assert world.status.restarts.counted == (writes > 0), "what nobody had seen before is no incident"
+
+
+@MODES
+@pytest.mark.parametrize("writes", range(4))
+def test_an_operator_that_dies_at_any_write_of_the_suspension(new_job: NewJob, writes: int) -> None:
+    world = suspend(World(new_job().storage()).run())
+    world.step(writes=writes)
+    assert world.run().status.phase == "Suspended"
+    assert world.pods == ["cleanup"]
+
+
+@MODES
+@pytest.mark.parametrize("writes", range(6))
+def test_an_operator_that_dies_at_any_write_of_the_resumption(new_job: NewJob, writes: int) -> None:
+    world = resume(suspend(World(new_job()).run()).run())
+    world.step(writes=writes)
+    world.run()
+    assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
+    assert world.status.restarts.recreated == 0
+
+
+def test_suspended_while_a_lost_pod_is_made_anew() -> None:
+    world = World(a_launched_job().workers(3)).run().delete("worker-1").settle()
+    assert world.status.phase == "Restarting"
+    suspend(world).run()
+    assert (world.status.phase, world.pods, world.status.ready) == ("Suspended", [], "0/3")
+    assert resume(world).run().status.ready == "3/3"
+    assert world.status.restarts.disruptions == 1
+
+
+@MODES
+def test_back_and_forth_while_the_pods_go(new_job: NewJob) -> None:
+    world = suspend(World(new_job().storage()).run()).settle()
+    for _ in range(3):
+        resume(world).settle()
+        suspend(world).settle()
+    assert world.run().pods == ["cleanup"]
+    resume(cleanup_done(world)).run()
+    assert (world.status.phase, world.status.restarts.counted, world.status.restarts.disruptions) == ("Running", 0, 0)
+
+
+@MODES
+def test_created_suspended_and_changed_before_it_begins(new_job: NewJob) -> None:
+    world = World(new_job().storage().set("runPolicy.suspend", True)).run()
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    world.run().wait(3600).forget()
+    resume(world).run()
+    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "3/3", 1)
+    assert world.status.restarts.recreated == 0
+
+
+@MODES
+def test_created_suspended_with_deadlines_that_begin_with_it(new_job: NewJob) -> None:
+    job = new_job().set("runPolicy.activeDeadlineSeconds", 60).set("runPolicy.startDeadlineSeconds", 60)
+    world = World(job.set("runPolicy.suspend", True)).run().wait(86400).run()
+    assert world.status.phase == "Suspended"
+    assert resume(world).run().wait(59).run().status.phase == "Running"
+    assert world.wait(1).run().status.reason == "DeadlineExceeded"
+
+
+def test_a_cleanup_that_the_api_server_will_never_accept_fails_no_suspended_job() -> None:
+    world = World(a_job().storage()).run()
+    world.api.refusals["pod/mnist-cleanup"] = (422, "spec.containers[0].image: Invalid value")
+    suspend(world).run_timers()
+    assert (world.status.phase, condition(world, "Cleaned").status) == ("Suspended", "False")
+    assert resume(world).run().status.phase == "Running"
+
+
+# --- the training goes on from where it was
+
+
+def test_it_goes_on_from_the_saved_epoch() -> None:
+    world = World(a_launched_job().storage()).run()
+    world.launchers.advance(4, 280)
+    world.launchers.backup = (3, 210)
+    suspend(world.run()).run()
+    cleanup_done(world)
+    assert world.status.progress is not None and world.status.progress.epoch == 4
+    resume(world).run()
+    world.launchers.advance(4, 220)
+    world.wait(10).run()
+    said = world.heard
+    assert said is not None and said.report.progress is not None and said.report.progress.first_epoch == 3
+    assert not [note for note in world.notes if note.reason == "EarlierRun"], "the backup is this job's own"
+
+
+@MODES
+def test_nothing_but_temporary_directories_is_touched(new_job: NewJob) -> None:
+    world = suspend(World(new_job().workers(3).storage()).run()).run()
+    (container,) = world.api.pods["mnist-cleanup"]["spec"]["containers"]
+    removed = [each for each in container["command"] if each.startswith(("--index", "--save-dir"))]
+    assert removed == ["--save-dir=.", "--index=1", "--index=2"]
+
+
 # --- the temporary save directories
 
 

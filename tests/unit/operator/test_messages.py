@@ -25,12 +25,19 @@ def test_a_failed_image_pull_reads_the_same_through_every_state_of_the_kubelet()
     assert not world.step()
 
 
+def test_of_many_that_are_held_up_one_is_named_and_the_others_are_counted() -> None:
+    world = World(a_job().workers(5)).settle()
+    for index in (1, 3, 4):
+        world.kubelet.hold(f"mnist-worker-{index}", "ErrImagePull", "no")
+    assert world.settle().status.message == "worker-1: image pull failed: no (and 2 more)"
+
+
 def test_a_pod_that_cannot_be_scheduled() -> None:
     world = starting()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes available"}
     world.kubelet.condition("mnist-worker-1", condition)
     world.settle()
-    assert world.status.message == "worker-1: cannot be scheduled: 0/3 nodes available (and 1 more)"
+    assert world.status.message == "worker-1: cannot be scheduled: 0/3 nodes available"
     assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "PodsNotReady")
 
 
@@ -110,7 +117,7 @@ def test_trouble_during_a_restart_is_shown_and_taken_back_when_it_has_passed() -
     why = world.settle().status.message
     assert why is not None and why.startswith("worker-1 failed")
     world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no")
-    assert world.settle().status.message == "worker-1: image pull failed: no (and 1 more)"
+    assert world.settle().status.message == "worker-1: image pull failed: no"
     world.kubelet.hold("mnist-worker-1", "ContainerCreating")
     assert world.settle().status.message == "waiting for worker-0, worker-1 to start"
     assert world.status.phase == "Restarting"
