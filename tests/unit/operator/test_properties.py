@@ -20,28 +20,48 @@ PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=
 ANY = st.integers(0, 7)
 NODES = st.sampled_from(["node-a", "node-b", "node-c", "node-d"])
 GRACE = st.sampled_from([0, 5, 30])
+RULES: list[list[dict[str, Any]]] = [[{"action": "Ignore", "onExitCodes": [2]}], [{"action": "FailJob", "role": "ps"}]]
+# What may change while a job runs, with values that matter within the time that passes here.
+LIMITS: dict[str, list[Any]] = {
+    "restartPolicy.maxRestarts": [0, 1, 5],
+    "runPolicy.activeDeadlineSeconds": [60, 5000, 100000],
+    "runPolicy.startDeadlineSeconds": [1, 30, 100000],
+    "runPolicy.ttlSecondsAfterFinished": [0, 60],
+    "runPolicy.evaluatorGraceSeconds": [0, 90],
+    "runPolicy.nodeLostSeconds": [1, 60],
+}
+EDITS = [(path, value) for path, values in LIMITS.items() for value in values]
 
 
 def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     """Small jobs of every shape that this version runs, with launchers or without."""
 
-    def made(
-        workers: int, others: set[str], scope: str | None, restarts: tuple[int, str], run_policy: dict[str, object]
-    ) -> JobBuilder:
-        allowed, reset = restarts
-        job = (a_launched_job() if launched else a_job()).workers(workers).max_restarts(allowed).storage()
-        job.set("restartPolicy.budgetReset", reset)
-        if launched and reset == "OnProgress" and not allowed % 2:
-            job.set("minReplicas", 1)
+    def made(workers: int, others: set[str], run_policy: dict[str, object], rest: dict[str, Any]) -> JobBuilder:
+        job = (a_launched_job() if launched else a_job()).workers(workers)
         for name, value in run_policy.items():
             job.set(f"runPolicy.{name}", value)
         for role in sorted(others):
             job.role(role)
-        return job.set("restartPolicy.scope", scope) if scope else job
+        if rest.pop("storage"):
+            job.storage()
+        if rest.pop("queue"):
+            job.labelled(**{"kueue.x_k8s.io__queue_name": "research"})
+        for path, value in rest.items():
+            job.set(path.replace("__", "."), value)
+        return job
 
     others = st.sets(st.sampled_from(["chief", "ps", "evaluator"]))
-    scopes = st.sampled_from([None, "Job", "Pod"])
-    restarts = st.tuples(st.integers(0, 3), st.sampled_from(["OnProgress", "Never"]))
+    rest: dict[str, st.SearchStrategy[Any]] = {
+        "storage": st.sampled_from([True, True, False]),
+        "queue": st.sampled_from([False, False, True]),
+        "restartPolicy__maxRestarts": st.integers(0, 3),
+        "restartPolicy__budgetReset": st.sampled_from(["OnProgress", "Never"]),
+    }
+    more: dict[str, st.SearchStrategy[Any]] = {
+        "restartPolicy__scope": st.sampled_from(["Job", "Pod"]),
+        "restartPolicy__rules": st.sampled_from(RULES),
+    }
+    more |= {"minReplicas": st.just(1)} if launched else {"successPolicy": st.just("AllWorkers")}
     policies = st.fixed_dictionaries(
         {"cleanPodPolicy": st.sampled_from(["Running", "All", "None"])},
         optional={
@@ -50,9 +70,10 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
             "startDeadlineSeconds": st.sampled_from([30, 100000]),
             "ttlSecondsAfterFinished": st.sampled_from([0, 60]),
             "nodeLostSeconds": st.sampled_from([1, 60, 100000]),
+            "evaluatorGraceSeconds": st.sampled_from([0, 90]),
         },
     )
-    return st.builds(made, st.integers(1, 3), others, scopes, restarts, policies)
+    return st.builds(made, st.integers(1, 3), others, policies, st.fixed_dictionaries(rest, optional=more))
 
 
 class Life(RuleBasedStateMachine):
@@ -66,6 +87,7 @@ class Life(RuleBasedStateMachine):
         self.end: tuple[object, ...] | None = None
         self.seen: list[Snapshot] = [self.world.api.snapshot()]
         self.faults = 0
+        self.allowed = 0
 
     # --- the operator
 
@@ -83,6 +105,7 @@ class Life(RuleBasedStateMachine):
         written = len(self.world.api.writes)
         assert not self.world.step()
         assert len(self.world.api.writes) == written
+        assert self.world.timer is None or self.world.timer > self.world.now, "it would look again at once, for ever"
 
     @rule()
     def look_without_acting(self) -> None:
@@ -125,6 +148,24 @@ class Life(RuleBasedStateMachine):
     @rule(which=ANY)
     def a_pod_vanishes(self, which: int) -> None:
         self._on(which, self._existing, self.world.kubelet.lose)
+
+    @rule(which=ANY)
+    def what_waits_beside_the_gang_ends(self, which: int) -> None:
+        """An evaluator has seen enough, a cleanup is done."""
+        self._on(which, self._aside, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
+
+    @rule(which=ANY, announced=st.booleans())
+    def a_pods_end_is_announced(self, which: int, announced: bool) -> None:
+        reason = "EvictionByEvictionAPI" if announced else "PreemptionByScheduler"
+        self._on(which, self._running, lambda name: self.world.kubelet.mark_disrupted(name, reason))
+
+    @rule(name=st.sampled_from(["chief-0", "worker-0", "worker-1", "worker-3", "ps-0", "evaluator-0", "cleanup"]))
+    def a_quota_has_no_room(self, name: str) -> None:
+        self.world.api.refusals[f"pod/mnist-{name}"] = (403, "exceeded quota: pods")
+
+    @rule()
+    def there_is_room_again(self) -> None:
+        self.world.api.refusals.clear()
 
     # --- the machines
 
@@ -182,6 +223,15 @@ class Life(RuleBasedStateMachine):
         container = {"name": "tensorflow", "image": image, "command": ["python", "train.py"]}
         self.world.api.edit("template", {"spec": {"containers": [container]}})
 
+    @rule(edit=st.sampled_from(EDITS))
+    def a_person_changes_a_limit(self, edit: tuple[str, Any]) -> None:
+        self.world.api.edit(*edit)
+
+    @rule(workers=st.integers(1, 4), suspended=st.booleans())
+    def a_person_scales_and_suspends_at_once(self, workers: int, suspended: bool) -> None:
+        self.world.api.edit("replicaSpecs.worker.replicas", workers)
+        self.world.api.edit("runPolicy.suspend", suspended)
+
     @rule(suspended=st.booleans())
     def a_person_suspends_or_resumes(self, suspended: bool) -> None:
         self.world.api.edit("runPolicy.suspend", suspended)
@@ -210,8 +260,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def the_budget_is_never_exceeded(self) -> None:
         if hasattr(self, "world"):
-            allowed = self.world.api.job["spec"]["restartPolicy"]["maxRestarts"]
-            assert self.world.status.restarts.budget_used <= allowed
+            self.allowed = max(self.allowed, self.world.api.job["spec"]["restartPolicy"]["maxRestarts"])
+            assert self.world.status.restarts.budget_used <= self.allowed
 
     @invariant()
     def phase_and_conditions_say_the_same(self) -> None:
@@ -220,6 +270,7 @@ class Life(RuleBasedStateMachine):
             for kind in ("Succeeded", "Failed", "Suspended"):
                 assert status.is_true(kind) == (status.phase == kind)
             assert not status.is_true("Ready") or status.phase == "Running"
+            assert not status.is_true("Stalled") or status.phase in ("Starting", "Running", "Restarting")
             assert status.phase == "Pending" or (status.reason and status.message is not None)
 
     # --- the end
@@ -252,6 +303,7 @@ class Life(RuleBasedStateMachine):
                 machines.come_back(name)
         machines.add("node-z")
         self.world.api.nodes_readable = True
+        self.world.api.refusals.clear()
 
     def _training(self) -> list[dict[str, Any]]:
         pods = self.world.api.pods.values()
@@ -278,7 +330,10 @@ class Life(RuleBasedStateMachine):
         return True
 
     def _is(self, who: str, name: str) -> bool:
-        chief = "chief-0" if "chief" in self.world.api.job["spec"]["replicaSpecs"] else "worker-0"
+        spec = self.world.api.job["spec"]
+        if who == "chief" and spec.get("successPolicy") == "AllWorkers":
+            return any(f"-{role}-" in name for role in ("chief", "worker"))
+        chief = "chief-0" if "chief" in spec["replicaSpecs"] else "worker-0"
         return name == self.world.name(chief if who == "chief" else "cleanup")
 
     def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], None]) -> int:
@@ -294,6 +349,9 @@ class Life(RuleBasedStateMachine):
     def _running(self) -> list[str]:
         """Those whose program runs, also if somebody has asked for their end."""
         return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Running"]
+
+    def _aside(self) -> list[str]:
+        return [name for name in self._running() if name.endswith(("-evaluator-0", "-cleanup"))]
 
     def _waiting(self) -> list[str]:
         return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Pending"]
@@ -335,6 +393,18 @@ class LifeWithLaunchers(Life):
     def the_training_goes_on(self, epoch: int) -> None:
         if self.world.launchers.phase == "Training":
             self.world.launchers.advance(epoch, 70 * epoch)
+
+    @rule(which=ANY)
+    def a_member_makes_no_step(self, which: int) -> None:
+        members = sorted(self.world.launchers.running)
+        if members and self.world.launchers.phase == "Training":
+            self.world.launchers.stall(members[which % len(members)])
+            self.faults += 1
+
+    @rule()
+    def the_launchers_have_waited_too_long(self) -> None:
+        if self.world.launchers.phase in ("Waiting", "Restarting"):
+            self.world.launchers.end("Failed", "StartDeadlineExceeded", "worker-1 did not join", {})
 
     @rule()
     def the_chief_finishes(self) -> None:
