@@ -329,10 +329,10 @@ def test_a_stall_is_a_condition_until_all_train_again() -> None:
 
 
 def test_a_loss_on_the_way_back_is_no_step_yet() -> None:
-    world = stalled().delete("worker-1")
-    world.kubelet.remove_deleted()
-    world.settle()
-    world.listen()
+    world = stalled()
+    assert world.launchers.last is not None
+    world.launchers.last |= {"reason": "MemberLost", "member": "worker-0"}
+    world.heard = world.launchers.heard()
     world.settle()
     assert condition_stalled(world)[0] == "True"
     assert condition_stalled(world.run_timers()) == ("False", "Training")
