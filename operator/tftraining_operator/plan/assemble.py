@@ -23,7 +23,7 @@ from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import look_again, why_incomplete, why_no_evaluator
+from tftraining_operator.plan.starting import cause, look_again, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
 from tftraining_operator.plan.words import resumption, what_happened
 
@@ -168,6 +168,7 @@ def _notes(old: Status, new: Status) -> tuple[Note, ...]:
         last = new.latest_restart
         again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
         notes.append(Note("Normal", "Training", f"{new.ready} replicas train{again}"))
-    if new.reason in ("CreationRefused", "PodsNotReady") and (old.reason, old.message) != (new.reason, new.message):
+    news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
+    if new.reason in ("CreationRefused", "PodsNotReady") and news:
         notes.append(Note("Warning", new.reason, new.message or ""))
     return tuple(notes)

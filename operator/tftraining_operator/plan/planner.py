@@ -54,6 +54,9 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     if (problem := job.problem or unsupported(job.spec) or _refused(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now)
+    # Of what becomes of the pods of a suspended job on their way out, only a success counts.
+    if job.status.phase == "Suspended" and has_succeeded(scene.spec, scene.gang):
+        return succeed(job, scene)
     return _pause(job, scene) if job.spec.run_policy.suspend else _go_on(job, scene)
 
 
@@ -63,12 +66,10 @@ def _run(job: Job, scene: Scene) -> Plan:
 
 
 def _pause(job: Job, scene: Scene) -> Plan:
-    """No pods, unless the job has come to its end before; once it is suspended, that can only be a success."""
+    """No pods, unless the job has come to its end before."""
     if job.status.phase != "Suspended":
         step = _run(job, scene)
         return step if step.status.terminal else suspend(job, scene)
-    if has_succeeded(scene.spec, scene.gang):
-        return succeed(job, scene)
     return suspend(job, scene)
 
 

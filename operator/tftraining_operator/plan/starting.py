@@ -1,5 +1,6 @@
 """Why a gang is not complete yet, in words that name the pod."""
 
+import re
 from datetime import datetime, timedelta
 
 from tftraining_operator.model.observed import Observed, Pod
@@ -7,6 +8,7 @@ from tftraining_operator.plan.gang import Gang, finished
 
 # Volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
 PATIENCE = timedelta(seconds=20)
+_MORE = re.compile(r" \(and \d+ more\)$")
 
 
 def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]:
@@ -23,6 +25,11 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
     if waiting:
         return "PodsStarting", f"waiting for {_some([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
+
+
+def cause(message: str | None) -> str:
+    """The message without the number of others: when only that changes there is nothing new to tell."""
+    return _MORE.sub("", message or "")
 
 
 def why_no_evaluator(gang: Gang, seen: Observed) -> str:

@@ -160,6 +160,13 @@ def test_a_chief_that_finishes_on_the_way_has_finished() -> None:
     assert (condition(world).status, condition(world).reason) == ("False", "ChiefSucceeded")
 
 
+def test_a_chief_that_finished_on_the_way_has_finished_though_the_job_is_resumed_before_anybody_looks() -> None:
+    world = suspend(World(a_launched_job()).run()).settle()
+    world.launchers.finish()
+    assert resume(world).run().status.phase == "Succeeded"
+    assert (world.status.attempt, condition(world).status) == (1, "False")
+
+
 def test_a_spec_that_becomes_unreadable_ends_the_suspension() -> None:
     world = suspend(World(a_job()).run()).run()
     world.api.edit("template", "none")

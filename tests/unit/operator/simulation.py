@@ -25,6 +25,7 @@ from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.waiting import can_wait
 
 IMAGE = "operator:1"
 MOST_PASSES = 60
@@ -94,16 +95,21 @@ class World:
         hold_invariants(job, observed, step, self.now)
         return step
 
-    def step(self, seen: Snapshot | None = None, writes: int | None = None) -> bool:
-        """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything."""
+    def step(self, seen: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
+        """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything.
+
+        In a pass that comes `soon` after another a status is not written yet that can wait.
+        """
         seen = seen or self.api.snapshot()
         step = self.plan(seen)
         self.timer = step.again_at
-        if self._outdated(seen, step):
+        old = parse_job(seen.job).status
+        kept = step.status == old or (soon and can_wait(old, step.status))
+        if kept and self._outdated(seen, step):
             return False
         done = 0
         before = len(self.api.writes)
-        for write in self._writes(seen, step):
+        for write in self._writes(seen, step, kept):
             if done == writes:
                 break
             done += 1
@@ -174,11 +180,11 @@ class World:
         """Whether children would be made for a job that has changed: the operator asks the API server before."""
         versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
         creates = bool(step.create_pods) or step.create_service is not None
-        return creates and step.status == parse_job(seen.job).status and len(versions) > 1
+        return creates and len(versions) > 1
 
-    def _writes(self, seen: Snapshot, step: Plan) -> Iterator[Write]:
+    def _writes(self, seen: Snapshot, step: Plan, kept: bool) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
-        if step.status != job.status:
+        if not kept:
             yield "status", partial(api.put_status, seen.job["metadata"]["resourceVersion"], step.status)
             self._publish(step)
         for each in step.delete_pods:

@@ -29,7 +29,9 @@ def test_of_many_that_are_held_up_one_is_named_and_the_others_are_counted() -> N
     world = World(a_job().workers(5)).settle()
     for index in (1, 3, 4):
         world.kubelet.hold(f"mnist-worker-{index}", "ErrImagePull", "no")
-    assert world.settle().status.message == "worker-1: image pull failed: no (and 2 more)"
+        world.settle()
+    assert world.status.message == "worker-1: image pull failed: no (and 2 more)"
+    assert [note.message for note in world.notes if note.type == "Warning"] == ["worker-1: image pull failed: no"]
 
 
 def test_a_pod_that_cannot_be_scheduled() -> None:

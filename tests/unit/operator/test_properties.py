@@ -93,11 +93,22 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def one_pass(self) -> None:
+        """What a pass has seen it remembers: the cleanup must know of each index that was ever used."""
+        there = [pod["metadata"]["labels"] for pod in self._training()]
         self.world.step()
+        status = self.world.status
+        if status.phase in ("Starting", "Running", "Restarting", "Suspended"):
+            for each in there:
+                role, index = each["tftraining.dev/role"], int(each["tftraining.dev/index"])
+                assert index <= status.replicas[role].highest
 
-    @rule(writes=st.integers(0, 4))
-    def a_pass_that_is_cut_short(self, writes: int) -> None:
-        self.world.step(writes=writes)
+    @rule(writes=st.integers(0, 4), soon=st.booleans())
+    def a_pass_that_is_cut_short(self, writes: int, soon: bool) -> None:
+        self.world.step(writes=writes, soon=soon)
+
+    @rule()
+    def a_pass_whose_status_can_wait(self) -> None:
+        self.world.step(soon=True)
 
     @rule()
     def passes_until_nothing_is_left_to_do(self) -> None:
