@@ -131,7 +131,11 @@ async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
 @pytest.mark.parametrize(
     "trouble", [b"not a report", OSError("refused"), TimeoutError(), ApiError(503, "", "no endpoints")]
 )
-async def test_after_three_silences_nothing_is_known_any_more(quick: None, trouble: bytes | Exception) -> None:
+async def test_after_three_silences_nothing_is_known_any_more(
+    monkeypatch: pytest.MonkeyPatch, trouble: bytes | Exception
+) -> None:
+    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(launcher, "LONGEST_PAUSE", 0.02)
     pods = Pods(said(), trouble, trouble, said(), trouble, trouble, trouble)
     async with following(pods) as launchers:
         await until(lambda: len(pods.asked) == 6)

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import ClientTimeout
 
 from tests.unit.cluster.fake_server import GONE, Answer, FakeServer, events, listing, pod, serving
+from tftraining_operator.cluster import reflector
 from tftraining_operator.cluster.api import WATCH_SILENCE
-from tftraining_operator.cluster.reflector import FIRST_PAUSE, LONGEST_PAUSE, Reflector
+from tftraining_operator.cluster.reflector import LONGEST_PAUSE, Reflector
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
 
@@ -80,26 +81,33 @@ async def test_a_watch_that_breaks_goes_on_from_the_last_bookmark() -> None:
         assert run.fake.count(f"GET {PODS}") == 1
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The first pause of a reflector that need not be waited for so long, in seconds."""
+    monkeypatch.setattr(reflector, "FIRST_PAUSE", 0.05)
+    return reflector.FIRST_PAUSE
+
+
 @pytest.mark.parametrize(
     "broken",
     [Answer(b"<p>proxy</p>\n"), Answer(b"[1]\n"), Answer({"message": "no"}, 500), Answer(b"no", 403), events(GONE)],
 )
-async def test_a_server_that_talks_nonsense_is_asked_again_ever_more_slowly(broken: Answer) -> None:
+async def test_a_server_that_talks_nonsense_is_asked_again_ever_more_slowly(quick: float, broken: Answer) -> None:
     async with reflecting(GET=(listing([pod("a", 1)], 5),), WATCH=(broken,)) as run:
         began = time.monotonic()
         await run.until_watched(2)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(quick)
         # Pauses lie between them that grow.
-        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / FIRST_PAUSE
+        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / quick
 
 
-async def test_a_watch_that_the_server_ends_at_once_is_no_hot_loop() -> None:
+async def test_a_watch_that_the_server_ends_at_once_is_no_hot_loop(quick: float) -> None:
     async with reflecting(GET=(listing([], 5),), WATCH=(events(),)) as run:
         began = time.monotonic()
         await run.until_watched(2)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(quick)
         # Pauses lie between them that grow.
-        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / FIRST_PAUSE
+        assert run.fake.count(f"WATCH {PODS}") <= 2 + (time.monotonic() - began) / quick
 
 
 async def test_a_long_line_is_read_whole() -> None:

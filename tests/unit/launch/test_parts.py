@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tftraining.launch import incident, ledger, progress, verdict
@@ -55,7 +55,8 @@ def test_exits_are_described_for_people() -> None:
     assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
 
 
-@given(st.lists(st.text(max_size=2000), max_size=60), st.text(max_size=3000))
+@settings(max_examples=50)
+@given(st.lists(st.text(max_size=2000), max_size=40), st.text(max_size=3000))
 def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []

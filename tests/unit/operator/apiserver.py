@@ -4,13 +4,15 @@ It holds clients to what the real one does: the job's resourceVersion, names tha
 with grace, times of whole seconds. Never decides anything about jobs.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import msgspec
+
+from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
@@ -24,6 +26,11 @@ def stamp(time: datetime) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def over_the_wire(value: Any) -> Any:
+    """The value as somebody else reads it: a copy, of what JSON can say."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 class Rejected(Exception):
     """The API server's answer to a request that it does not carry out."""
 
@@ -35,7 +42,7 @@ class Rejected(Exception):
 
 @dataclass
 class Snapshot:
-    """What a client has seen: a deep copy, as old as it is."""
+    """What the operator has seen, and keeps: a copy, as old as it is."""
 
     job: Manifest
     pods: list[Manifest]
@@ -68,8 +75,8 @@ class ApiServer:
     def snapshot(self) -> Snapshot:
         """What a client sees now."""
         nodes = list(self.nodes.values()) if self.nodes_readable else None
-        seen = (self.job, list(self.pods.values()), list(self.services.values()), nodes)
-        return Snapshot(*copy.deepcopy(seen))
+        pods = [Store.lean(each) for each in self.pods.values()]
+        return Snapshot(*over_the_wire((self.job, pods, list(self.services.values()), nodes)))
 
     def put_status(self, version: str, status: Status) -> None:
         """Replace the job's status, if nobody else has changed the job since `version`."""
@@ -101,7 +108,7 @@ class ApiServer:
         child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
         if child in self.refusals:
             raise Rejected(*self.refusals[child])
-        self.companions[child] = copy.deepcopy(manifest)
+        self.companions[child] = over_the_wire(manifest)
         self.writes.append(f"ensure {child}")
 
     def delete_companion(self, manifest: Manifest) -> None:
@@ -155,7 +162,7 @@ class ApiServer:
             raise Rejected(*self.refusals[child])
         if name in held:
             raise Rejected(409, f"{child} already exists")
-        made = copy.deepcopy(manifest) | {"status": copy.deepcopy(status)}
+        made = over_the_wire(manifest) | {"status": over_the_wire(status)}
         made["metadata"] |= {"uid": f"uid-{self._numbers()}", "creationTimestamp": stamp(self.now)}
         held[name] = made
         self.writes.append(f"create {child}")
