@@ -106,20 +106,25 @@ class Launchers:
         before = dict(self.ledger)
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
-        settings = self.settings()
-        used = self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"]
-        if used > settings["maxRestarts"]:
-            self.ledger = before
-            message = f"{member} failed; all {settings['maxRestarts']} restarts are used up"
-            self.end("Failed", "MaxRestartsExceeded", message, self.failure)
-        elif self._alone(member):
+        if not self._spent(member, before, self.failure) and self._alone(member):
             self.ledger["inPlace"] += 1
             self._last["downSeconds"] = 1.1
         return True
 
     def stall(self, member: str) -> None:
-        """The watchdog finds that a member makes no step."""
+        """The watchdog finds that a member makes no step: a matter of the whole gang."""
+        before = dict(self.ledger)
         self._stop(member, "Stalled", True)
+        self._spent(member, before, {"member": member})
+
+    def _spent(self, member: str, before: dict[str, int], culprit: dict[str, Any]) -> bool:
+        """Whether that was one failure too many: then it is no restart, and the job ends."""
+        allowed = self.settings()["maxRestarts"]
+        if self.ledger["processFailures"] + self.ledger["podFailures"] - self.ledger["refilledAt"] <= allowed:
+            return False
+        self.ledger = before
+        self.end("Failed", "MaxRestartsExceeded", f"{member} failed; all {allowed} restarts are used up", culprit)
+        return True
 
     def finish(self) -> bool:
         """The chief's program has done its work; whether it ran."""
@@ -253,7 +258,7 @@ class Launchers:
             self.ledger["refilledAt"] = self.ledger["processFailures"] + self.ledger["podFailures"]
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
-        alone = self._alone(member)
+        alone = self._alone(member) and reason != "Stalled"
         self.phase = self.phase if alone else "Restarting"
         self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
