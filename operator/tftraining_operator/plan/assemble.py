@@ -25,6 +25,7 @@ from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import cause, look_again, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
+from tftraining_operator.plan.went_on import with_place
 from tftraining_operator.plan.words import resumption, what_happened
 
 # Long enough for the kubelet to send SIGTERM, which TensorFlow swallows; then comes SIGKILL.
@@ -123,6 +124,8 @@ def _running(job: Job, scene: Scene) -> Status:
         down = round((scene.now - last.time).total_seconds(), 1)
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
         status = msgspec.structs.replace(status, last_restart=last)
+    status = with_place(status, scene.said, scene.now)
+    last = status.latest_restart
     message = f"{size} replicas train" if size > 1 else "the replica trains"
     told = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and scene.spec.in_place and told:

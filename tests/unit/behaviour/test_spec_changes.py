@@ -332,6 +332,23 @@ def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(
     assert world.status.message == "2 replicas train"
 
 
+def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.backup = (3, 210)
+    suspend(world).api.edit("template", OTHER)
+    resume(world).run()
+    world.launchers.advance(4, 220)
+    world.wait(10).run()
+    last, resumed = world.status.last_restart, world.status.condition("Resumed")
+    assert last is not None and (last.reason, last.resumed_from_epoch, last.resumed_from_step) == (
+        "SpecChanged",
+        3,
+        210,
+    )
+    assert resumed is not None and (resumed.status, resumed.message) == ("True", "resumed from epoch 3 after 0 s")
+    assert not world.step()
+
+
 @MODES
 def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job: NewJob) -> None:
     world = World(new_job().storage()).run()

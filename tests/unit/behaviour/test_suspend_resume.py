@@ -332,11 +332,28 @@ def test_it_goes_on_from_the_saved_epoch() -> None:
     cleanup_done(world)
     assert world.status.progress is not None and world.status.progress.epoch == 4
     resume(world).run()
+    assert world.status.condition("Resumed") is None, "its programs have not told yet"
     world.launchers.advance(4, 220)
     world.wait(10).run()
-    said = world.heard
-    assert said is not None and said.report.progress is not None and said.report.progress.first_epoch == 3
+    resumed = condition(world, "Resumed")
+    assert (resumed.status, resumed.message) == ("True", "resumed from epoch 3, after the suspension")
+    assert world.status.last_restart is None and not world.step()
     assert not [note for note in world.notes if note.reason == "EarlierRun"], "the backup is this job's own"
+
+
+def test_a_job_that_had_saved_nothing_yet_says_that_it_began_again() -> None:
+    world = resume(suspend(World(a_launched_job()).run()).run()).run()
+    world.launchers.advance(1, 5)
+    resumed = condition(world.wait(10).run(), "Resumed")
+    assert (resumed.status, resumed.reason) == ("False", "StartedOver")
+    assert resumed.message == "training began again from the start, after the suspension"
+
+
+def test_a_restart_after_the_resumption_is_told_of_from_then_on() -> None:
+    world = resume(suspend(World(a_launched_job()).run()).run()).run()
+    world.launchers.advance(4, 220)
+    world.run().launchers.crash("worker-1")
+    assert condition(world.run(), "Resumed").message.startswith("resumed from epoch 3 after 1.1 s")
 
 
 @MODES

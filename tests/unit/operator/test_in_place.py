@@ -298,6 +298,20 @@ def test_the_whole_gang_is_lost_and_keeps_its_attempt() -> None:
     assert (world.status.phase, world.attempts(), world.status.restarts.disruptions) == ("Running", {"1"}, 1)
 
 
+def test_a_gang_that_was_lost_as_a_whole_says_where_it_went_on() -> None:
+    world = running()
+    world.launchers.backup = (3, 210)
+    world.kubelet.lose(*list(world.api.pods))
+    world.launchers.begin("1")  # nobody is left who knew of the round
+    world.wait(5).run()
+    world.launchers.advance(4, 220)
+    world.wait(10).run()
+    last, resumed = world.status.last_restart, world.status.condition("Resumed")
+    assert last is not None and (last.reason, last.resumed_from_epoch) == ("PodDeleted", 3)
+    assert resumed is not None and (resumed.status, resumed.reason) == ("True", "Resumed")
+    assert not world.step()
+
+
 def test_pods_that_fail_again_and_again_wait_longer_and_longer_and_use_up_the_budget() -> None:
     world = running(a_launched_job().max_restarts(3))
     waits = []
