@@ -8,6 +8,7 @@ is left of the old pods is in its way, never part of it.
 import msgspec
 
 from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import ROLES
 from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.conditions import with_condition, without_condition
@@ -74,12 +75,14 @@ def _suspended(job: Job, scene: Scene) -> Status:
 
 def _counts(status: Status, scene: Scene) -> dict[str, Counts]:
     """Only the pods that are still there, of those that the job will have; none for a job that never had any."""
-    wanted: list[str] = [each.role for each in (*scene.gang.wanted, *scene.gang.aside)]
-    counts = {role: Counts(desired=wanted.count(role), highest=old.highest) for role, old in status.replicas.items()}
-    for pod in scene.seen.replicas:
-        if pod.replica is not None:
-            old = counts.get(pod.replica.role, Counts())
-            counts[pod.replica.role] = msgspec.structs.replace(
-                old, active=old.active + (not pod.ended), highest=max(old.highest, pod.replica.index)
+    wanted = [each.role for each in (*scene.gang.wanted, *scene.gang.aside)]
+    counts: dict[str, Counts] = {}
+    for role in ROLES:
+        there = {pod.replica.index: pod for pod in scene.seen.replicas if pod.replica and pod.replica.role == role}
+        if there or role in status.replicas:
+            counts[role] = Counts(
+                desired=wanted.count(role),
+                active=sum(1 for pod in there.values() if not pod.ended),
+                highest=max(status.replicas.get(role, Counts()).highest, *there, 0),
             )
     return counts

@@ -93,7 +93,8 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def one_pass(self) -> None:
-        """What a pass has seen it remembers: the cleanup must know of each index that was ever used."""
+        """What a pass has seen it remembers (the cleanup must know of each index that was ever used), and what is asked
+        for it counts by."""
         there = [pod["metadata"]["labels"] for pod in self._training()]
         self.world.step()
         status = self.world.status
@@ -101,6 +102,9 @@ class Life(RuleBasedStateMachine):
             for each in there:
                 role, index = each["tftraining.dev/role"], int(each["tftraining.dev/index"])
                 assert index <= status.replicas[role].highest
+            asked = self.world.api.job["spec"]["replicaSpecs"]
+            for name, counts in status.replicas.items():
+                assert counts.desired == asked[name].get("replicas", 1)
 
     @rule(writes=st.integers(0, 4), soon=st.booleans())
     def a_pass_that_is_cut_short(self, writes: int, soon: bool) -> None:
