@@ -19,12 +19,14 @@ from tftraining_operator.plan.types import Annotation, Note, Plan
 
 def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
     """The step with what the chief's launcher has to be told, and the event of a change of the gang's size."""
-    chief = scene.gang.chief
-    if step.status.terminal or not scene.gang.elastic or chief is None or chief.ended or chief.deleting:
+    chief, gang = scene.gang.chief, scene.gang
+    if step.status.terminal or chief is None or chief.ended or chief.deleting:
         return step
-    told = changed(scene.spec, chief.orders)
+    # A gang that cannot change its size can still be told of limits, unless it is about to be made anew.
+    told = changed(scene.spec, chief.orders) if chief.orders and not gang.resized else None
     order = Annotation(chief.name, chief.uid, {ANNOTATION_ORDERS: told}) if told is not None else None
-    return msgspec.structs.replace(step, annotate_pod=order, notes=(*_resized(job.status, step.status), *step.notes))
+    news = _resized(job.status, step.status) if gang.elastic else ()
+    return msgspec.structs.replace(step, annotate_pod=order, notes=(*news, *step.notes))
 
 
 def change_of(scene: Scene) -> Incident | None:

@@ -151,9 +151,10 @@ def test_a_limit_restarts_nothing(new_job: NewJob, path: str) -> None:
     assert world.launchers.round == (1 if world.launched else 0)
 
 
+@pytest.mark.parametrize("queue", ["", "research"], ids=["", "queued"])
 @pytest.mark.parametrize("path", LIMITS)
-def test_launchers_are_told_of_what_concerns_them_once(path: str) -> None:
-    world = World(a_launched_job()).run()
+def test_launchers_are_told_of_what_concerns_them_once(path: str, queue: str) -> None:
+    world = World(a_launched_job().labelled(**{"kueue.x_k8s.io__queue_name": queue})).run()
     world.api.edit(path, MAY_CHANGE[path])
     world.run()
     told = json.loads(world.api.pods["mnist-worker-0"]["metadata"]["annotations"]["tftraining.dev/orders"])
