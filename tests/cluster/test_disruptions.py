@@ -53,6 +53,7 @@ def _assert_resumed(training: Training, directory: Path, **restarts: int) -> Man
     return status
 
 
+@pytest.mark.slow_fault
 def test_evicted(training: Training, directory: Path) -> None:
     before = training.uids()
     training.evict(VICTIM)

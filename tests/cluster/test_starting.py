@@ -1,8 +1,8 @@
 """What cannot start stays Starting and says why, naming the pod: the answers of a real scheduler and real kubelets."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import pytest
 
 from tests.cluster.lab.cluster import Cluster
 from tests.cluster.training import Manifest, Training, example, local_storage
@@ -30,37 +30,35 @@ def _no_room(manifest: Manifest) -> None:
     _container(manifest).update(command=["train"], resources={"requests": {"cpu": "1000"}})
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (_no_storage, ["worker-0: cannot be scheduled", 'persistentvolumeclaim "nowhere" not found']),
-        (_no_image, ["image pull failed", "nowhere.invalid"]),
-        (_no_room, ["worker-0: cannot be scheduled", "Insufficient cpu"]),
-    ],
-    ids=["storage", "image", "room"],
-)
-def test_what_cannot_start_says_why(
-    cluster: Cluster, operator: object, namespace: str, spoil: Any, words: list[str]
-) -> None:
-    manifest = example(cluster.images[1])
-    spoil(manifest)
-    _stays_starting(cluster, namespace, manifest, words)
+def _no_directory(manifest: Manifest) -> None:
+    """As it is; but nobody makes the directory of its volume."""
 
 
-def test_a_volume_that_cannot_be_mounted_says_so(cluster: Cluster, operator: object, namespace: str) -> None:
-    volume, claim = local_storage(namespace)  # nobody makes its directory
-    cluster.kube.apply(volume, claim)
-    words = ["worker-0: its volumes or its network are not ready"]
-    _stays_starting(cluster, namespace, example(cluster.images[1]), words)
+STUCK: dict[str, tuple[Callable[[Manifest], None], list[str]]] = {
+    "no-storage": (_no_storage, ["worker-0: cannot be scheduled", 'persistentvolumeclaim "nowhere" not found']),
+    "no-image": (_no_image, ["image pull failed", "nowhere.invalid"]),
+    "no-room": (_no_room, ["worker-0: cannot be scheduled", "Insufficient cpu"]),
+    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready"]),
+}
+
+
+def test_what_cannot_start_says_why(cluster: Cluster, operator: object, namespace: str) -> None:
+    """All at once: half a minute of waiting for what a kubelet and a scheduler say."""
+    volume, claim = local_storage(namespace)
+    cluster.kube.apply(volume, claim, *(_stuck(cluster, namespace, name) for name in STUCK))
+    for name, (_, words) in STUCK.items():
+        job = Training(cluster.kube, namespace, name)
+        status = job.wait_for(f"saying {words}", partial(_says, words), WORDS_SECONDS)
+        assert (status["phase"], status["restarts"]["counted"]) == ("Starting", 0), status
     cluster.kube.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--wait=false")
 
 
-def _stays_starting(cluster: Cluster, namespace: str, manifest: Manifest, words: list[str]) -> None:
-    manifest["metadata"]["namespace"] = namespace
-    cluster.kube.apply(manifest)
-    job = Training(cluster.kube, namespace, "digits")
-    status = job.wait_for(
-        f"saying {words}", lambda now: all(word in now.get("message", "") for word in words), WORDS_SECONDS
-    )
-    assert status["phase"] == "Starting"
-    assert status["restarts"]["counted"] == 0
+def _says(words: list[str], status: Manifest) -> bool:
+    return all(word in status.get("message", "") for word in words)
+
+
+def _stuck(cluster: Cluster, namespace: str, name: str) -> Manifest:
+    manifest = example(cluster.images[1])
+    manifest["metadata"] |= {"name": name, "namespace": namespace}
+    STUCK[name][0](manifest)
+    return manifest

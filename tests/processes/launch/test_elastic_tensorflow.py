@@ -39,6 +39,7 @@ def joined(gang: Gang, number: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow_fault
 def test_a_training_changes_its_size_four_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "job" / "run"))
     pattern = f"127.0.0.1:{free_decade()}%d"
