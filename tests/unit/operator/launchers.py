@@ -20,6 +20,10 @@ from tftraining_operator.model.spec import Manifest
 NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
 
 
+# Restarts of the whole gang, whoever is named.
+OF_ALL = ("Stalled", "Resized", "Grown")
+
+
 class Launchers:
     """All launchers of the present attempt. Members are called by their short names, such as worker-1."""
 
@@ -70,8 +74,9 @@ class Launchers:
     def _end_round(self, gone: list[str], members: list[str], running: dict[str, str]) -> bool:
         """A round ends when somebody is lost, is not wanted any more, or all who were missing are there."""
         surplus, come = set(self.joined) - set(members), sorted(set(members) - set(self.joined))
-        if gone and (not members or gone[0] in members):
-            self._stop(gone[0], "MemberLost", charged=False)
+        takes_all = [each for each in gone if not self._alone(each)]
+        if gone and (not members or takes_all[0] in members):
+            self._stop(takes_all[0], "MemberLost", charged=False)
         elif surplus:
             self._stop(members[0], "Resized", charged=False)
         elif come and set(members) <= set(running):
@@ -258,7 +263,7 @@ class Launchers:
             self.ledger["refilledAt"] = self.ledger["processFailures"] + self.ledger["podFailures"]
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
-        alone = self._alone(member) and reason != "Stalled"
+        alone = self._alone(member) and reason not in OF_ALL
         self.phase = self.phase if alone else "Restarting"
         self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}

@@ -30,7 +30,12 @@ LIMITS: dict[str, list[Any]] = {
     "runPolicy.evaluatorGraceSeconds": [0, 90],
     "runPolicy.nodeLostSeconds": [1, 60],
 }
-EDITS = [(path, value) for path, values in LIMITS.items() for value in values]
+STARTED = st.sampled_from([True, True, False])
+IMAGES = [
+    {"spec": {"containers": [{"name": "tensorflow", "image": image, "command": ["python", "train.py"]}]}}
+    for image in ("trainer:1", "trainer:2")
+]
+EDITS = [(path, value) for path, values in LIMITS.items() for value in values] + [("template", each) for each in IMAGES]
 
 
 def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
@@ -81,9 +86,12 @@ class Life(RuleBasedStateMachine):
 
     world: World
 
-    def begin(self, job: JobBuilder) -> None:
+    def begin(self, job: JobBuilder, started: bool) -> None:
+        """A new job, or one that has had the time to start: then faults strike a gang that trains."""
         self.world = World(job)
         self.world.machines.add("node-b", "node-c")
+        if started:
+            self.world.run()
         self.end: tuple[object, ...] | None = None
         self.seen: list[Snapshot] = [self.world.api.snapshot()]
         self.faults = 0
@@ -134,6 +142,11 @@ class Life(RuleBasedStateMachine):
     def the_operator_is_restarted(self) -> None:
         self.world.forget()
 
+    @rule(seconds=st.sampled_from([0, 0, 1, 70]))
+    def all_goes_well_for_a_while(self, seconds: float) -> None:
+        """Without this few examples would ever get as far as a gang that trains."""
+        self.world.wait(seconds).run()
+
     # --- the cluster
 
     @rule()
@@ -152,72 +165,47 @@ class Life(RuleBasedStateMachine):
     def a_program_fails(self, which: int, code: int) -> None:
         self.faults += self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
 
-    @rule(which=ANY)
-    def a_pod_is_evicted(self, which: int) -> None:
-        self._on(which, self._running, self.world.kubelet.evict)
-
-    @rule(which=ANY, grace=GRACE)
-    def a_pod_is_deleted(self, which: int, grace: int) -> None:
-        self._on(which, self._existing, lambda name: self.world.api.delete_pod(name, grace))
-
-    @rule(which=ANY)
-    def a_pod_vanishes(self, which: int) -> None:
-        self._on(which, self._existing, self.world.kubelet.lose)
+    @rule(which=ANY, how=st.sampled_from(["evict", "announce", "delete", "delete", "vanish"]), grace=GRACE)
+    def a_pod_is_taken(self, which: int, how: str, grace: int) -> None:
+        kubelet, delete = self.world.kubelet, self.world.api.delete_pod
+        ways: dict[str, Callable[[str], None]] = {
+            "evict": kubelet.evict,
+            "announce": lambda name: kubelet.mark_disrupted(name, "PreemptionByScheduler"),
+            "delete": lambda name: delete(name, grace),
+            "vanish": kubelet.lose,
+        }
+        self._on(which, self._running if how in ("evict", "announce") else self._existing, ways[how])
 
     @rule(which=ANY)
     def what_waits_beside_the_gang_ends(self, which: int) -> None:
         """An evaluator has seen enough, a cleanup is done."""
         self._on(which, self._aside, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
 
-    @rule(which=ANY, announced=st.booleans())
-    def a_pods_end_is_announced(self, which: int, announced: bool) -> None:
-        reason = "EvictionByEvictionAPI" if announced else "PreemptionByScheduler"
-        self._on(which, self._running, lambda name: self.world.kubelet.mark_disrupted(name, reason))
-
-    @rule(name=st.sampled_from(["chief-0", "worker-0", "worker-1", "worker-3", "ps-0", "evaluator-0", "cleanup"]))
-    def a_quota_has_no_room(self, name: str) -> None:
-        self.world.api.refusals[f"pod/mnist-{name}"] = (403, "exceeded quota: pods")
-
-    @rule()
-    def there_is_room_again(self) -> None:
+    @rule(refused=st.sampled_from(["", "", "chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0", "cleanup"]))
+    def a_quota_has_no_room(self, refused: str) -> None:
+        """Or it has room again."""
         self.world.api.refusals.clear()
+        if refused:
+            self.world.api.refusals[f"pod/mnist-{refused}"] = (403, "exceeded quota: pods")
 
     # --- the machines
 
-    @rule(name=NODES, noticed=st.booleans())
-    def a_machine_dies(self, name: str, noticed: bool) -> None:
-        if name in self.world.api.nodes:
-            self.world.machines.die(name, noticed)
-
-    @rule(name=NODES, noticed=st.booleans())
-    def a_machine_is_cut_off(self, name: str, noticed: bool) -> None:
-        if name in self.world.api.nodes:
-            self.world.machines.cut(name, noticed)
-
-    @rule(name=NODES)
-    def the_node_controller_notices(self, name: str) -> None:
-        if name in self.world.api.nodes and not self.world.machines.hears(name):
-            self.world.machines.notice(name)
-
-    @rule(name=NODES)
-    def a_machine_comes_back(self, name: str) -> None:
-        if name in self.world.api.nodes and name not in self.world.machines.dead:
-            self.world.machines.come_back(name)
-
-    @rule(name=NODES)
-    def a_node_is_removed(self, name: str) -> None:
-        if name in self.world.api.nodes and not self.world.machines.hears(name):
-            self.world.machines.remove(name)
-
-    @rule(name=NODES)
-    def a_person_says_that_a_machine_is_off(self, name: str) -> None:
-        if name in self.world.api.nodes and name in self.world.machines.dead:
-            self.world.machines.taint(name)
-
-    @rule(name=st.sampled_from(["node-d", "node-e"]))
-    def a_machine_joins(self, name: str) -> None:
-        if name not in self.world.api.nodes and self.world.machines.hears(name):
-            self.world.machines.add(name)
+    @rule(name=NODES, what=st.sampled_from(["die", "cut", "notice", "come back", "remove", "taint", "join"]))
+    def something_happens_to_a_machine(self, name: str, what: str) -> None:
+        machines, there = self.world.machines, name in self.world.api.nodes
+        hears, dead = machines.hears(name), name in machines.dead
+        may: dict[str, tuple[bool, Callable[[str], None]]] = {
+            "die": (there, machines.die),
+            "cut": (there, lambda name: machines.cut(name, noticed=False)),
+            "notice": (there and not hears, machines.notice),
+            "come back": (there and not dead, machines.come_back),
+            "remove": (there and not hears, machines.remove),
+            "taint": (there and dead, machines.taint),
+            "join": (not there and hears, machines.add),
+        }
+        possible, act = may[what]
+        if possible:
+            act(name)
 
     @rule(readable=st.booleans())
     def the_right_to_read_nodes_changes(self, readable: bool) -> None:
@@ -229,23 +217,16 @@ class Life(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.world.wait(seconds)
 
-    @rule(workers=st.integers(1, 4))
-    def a_person_scales(self, workers: int) -> None:
-        self.world.api.edit("replicaSpecs.worker.replicas", workers)
-
-    @rule(image=st.sampled_from(["trainer:1", "trainer:2"]))
-    def a_person_changes_the_template(self, image: str) -> None:
-        container = {"name": "tensorflow", "image": image, "command": ["python", "train.py"]}
-        self.world.api.edit("template", {"spec": {"containers": [container]}})
-
     @rule(edit=st.sampled_from(EDITS))
     def a_person_changes_a_limit(self, edit: tuple[str, Any]) -> None:
         self.world.api.edit(*edit)
 
-    @rule(workers=st.integers(1, 4), suspended=st.booleans())
-    def a_person_scales_and_suspends_at_once(self, workers: int, suspended: bool) -> None:
+    @rule(workers=st.integers(1, 4), suspended=st.none() | st.booleans())
+    def a_person_scales(self, workers: int, suspended: bool | None) -> None:
+        """Perhaps with a suspension or a resumption in the same edit."""
         self.world.api.edit("replicaSpecs.worker.replicas", workers)
-        self.world.api.edit("runPolicy.suspend", suspended)
+        if suspended is not None:
+            self.world.api.edit("runPolicy.suspend", suspended)
 
     @rule(suspended=st.booleans())
     def a_person_suspends_or_resumes(self, suspended: bool) -> None:
@@ -375,9 +356,9 @@ class Life(RuleBasedStateMachine):
 class LifeWithoutLaunchers(Life):
     """Restarts by new pods of the whole gang."""
 
-    @initialize(job=jobs(launched=False))
-    def begin(self, job: JobBuilder) -> None:
-        super().begin(job)
+    @initialize(job=jobs(launched=False), started=STARTED)
+    def begin(self, job: JobBuilder, started: bool) -> None:
+        super().begin(job, started)
 
     @rule(which=ANY)
     def a_program_finishes(self, which: int) -> None:
@@ -387,9 +368,9 @@ class LifeWithoutLaunchers(Life):
 class LifeWithLaunchers(Life):
     """Restarts in place, and lost pods replaced alone."""
 
-    @initialize(job=jobs(launched=True))
-    def begin(self, job: JobBuilder) -> None:
-        super().begin(job)
+    @initialize(job=jobs(launched=True), started=STARTED)
+    def begin(self, job: JobBuilder, started: bool) -> None:
+        super().begin(job, started)
 
     @rule()
     def launchers_do_what_there_is_to_do(self) -> None:
