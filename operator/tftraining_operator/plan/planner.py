@@ -42,12 +42,14 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
         return Plan(status=job.status)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
     step = with_companions(job, _step(job, node_loss.mark(seen, patience, now), now, image), asker)
+    if step.delete_job:
+        return step
     return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
 
 
 def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     if job.status.terminal:
-        return expire(job, finish(job, seen, image, now), now)
+        return expire(job, finish(job, seen, image, now), seen, now)
     job = msgspec.structs.replace(job, status=_begun(job, seen))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)

@@ -468,3 +468,25 @@ def test_a_time_beyond_the_calendar_does_no_harm() -> None:
     world = succeeded(100)
     world.api.job["status"]["completionTime"] = "9999-12-31T23:59:59Z"
     assert not world.step() and not world.api.gone
+
+
+def test_not_before_the_pods_that_go_are_gone() -> None:
+    world = World(a_job().set(TTL, 0)).run().exit("worker-0", code=0).settle()
+    assert "deletionTimestamp" in world.api.pods["mnist-worker-1"]["metadata"]
+    assert not world.wait(30).step() and not world.api.gone
+    world.kubelet.remove_deleted()
+    assert world.run().api.gone
+
+
+def test_a_pod_on_a_dead_node_is_not_left_behind() -> None:
+    world = World(a_job().set(TTL, 0).set("runPolicy.cleanPodPolicy", "All")).run()
+    world.machines.add("node-b")
+    world.machines.die("node-a")
+    world.exit("worker-0", code=0).run_timers()
+    assert world.api.gone and world.pods == []
+
+
+def test_pods_that_are_kept_running_do_not_keep_the_job() -> None:
+    world = World(a_job().set(TTL, 60).set("runPolicy.cleanPodPolicy", "None")).run().exit("worker-0", code=0).run()
+    assert "worker-1" in world.pods
+    assert world.wait(60).run().api.gone
