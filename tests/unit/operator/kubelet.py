@@ -19,7 +19,10 @@ class Kubelet:
         for name in names:
             pod = self._api.pods[name]
             pod["spec"].setdefault("nodeName", self._machines.place() or "node-a")
+            announced = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
             pod["status"] = {"phase": "Running", "containerStatuses": self._containers(pod, ready)}
+            if announced:
+                pod["status"]["conditions"] = announced
 
     def start_all(self, launched: bool = False) -> bool:
         """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
