@@ -92,4 +92,6 @@ def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
         members = [pod for pod in seen.replicas if pod.replica in job.spec.gang and pod.uid in going]
         present = [pod for pod in members if pod.attempt == step.status.attempt]
         given_up = job.status.replaced.values()
-        assert all(lost(pod) or pod.uid in given_up for pod in present), "a pod that trains is left alone by the loss of another"
+        assert all(lost(pod) or pod.uid in given_up for pod in present), (
+            "a pod that trains is left alone by the loss of another"
+        )
