@@ -286,7 +286,6 @@ LAUNCHERS = [
         )
         for path in (each.removeprefix("spec.") for each in WITHOUT_LAUNCHERS if each != "spec.restartPolicy.mode")
     ),
-    bad("AllWorkers with launchers", "spec.successPolicy", "AllWorkers", "AllWorkers works only without launchers"),
 ]
 
 REJECTED = [

@@ -157,6 +157,7 @@ def _policy(spec: JobSpec) -> Manifest:
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
         "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
         "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
+        "successPolicy": spec.success_policy,
     }
 
 

@@ -1,4 +1,4 @@
-"""When a job has succeeded: spec.successPolicy, or the verdict of the launchers, which end together with the chief."""
+"""When a job has succeeded: by spec.successPolicy, or by the verdict of its launchers, which go by that themselves."""
 
 from tftraining_operator.model.job import Problem
 from tftraining_operator.model.spec import JobSpec
@@ -8,7 +8,7 @@ from tftraining_operator.plan.gang import Gang, finished
 
 def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
     """Whether those who have to be done are done."""
-    if spec.success_policy == "AllWorkers":
+    if spec.success_policy == "AllWorkers" and not spec.in_place:
         done = {*gang.completed, *(pod.replica for pod in gang.pods if finished(pod))}
         return done.issuperset(spec.trainers)
     chief_done = gang.chief is not None and finished(gang.chief)

@@ -27,7 +27,6 @@ from tftraining_operator.plan.gang import attempt_of, classify
 from tftraining_operator.plan.in_place import in_place
 from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.support import unsupported
 from tftraining_operator.plan.suspend import resume, suspend, told
 from tftraining_operator.plan.times import earliest
 from tftraining_operator.plan.types import Plan
@@ -53,7 +52,7 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     job = msgspec.structs.replace(job, status=_begun(job, seen))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
-    if (problem := job.problem or unsupported(job.spec) or _refused(job, seen)) is not None:
+    if (problem := job.problem or _refused(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now)
     # Of what becomes of the pods of a suspended job on their way out, only a success counts.

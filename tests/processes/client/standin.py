@@ -1,8 +1,9 @@
 """A stand-in for a training program: epochs of steps, a backup after each epoch, a model, and no TensorFlow.
 
-    python standin.py EPOCHS STEP_SECONDS [--fail N | --children | --deaf]
+    python standin.py EPOCHS STEP_SECONDS [--fail N | --children | --deaf | --late]
 
-Its worker 1 leaves a temporary save directory behind, as a killed TensorFlow does.
+Its worker 1 leaves a temporary save directory behind, as a killed TensorFlow does; with --late it is done long after
+the chief.
 """
 
 import json
@@ -40,6 +41,9 @@ def main() -> int:
             print("no more of this", file=sys.stderr, flush=True)
             return int(rest[rest.index("--fail") + 1])
     time.sleep(0.4)  # a model takes its time to be saved; the last progress is seen meanwhile, mostly
+    if "--late" in rest and task["index"]:
+        time.sleep(3.0)
+        print("done at last", file=sys.stderr, flush=True)
     if task["index"] == 0:
         (directory / "model").mkdir(exist_ok=True)
         (directory / "model" / "saved_model.pb").touch()

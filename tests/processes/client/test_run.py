@@ -62,6 +62,18 @@ def test_with_min_replicas_the_others_go_on_without_a_lost_worker(tmp_path: Path
     assert "restarts  2, " in log
 
 
+@pytest.mark.parametrize("mode", ["InPlace", pytest.param("Recreate", marks=pytest.mark.slow_fault)])
+def test_all_workers_are_waited_for_where_the_job_says_so(tmp_path: Path, mode: str) -> None:
+    job = manifest("2", "0.02", "--late", successPolicy="AllWorkers", restartPolicy={"mode": mode})
+    if mode == "Recreate":
+        del job["spec"]["launcher"]["warmStart"]  # works only with launchers
+    with Run(tmp_path, job) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert "worker-1 | done at last" in log
+    assert re.search(r"^digits: Succeeded in ", log, re.MULTILINE), log
+
+
 @pytest.mark.slow_fault
 def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
     kills = ("--kill", "worker-1@step=3", "--kill", "worker-0@step=12", "--kill", "worker-0@epoch=9")

@@ -108,6 +108,13 @@ class World:
             number, launcher.program = launcher.program, None
             self._say(launcher, exited(number, number_of_signal=9))
 
+    def finish_program(self, name: str) -> None:
+        """The program has done its work."""
+        launcher = self.launchers[name]
+        if launcher.program is not None:
+            number, launcher.program = launcher.program, None
+            self._say(launcher, exited(number, 0))
+
     def kill_launcher(self, name: str) -> None:
         """Its program dies with it, peers see the connection go, and a new one is made; the chief's forgets all."""
         self._let_the_replaced_die()

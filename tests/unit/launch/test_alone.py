@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.launch.members import sent
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
 from tftraining.launch.alone import serves
 from tftraining.launch.coordinator import Coordinator
@@ -20,11 +21,6 @@ STEPS = {"step": 5, "first_step": 0, "first_step_time": 0.5, "updated": 1.0}
 
 def rules(*raw: dict[str, Any]) -> tuple[Rule, ...]:
     return tuple(Rule.from_json(each) for each in raw)
-
-
-def sent(chief: Coordinator) -> list[tuple[str, str]]:
-    frames, chief.outbox = chief.outbox, []
-    return [(name, frame["type"]) for name, frame in frames if frame["type"] != "beat"]
 
 
 def training(*members: str, **policy: Any) -> Coordinator:

@@ -6,38 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.launch.members import alive, restart, sent, started
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch.coordinator import CLOSE, Coordinator
+from tftraining.launch.coordinator import CLOSE
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.status import of_gang
-
-
-def sent(chief: Coordinator) -> list[tuple[str, str]]:
-    """To whom what kinds of frames go, beats apart; the outbox is empty then."""
-    frames, chief.outbox = chief.outbox, []
-    return [(name, frame["type"]) for name, frame in frames if frame["type"] != "beat"]
-
-
-def started(*members: str, now: float = 0.0, **policy: Any) -> Coordinator:
-    """A gang in its first round."""
-    chief = coordinator(*members, **policy)
-    for name in chief.gang:
-        assert chief.hello(hello(name, now), now) == ""
-    assert chief.running
-    sent(chief)
-    return chief
-
-
-def alive(chief: Coordinator, now: float) -> None:
-    """All members beat."""
-    for name, peer in chief.gang.items():
-        chief.heard(name, beat(peer.round, now), now)
-
-
-def restart(chief: Coordinator, now: float) -> None:
-    """All members say that they are ready."""
-    for name, peer in chief.gang.items():
-        chief.heard(name, {"type": "ready", "round": peer.round}, now)
 
 
 def test_a_round_starts_when_all_are_there_and_not_before() -> None:

@@ -50,6 +50,7 @@ class Launchers:
         self.joined: dict[str, str] = {}
         self.ever: set[str] = set()
         self.missed: set[str] = set()
+        self.done: set[str] = set()  # those whose programs have ended with 0 in this round
 
     # --- what they do
 
@@ -58,7 +59,11 @@ class Launchers:
         self._notice_attempt()
         running = self.running
         members = self.members
-        gone = [name for name, uid in self.joined.items() if running.get(name) != uid]
+        absent = [name for name, uid in self.joined.items() if running.get(name) != uid]
+        done = [name for name in absent if name in self.done and name != members[0]] if members else []
+        if self.phase == "Training" and self._tick_done(done):
+            return True
+        gone = [name for name in absent if name not in done]
         if self.phase == "Training" and gone and all(self._alone(each) for each in gone):
             return self._tick_alone(gone)
         if self.phase == "Training":
@@ -90,6 +95,14 @@ class Launchers:
         least = self.settings()["minReplicas"]
         fit = least is not None and sum(name.startswith("worker") for name in there) >= least
         return bool(self.joined) and members[0] in there and (fit or not missing & self.ever)
+
+    def _tick_done(self, gone: list[str]) -> bool:
+        """Who has finished may be lost: nobody misses it, and its new launcher is told that it is done."""
+        back = [name for name in gone if name in self.running]
+        for name in back:
+            self.joined[name] = self.running[name]
+            self._kubelet.start(f"{self._job}-{name}")
+        return bool(back)
 
     def _tick_alone(self, gone: list[str]) -> bool:
         """A worker is missed, or back, while the others train on."""
@@ -131,10 +144,15 @@ class Launchers:
         self.end("Failed", "MaxRestartsExceeded", f"{member} failed; all {allowed} restarts are used up", culprit)
         return True
 
-    def finish(self) -> bool:
-        """The chief's program has done its work; whether it ran."""
-        if not self.members or not self._trains(self.members[0]):
+    def finish(self, *members: str) -> bool:
+        """The programs of these members, otherwise the chief's, have done their work; whether they ran."""
+        names = members or tuple(self.members[:1])
+        if not names or not all(self._trains(each) for each in names):
             return False
+        self.done |= set(names)
+        needed = self.trainers if self.settings()["successPolicy"] == "AllWorkers" else self.members[:1]
+        if not self.done.issuperset(needed):
+            return True
         if self.settings()["directory"] is not None:
             self.verdict_in[self._job_uid] = "Succeeded"
         self.end("Succeeded", "Succeeded", "done", {"member": self.members[0]})
@@ -218,6 +236,11 @@ class Launchers:
             sizes["worker"] = json.loads(told)["workers"]
         return [f"{role}-{index}" for role, count in sizes.items() for index in range(count)]
 
+    @property
+    def trainers(self) -> list[str]:
+        """Those of the round that make steps."""
+        return [each for each in self.joined if not each.startswith("ps-")]
+
     # --- internals
 
     @property
@@ -242,7 +265,7 @@ class Launchers:
             self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
         old = self.joined.items()
         self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
-        self.joined = running
+        self.joined, self.done = running, set()
         self.ever |= set(running)
         self.round += 1
         self.phase = "Training"

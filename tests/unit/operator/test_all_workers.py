@@ -1,6 +1,8 @@
 """successPolicy AllWorkers: the job has succeeded when every chief and worker has."""
 
-from tests.unit.operator.builders import JobBuilder, a_job
+import pytest
+
+from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 
 
@@ -44,3 +46,49 @@ def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
     world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-1").exit("worker-1", code=0)
     world.run()
     assert (world.status.phase, world.status.attempt) == ("Running", 2)
+
+
+# --- with launchers, which count for themselves and end together
+
+
+@pytest.fixture
+def launched() -> World:
+    return World(a_launched_job().storage().set("successPolicy", "AllWorkers")).run()
+
+
+def test_with_launchers_the_chief_alone_does_not_decide_either(launched: World) -> None:
+    launched.launchers.finish("worker-0")
+    assert (launched.run().status.phase, launched.status.ready) == ("Running", "2/2")
+    assert not launched.launchers.verdict_in
+    launched.launchers.finish("worker-1")
+    assert (launched.run().status.phase, launched.status.reason) == ("Succeeded", "AllWorkersSucceeded")
+    assert launched.status.message == "every chief and worker has finished"
+
+
+def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(launched: World) -> None:
+    launched.launchers.finish("worker-0")
+    launched.run().launchers.crash("worker-1")
+    status = launched.run().status
+    assert (status.phase, status.attempt) == ("Running", 1)
+    assert (status.restarts.counted, status.restarts.in_place, status.restarts.recreated) == (1, 1, 0)
+    launched.launchers.finish("worker-1")
+    assert launched.run().status.phase == "Running", "the chief's program runs again too"
+    launched.launchers.finish("worker-0")
+    assert launched.run().status.phase == "Succeeded"
+
+
+def test_with_launchers_the_pod_of_one_that_has_finished_is_made_anew_and_its_program_is_not(launched: World) -> None:
+    launched.launchers.finish("worker-1")
+    launched.run().delete("worker-1")
+    assert (launched.run_timers().status.phase, launched.status.ready) == ("Running", "2/2")
+    assert (launched.launchers.round, launched.status.restarts.counted) == (1, 0)
+    launched.launchers.finish("worker-0")
+    assert launched.run().status.reason == "AllWorkersSucceeded"
+
+
+def test_with_launchers_all_of_it_while_the_operator_was_down(launched: World) -> None:
+    launched.launchers.finish("worker-0", "worker-1")
+    launched.kubelet.lose("mnist-worker-0", "mnist-worker-1")
+    launched.wait(3600).forget()
+    assert launched.run().status.phase == "Succeeded"
+    assert launched.status.reason == "AllWorkersSucceeded"

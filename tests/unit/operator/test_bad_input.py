@@ -2,14 +2,8 @@
 
 import pytest
 
-from tests.unit.operator.builders import a_job, a_launched_job
+from tests.unit.operator.builders import a_job
 from tests.unit.operator.simulation import World
-
-
-def test_a_field_that_works_only_without_launchers() -> None:
-    world = World(a_launched_job().set("successPolicy", "AllWorkers")).run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "NotImplemented")
-    assert world.status.message is not None and "AllWorkers works only without launchers" in world.status.message
 
 
 def test_defaults_that_are_written_out_ask_for_nothing() -> None:

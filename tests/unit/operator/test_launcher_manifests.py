@@ -144,6 +144,7 @@ def test_what_the_launcher_is_told() -> None:
         "startDeadlineSeconds": 60,
         "stallTimeoutSeconds": 120,
         "evaluatorGraceSeconds": 60,
+        "successPolicy": "Chief",
         "minReplicas": None,
         "workerAddress": "mnist-worker-%d.mnist.ml.svc:2222",
         "largestGang": 2,

@@ -65,8 +65,9 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     more: dict[str, st.SearchStrategy[Any]] = {
         "restartPolicy__scope": st.sampled_from(["Job", "Pod"]),
         "restartPolicy__rules": st.sampled_from(RULES),
+        "successPolicy": st.just("AllWorkers"),
     }
-    more |= {"minReplicas": st.just(1)} if launched else {"successPolicy": st.just("AllWorkers")}
+    more |= {"minReplicas": st.just(1)} if launched else {}
     policies = st.fixed_dictionaries(
         {"cleanPodPolicy": st.sampled_from(["Running", "All", "None"])},
         optional={
@@ -324,7 +325,7 @@ class Life(RuleBasedStateMachine):
     def _finishes(self, who: str, name: str) -> bool:
         """Whether the program could do its work; behind a launcher it waits for the whole gang."""
         if who == "chief" and self.world.launched:
-            return self.world.launchers.finish()
+            return self.world.launchers.finish(*self.world.launchers.trainers)
         self.world.kubelet.exit(name, 0, message='{"removed": 1}')
         return True
 
@@ -374,6 +375,11 @@ class LifeWithLaunchers(Life):
     @initialize(job=jobs(launched=True), started=STARTED)
     def begin(self, job: JobBuilder, started: bool) -> None:
         super().begin(job, started)
+
+    @rule(which=ANY)
+    def a_program_finishes(self, which: int) -> None:
+        launchers = self.world.launchers
+        self._on(which, lambda: [each for each in launchers.trainers if each in launchers.running], launchers.finish)
 
     @rule()
     def launchers_do_what_there_is_to_do(self) -> None:

@@ -116,11 +116,13 @@ class Coordinator:
         if peer.connected:
             self.lost(name, now)
         peer.join(incarnation, frame, now)
+        if self._done(peer):
+            peer.state = "done"
         self.ledger = ledgers.merge(self.ledger, ledger)
         if name in self.gang:
             self._hear_of_earlier_rounds(last_round, frame, now)
         known = {"round": self.round, "ledger": self.ledger.to_json(), "startDeadline": self.policy.start_deadline}
-        self._send(name, type="welcome", echo=frame["t"], **known)
+        self._send(name, type="welcome", echo=frame["t"], done=peer.state == "done", **known)
         self._tell_verdict(name)
         self._advance(now)
         return ""
@@ -253,7 +255,7 @@ class Coordinator:
     def _make_room(self, now: float) -> None:
         """End a round of fewer members when those who were missing stand ready, if it can be after a backup."""
         come = elastic.newcomers(self.gang.values(), [peer.name for peer in self.members], now)
-        if not come:
+        if not come or any(peer.finished for peer in self.trainers):
             self._came = None
             return
         since, epoch = self._came = self._came or (now, self.progress.epoch)
@@ -305,11 +307,21 @@ class Coordinator:
         if peer.name in self.evaluators:
             self._exited_alone(peer, now)
         elif ended.success and not peer.leaving:
-            if peer.name == self.chief and self.verdict is None:
+            if self.verdict is None and (who := self._finished(peer)):
                 self.running = False
-                self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{self.chief} has finished", self.chief, None)
+                self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{who} has finished", self.chief, None)
         elif self.running:
             self._strike(peer, self._blame(peer, now), now)
+
+    def _finished(self, peer: Peer) -> str:
+        """Who has finished, if the job has succeeded by the end of this member's program (spec.successPolicy)."""
+        if not self.policy.all_workers:
+            return self.chief if peer.name == self.chief else ""
+        return "every chief and worker" if all(each.finished for each in self.trainers) else ""
+
+    def _done(self, peer: Peer) -> bool:
+        """Whether a member's program has done its work, and has nothing more to do unless the round ends."""
+        return peer.finished and (peer.name in self.evaluators or (self.running and peer in self.members))
 
     def _exited_alone(self, peer: Peer, now: float) -> None:
         """An evaluator has ended. That is never charged; only a rule can make it the job's failure."""

@@ -121,7 +121,8 @@ class Member:
             self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
             self._channel = channel
             self._joined = True
-            self.state = "ready" if self.state == "waiting" else self.state
+            if self.state == "waiting":
+                self.state = "done" if answer.get("done") else "ready"
             await self._converse(channel)
         finally:
             self._channel = None

@@ -60,6 +60,7 @@ class Policy:
     min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
     scope: str = "Job"  # or Pod: a worker that fails is restarted alone
     rules: tuple[Rule, ...] = ()
+    all_workers: bool = False  # spec.successPolicy AllWorkers: every chief and worker has to end with 0
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         min_workers=None if least is None else int(least),
         scope=str(raw.get("scope", "Job")),
         rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
+        all_workers=raw.get("successPolicy", "Chief") == "AllWorkers",
     )
 
 

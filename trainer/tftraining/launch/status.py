@@ -87,8 +87,10 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.trained is None:
-        return "Starting", "ProgramsStarted", f"round {coordinator.round} has started; no step yet"
-    return "Training", *_training(coordinator)
+        told = f"round {coordinator.round} has started; no step yet"
+        return "Starting", "ProgramsStarted", told + _finished(coordinator)
+    reason, message = _training(coordinator)
+    return "Training", reason, message + _finished(coordinator)
 
 
 def _training(coordinator: Coordinator) -> tuple[str, str]:
@@ -98,6 +100,12 @@ def _training(coordinator: Coordinator) -> tuple[str, str]:
     if incident.alone and coordinator.back is None:
         return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
     return "Resumed", _resumed(coordinator, incident)
+
+
+def _finished(coordinator: Coordinator) -> str:
+    """Whose programs have done their work before the others, to be added to what those do; "" for none."""
+    names = [peer.name for peer in coordinator.trainers if peer.finished]
+    return f"; {some(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
 
 
 def _resumed(coordinator: Coordinator, incident: Incident) -> str:
