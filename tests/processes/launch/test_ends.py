@@ -136,6 +136,53 @@ def test_parameter_servers_and_the_evaluator_end_with_the_chief(tmp_path: Path) 
         assert numbers == {"chief-0": [1], "worker-0": [1], "ps-0": [1], "evaluator-0": [1, 2]}, gang.describe()
 
 
+EVALUATOR = {"worker": 2, "evaluator": 1}
+
+
+def evaluations(gang: Gang) -> int:
+    """How often the evaluator's program was started."""
+    return sum(name == "evaluator-0" for name, *_ in gang.starts())
+
+
+@pytest.mark.parametrize(("ended", "started"), [("exit 0", 1), ("exit 1", 2)])
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.slow_fault)])
+def test_an_evaluator_that_has_finished_runs_no_more_for_a_new_launcher_of_the_chief(
+    tmp_path: Path, ended: str, started: int, alone: bool
+) -> None:
+    with Gang(tmp_path, EVALUATOR, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: evaluations(gang) == 1)
+        if alone:
+            gang.kill("worker-0")  # nobody hears of the evaluator's end
+        gang.order("evaluator-0", ended)
+        gang.wait_for(lambda: gang.status("evaluator-0")["pid"] is None or evaluations(gang) == started)
+        if not alone:
+            gang.wait_for(lambda: evaluations(gang) == started)
+            gang.kill("worker-0")
+        gang.start("worker-0")
+        gang.wait_for_phase("Training", 2)
+        gang.wait_for(lambda: evaluations(gang) == started)
+        time.sleep(0.5)
+        assert evaluations(gang) == started
+        assert gang.status("evaluator-0")["state"] == ("done" if ended == "exit 0" else "running")
+
+
+@pytest.mark.slow_fault
+def test_a_new_launcher_of_an_evaluator_that_has_finished_is_told_so(tmp_path: Path) -> None:
+    with Gang(tmp_path, EVALUATOR, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for(lambda: evaluations(gang) == 1)
+        gang.order("evaluator-0", "exit 0")
+        gang.wait_for(lambda: gang.status()["members"]["evaluator-0"]["state"] == "done")
+        for replaced in ("evaluator-0", "worker-0"):  # what the first is told by the chief's it tells the next one
+            gang.kill(replaced)
+            gang.start(replaced)
+            gang.wait_for(lambda: gang.status("evaluator-0").get("state") == "done")
+        gang.wait_for_phase("Training", 2)
+        assert evaluations(gang) == 1
+
+
 def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
     with Gang(tmp_path, {"worker": 3}, startDeadlineSeconds=1) as gang:
         gang.start("worker-0", "worker-1")

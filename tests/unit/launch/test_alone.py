@@ -239,6 +239,31 @@ def test_an_evaluator_that_has_finished_does_not_run_again() -> None:
     assert sent(chief) == [("evaluator-0", "welcome")]
 
 
+def test_an_evaluator_that_has_finished_does_not_run_again_for_a_new_launcher_of_the_chief() -> None:
+    chief = training()
+    # Its launcher has told the one before, or nobody: it says it again to who is new.
+    chief.hello(hello("evaluator-0", 11.0, round=1, running=True), 11.0)
+    chief.heard("evaluator-0", exited(1, 0), 11.0)
+    assert sent(chief) == [("evaluator-0", "welcome")]
+    assert chief.evaluators["evaluator-0"].finished
+
+
+def test_an_evaluator_that_is_told_to_go_has_not_failed_and_is_not_started_before_it_has_gone() -> None:
+    chief = training(rules=rules({"action": "FailJob", "role": "evaluator", "onReasons": ["Error"]}))
+    chief.hello(hello("evaluator-0", 11.0), 11.0)
+    sent(chief)
+    chief.heard("evaluator-0", {"type": "leaving"}, 12.0)
+    chief.heard("evaluator-0", exited(1, number_of_signal=15), 12.1)
+    assert (chief.verdict, chief.evaluators["evaluator-0"].failures) == (None, 0)
+    chief.lost("evaluator-0", 12.2)
+    chief.hello(hello("evaluator-0", 12.3, leaving=True), 12.3)
+    chief.tick(12.4)
+    assert sent(chief) == [("evaluator-0", "welcome")]
+    chief.lost("evaluator-0", 12.5)
+    chief.hello(hello("evaluator-0", 13.0, incarnation="new"), 13.0)
+    assert sent(chief) == [("evaluator-0", "welcome"), ("evaluator-0", "start")]
+
+
 # Who only serves.
 
 

@@ -77,6 +77,19 @@ def test_a_chief_that_leaves_with_a_polite_zero_has_not_succeeded() -> None:
     assert (chief.incident.reason, chief.incident.charged) == ("Terminated", False)
 
 
+def test_who_is_told_to_go_is_in_no_round_however_often_it_comes_back_before_it_has_gone() -> None:
+    chief = started()
+    chief.heard("worker-1", {"type": "leaving"}, 5.0)
+    chief.lost("worker-1", 5.1)
+    chief.heard("worker-0", {"type": "ready", "round": 1}, 5.2)
+    # The end of its program takes longer than a break of the network.
+    chief.hello(hello("worker-1", 5.3, round=1, known=1, leaving=True), 5.3)
+    assert (chief.running, chief.missing) == (False, ["worker-1"])
+    chief.lost("worker-1", 5.4, gone=True)
+    chief.hello(hello("worker-1", 6.0, incarnation="new", known=1), 6.0)
+    assert (chief.round, chief.running, chief.ledger.in_place) == (2, True, 0)
+
+
 def test_a_worker_that_is_done_waits_for_the_chief() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, 0), 5.0)

@@ -230,7 +230,7 @@ class Coordinator:
             if self._may_rejoin(peer) and now >= peer.not_before:
                 self._start_alone(peer, now)
         for peer in self.evaluators.values():
-            if peer.state == "ready" and not peer.finished and now >= peer.not_before:
+            if elastic.available(peer) and now >= peer.not_before:
                 self._begin(peer, peer.round + 1, now)
 
     def _in_doubt(self, now: float) -> bool:
@@ -280,8 +280,7 @@ class Coordinator:
 
     def _may_rejoin(self, peer: Peer) -> bool:
         """Whether a member of the round that is there may start while the others are at it."""
-        free = peer.state == "ready" and not peer.finished and not peer.leaving
-        return free and alone.restarts_alone(peer.name, self.job.gang, self.policy)
+        return elastic.available(peer) and alone.restarts_alone(peer.name, self.job.gang, self.policy)
 
     def _start_alone(self, peer: Peer, now: float) -> None:
         """Into a round of its own, so that rounds only rise; nobody else takes notice."""
@@ -325,7 +324,7 @@ class Coordinator:
 
     def _exited_alone(self, peer: Peer, now: float) -> None:
         """An evaluator has ended. That is never charged; only a rule can make it the job's failure."""
-        if peer.ended is None or peer.ended.success or self.verdict is not None:
+        if peer.ended is None or peer.ended.success or peer.leaving or self.verdict is not None:
             return
         incident = replace(self._own(peer, peer.ended, now), charged=False)
         decision = self._decide(incident)

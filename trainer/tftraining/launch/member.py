@@ -57,6 +57,7 @@ class Member:
         self._known = 0  # the highest round that was ever heard of
         self._witness = 0  # the last round in which the chief's end of the connection was seen to go
         self._stopping = False
+        self._leaving = False
         self._ended = asyncio.Event()  # the program of this round
         self._pulse = Pulse()
         self._start_deadline = settings.policy.start_deadline
@@ -98,6 +99,7 @@ class Member:
 
     async def leave(self) -> Verdict:
         """Told to go (SIGTERM): tell the chief, so that nobody is blamed, and end the program with its grace."""
+        self._leaving = True
         self._tell(type="leaving")
         await self.program.terminate()
         if self.verdict is None:
@@ -122,7 +124,9 @@ class Member:
             self._channel = channel
             self._joined = True
             if self.state == "waiting":
-                self.state = "done" if answer.get("done") else "ready"
+                # What a launcher before this one has finished is done.
+                self.state, self.exit = ("done", Exit(0, None)) if answer.get("done") else ("ready", None)
+            self._tell_end()  # again: a new launcher of the chief knows of none
             await self._converse(channel)
         finally:
             self._channel = None
@@ -180,7 +184,8 @@ class Member:
             "round": self.round,
             "known": self._known,
             "ledger": self.ledger.to_json(),
-            "running": self.state == "running",
+            "running": self.state in ("running", "done"),
+            "leaving": self._leaving,
             "down": None if self._down is None else now - self._down,
             "step": snapshot.step,
             "witness": self._witness,
@@ -244,8 +249,13 @@ class Member:
         self._ended.set()
         if not self._stopping:
             self.state, self.exit = "done", ended
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """How the program of this round has ended, if it has by itself."""
+        if self.state == "done" and self.exit is not None:
             progress = to_frame(self.program.snapshot(), time.monotonic())
-            self._tell(type="exited", round=number, exit=exit_to_frame(ended), progress=progress)
+            self._tell(type="exited", round=self.round, exit=exit_to_frame(self.exit), progress=progress)
 
     def _tell(self, **frame: Any) -> None:
         if self._channel is not None:

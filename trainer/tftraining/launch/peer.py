@@ -50,10 +50,10 @@ class Peer:
         return self.ended is not None and self.ended.success
 
     def join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
-        """A launcher has come, with no program running; an evaluator may have one that went on."""
+        """A launcher has come, with no program running; an evaluator may have one that went on, or has ended since."""
         self.incarnation = incarnation
         self.heard = now
-        self.leaving = self.gone = False
+        self.gone, self.leaving = False, bool(frame.get("leaving"))
         self.elastic, self.prepared = bool(frame.get("elastic")), None
         self.witness = int(frame["witness"])
         self.round = int(frame["round"])
