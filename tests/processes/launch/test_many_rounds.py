@@ -17,10 +17,11 @@ import pytest
 
 from tests.ports import free_ports
 from tests.processes.launch.gang import UID
-from tftraining.launch.coordinator import Coordinator, Job
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.member import Member
 from tftraining.launch.program import Exit
 from tftraining.launch.rendezvous import Rendezvous
+from tftraining.launch.roster import Job
 from tftraining.launch.settings import read
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.status import of_gang

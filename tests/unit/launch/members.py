@@ -10,27 +10,26 @@ from tftraining.launch.coordinator import Coordinator
 
 def sent(chief: Coordinator) -> list[tuple[str, str]]:
     """To whom what kinds of frames go, beats apart; the outbox is empty then."""
-    frames, chief.outbox = chief.outbox, []
-    return [(name, frame["type"]) for name, frame in frames if frame["type"] != "beat"]
+    return [(name, frame["type"]) for name, frame in chief.outbox.take() if frame["type"] != "beat"]
 
 
 def started(*members: str, now: float = 0.0, **policy: Any) -> Coordinator:
     """A gang in its first round."""
     chief = coordinator(*members, **policy)
-    for name in chief.gang:
+    for name in chief.roster.gang:
         assert chief.hello(hello(name, now), now) == ""
-    assert chief.running
+    assert chief.rounds.running
     sent(chief)
     return chief
 
 
 def alive(chief: Coordinator, now: float) -> None:
     """All members beat."""
-    for name, peer in chief.gang.items():
+    for name, peer in chief.roster.gang.items():
         chief.heard(name, beat(peer.round, now), now)
 
 
 def restart(chief: Coordinator, now: float) -> None:
     """All members say that they are ready."""
-    for name, peer in chief.gang.items():
+    for name, peer in chief.roster.gang.items():
         chief.heard(name, {"type": "ready", "round": peer.round}, now)

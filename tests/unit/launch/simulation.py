@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.alone import restarts_alone
-from tftraining.launch.coordinator import CLOSE, Coordinator, Job
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.outbox import CLOSE
+from tftraining.launch.roster import Job
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.verdict import Verdict
 
@@ -200,7 +202,7 @@ class World:
         return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
 
     def _is_alone(self, launcher: Launcher) -> bool:
-        return restarts_alone(launcher.name, self.coordinator.job.gang, self.policy)
+        return restarts_alone(launcher.name, self.coordinator.roster.job.gang, self.policy)
 
     def until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
         """Let the time pass until the condition holds; never may two rounds be at work."""
@@ -303,8 +305,7 @@ class World:
         self._flush()
 
     def _flush(self) -> None:
-        frames, self.coordinator.outbox = self.coordinator.outbox, []
-        for name, frame in frames:
+        for name, frame in self.coordinator.outbox.take():
             connection = self.channels.get(name)
             if connection is None:
                 continue

@@ -13,21 +13,21 @@ from tftraining.launch.status import of_gang
 def finish(chief: Coordinator, *names: str, now: float = 5.0) -> None:
     """Their programs end with 0."""
     for name in names:
-        chief.heard(name, exited(chief.gang[name].round, 0), now)
+        chief.heard(name, exited(chief.roster.gang[name].round, 0), now)
 
 
 def succeeded(chief: Coordinator) -> bool:
-    return chief.verdict is not None and chief.verdict.verdict == "Succeeded"
+    return chief.judge.verdict is not None and chief.judge.verdict.verdict == "Succeeded"
 
 
 def test_the_last_to_finish_decides() -> None:
     chief = started("chief-0", "worker-0", "worker-1", all_workers=True)
     finish(chief, "chief-0", "worker-1")
-    assert (chief.verdict, chief.running, sent(chief)) == (None, True, [])
+    assert (chief.judge.verdict, chief.rounds.running, sent(chief)) == (None, True, [])
     assert of_gang(chief, 5.0)["message"].endswith("; chief-0, worker-1 have finished")
     finish(chief, "worker-0", now=9.0)
     assert succeeded(chief)
-    assert chief.verdict is not None and chief.verdict.message == "every chief and worker has finished"
+    assert chief.judge.verdict is not None and chief.judge.verdict.message == "every chief and worker has finished"
 
 
 def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
@@ -40,12 +40,12 @@ def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
     chief = started(all_workers=True)
-    other = next(name for name in chief.gang if name != victim)
+    other = next(name for name in chief.roster.gang if name != victim)
     finish(chief, other)
     chief.heard(victim, exited(1, 3), 6.0)
     assert sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
     restart(chief, 6.1)
-    assert (chief.round, chief.ledger.process_failures, chief.ledger.in_place) == (2, 1, 1)
+    assert (chief.rounds.number, chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (2, 1, 1)
     finish(chief, victim, now=8.0)
     assert not succeeded(chief), "what was done in another round is done again"
     finish(chief, other, now=9.0)
@@ -57,19 +57,19 @@ def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> No
     finish(chief, "worker-0")
     chief.heard("worker-2", exited(1, 1), 5.0)
     finish(chief, "worker-1", now=5.01)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
     restart(chief, 5.1)
-    assert (chief.round, chief.verdict) == (2, None)
+    assert (chief.rounds.number, chief.judge.verdict) == (2, None)
 
 
 def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
     chief = started(all_workers=True)
     finish(chief, "worker-1")
     chief.lost("worker-1", 6.0)
-    assert (chief.running, chief.incident) == (True, None)
+    assert (chief.rounds.running, chief.incident) == (True, None)
     chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
-    assert (chief.outbox[-1][1]["type"], chief.outbox[-1][1]["done"]) == ("welcome", True)
-    assert chief.gang["worker-1"].state == "done"
+    assert chief.outbox.take()[-1][1]["done"] is True
+    assert chief.roster.gang["worker-1"].state == "done"
     finish(chief, "worker-0", now=8.0)
     assert succeeded(chief)
 
@@ -80,9 +80,9 @@ def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
     chief.lost("worker-1", 5.5)
     chief.heard("worker-0", exited(1, 1), 6.0)
     chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
-    assert chief.outbox[-1][1]["done"] is False
+    assert chief.outbox.take()[-1][1]["done"] is False
     chief.heard("worker-0", {"type": "ready", "round": 1}, 7.1)
-    assert (chief.round, chief.gang["worker-1"].state) == (2, "running")
+    assert (chief.rounds.number, chief.roster.gang["worker-1"].state) == (2, "running")
 
 
 def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> None:
@@ -90,24 +90,24 @@ def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> N
     finish(chief, "worker-0")
     chief.heard("worker-1", {"type": "leaving"}, 5.0)
     finish(chief, "worker-1", now=5.1)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
     assert chief.incident is not None and chief.incident.reason == "Terminated"
 
 
 def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> None:
     members = ("worker-0", "worker-1", "worker-2")
     chief = started(*members, all_workers=True, min_workers=1)
-    for peer in chief.gang.values():
+    for peer in chief.roster.gang.values():
         peer.elastic = True
     chief.lost("worker-2", 2.0, gone=True)
     for name in ("worker-0", "worker-1"):
         chief.heard(name, {"type": "ready", "round": 1}, 2.1)
-    assert (chief.round, chief.missing) == (2, ["worker-2"])
+    assert (chief.rounds.number, chief.rounds.missing) == (2, ["worker-2"])
     finish(chief, "worker-0")
     chief.hello(hello("worker-2", 6.0, incarnation="new", elastic=True), 6.0)
     alive(chief, 6.1)
     chief.tick(6.2)
-    assert chief.running, "there is no training left to share"
+    assert chief.rounds.running, "there is no training left to share"
     finish(chief, "worker-1", now=7.0)
     assert succeeded(chief)
 
@@ -123,11 +123,11 @@ def test_whatever_dies_the_job_succeeds_when_all_of_one_round_have(seed: int) ->
         for _ in range(world.random.randrange(6)):
             world.step(0.1)
             world.hold_invariants()
-        assert world.coordinator.verdict is None, "one at least has not finished"
+        assert world.coordinator.judge.verdict is None, "one at least has not finished"
         for name in [each for each in world.names if world.launchers[each].program is not None][:1]:
             world.kill_program(name)
     world.until(world.settled)
     for name in world.names:
         world.finish_program(name)
-    world.until(lambda: world.coordinator.verdict is not None)
+    world.until(lambda: world.coordinator.judge.verdict is not None)
     assert succeeded(world.coordinator)

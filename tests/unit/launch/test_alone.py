@@ -26,11 +26,11 @@ def rules(*raw: dict[str, Any]) -> tuple[Rule, ...]:
 def training(*members: str, **policy: Any) -> Coordinator:
     """A gang whose chief has made a step, at 10 s."""
     chief = coordinator(*(members or MEMBERS), **{"scope": "Pod", **policy})
-    for name in chief.gang:
+    for name in chief.roster.gang:
         assert chief.hello(hello(name), 0.0) == ""
     for now in (1.0, 10.0):
-        for name in chief.gang:
-            chief.heard(name, beat(1, now, **(STEPS if name == chief.chief else {})), now)
+        for name in chief.roster.gang:
+            chief.heard(name, beat(1, now, **(STEPS if name == chief.roster.chief else {})), now)
         chief.tick(now)
     assert of_gang(chief, 10.0)["phase"] == "Training"
     sent(chief)
@@ -46,7 +46,7 @@ def test_a_worker_that_fails_is_restarted_alone() -> None:
     assert status["message"] == "worker-1 was killed (SIGKILL); it is restarted alone, the others train on"
     chief.heard("worker-1", {"type": "ready", "round": 1}, 11.5)
     assert sent(chief) == [("worker-1", "start")]
-    assert [chief.gang[name].round for name in MEMBERS] == [1, 1, 2, 1]
+    assert [chief.roster.gang[name].round for name in MEMBERS] == [1, 1, 2, 1]
     status = of_gang(chief, 12.0)
     assert status["message"] == "worker-1 was killed (SIGKILL); restarted alone after 0.5 s, the others trained on"
     assert (status["ledger"]["processFailures"], status["ledger"]["inPlace"]) == (1, 1)
@@ -60,7 +60,7 @@ def test_a_chief_and_a_parameter_server_take_the_gang_along(member: str) -> None
     chief = training()
     chief.heard(member, exited(1, number_of_signal=9), 11.0)
     assert sent(chief) == [(name, "stop") for name in MEMBERS]
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 def test_without_a_chief_role_worker_0_takes_the_gang_along() -> None:
@@ -79,31 +79,31 @@ def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
     chief = training(max_restarts=3)
     now, waits = 11.0, []
     for _ in range(3):
-        chief.heard("worker-1", exited(chief.gang["worker-1"].round, 1), now)
-        chief.heard("worker-1", {"type": "ready", "round": chief.gang["worker-1"].round}, now)
+        chief.heard("worker-1", exited(chief.roster.gang["worker-1"].round, 1), now)
+        chief.heard("worker-1", {"type": "ready", "round": chief.roster.gang["worker-1"].round}, now)
         began = now
-        while chief.gang["worker-1"].state != "running":
+        while chief.roster.gang["worker-1"].state != "running":
             for name in MEMBERS:
-                chief.heard(name, beat(chief.gang[name].round, now), now)
+                chief.heard(name, beat(chief.roster.gang[name].round, now), now)
             now += 0.25
             chief.tick(now)
         waits.append(now - began)
     assert waits == pytest.approx([0.25, 1.0, 2.0], abs=0.3)
-    assert chief.gang["chief-0"].round == 1
-    chief.heard("worker-1", exited(chief.gang["worker-1"].round, 1), now)
-    assert chief.verdict is not None
-    assert (chief.verdict.verdict, chief.verdict.reason) == ("Failed", "MaxRestartsExceeded")
+    assert chief.roster.gang["chief-0"].round == 1
+    chief.heard("worker-1", exited(chief.roster.gang["worker-1"].round, 1), now)
+    assert chief.judge.verdict is not None
+    assert (chief.judge.verdict.verdict, chief.judge.verdict.reason) == ("Failed", "MaxRestartsExceeded")
 
 
 def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() -> None:
     chief = training()
     chief.lost("worker-1", 11.0)
-    assert (sent(chief), chief.running) == ([], True)
+    assert (sent(chief), chief.rounds.running) == ([], True)
     assert of_gang(chief, 12.0)["reason"] == "MemberLost"
     chief.hello(hello("worker-1", 13.0, incarnation="new"), 13.0)
     assert sent(chief) == [("worker-1", "welcome"), ("worker-1", "start")]
     # A new pod is the operator's to count.
-    assert (chief.ledger.process_failures, chief.ledger.in_place) == (0, 0)
+    assert (chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (0, 0)
     assert of_gang(chief, 13.0)["lastRestart"]["downSeconds"] == 2.0
 
 
@@ -116,7 +116,7 @@ def test_a_worker_that_is_told_to_go_is_not_started_before_it_has_gone() -> None
     chief.lost("worker-1", 11.3)
     chief.hello(hello("worker-1", 12.0, incarnation="new"), 12.0)
     assert sent(chief) == [("worker-1", "welcome"), ("worker-1", "start")]
-    assert (chief.ledger.process_failures, chief.ledger.in_place) == (0, 0)
+    assert (chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (0, 0)
 
 
 def test_a_worker_that_has_finished_does_not_run_again() -> None:
@@ -130,19 +130,19 @@ def test_a_worker_that_has_finished_does_not_run_again() -> None:
 def test_a_worker_that_waits_is_taken_along_by_the_gang() -> None:
     chief = training()
     for now in (11.0, 11.1, 11.2):
-        chief.heard("worker-1", exited(chief.gang["worker-1"].round, 1), now)
-        chief.heard("worker-1", {"type": "ready", "round": chief.gang["worker-1"].round}, now)
-    assert chief.gang["worker-1"].state == "ready"
+        chief.heard("worker-1", exited(chief.roster.gang["worker-1"].round, 1), now)
+        chief.heard("worker-1", {"type": "ready", "round": chief.roster.gang["worker-1"].round}, now)
+    assert chief.roster.gang["worker-1"].state == "ready"
     chief.heard("ps-0", exited(1, number_of_signal=9), 11.3)
     sent(chief)
-    for name, peer in chief.gang.items():
+    for name, peer in chief.roster.gang.items():
         chief.heard(name, {"type": "ready", "round": peer.round}, 11.4)
     for tenths in range(114, 160):
-        for name, peer in chief.gang.items():
+        for name, peer in chief.roster.gang.items():
             chief.heard(name, beat(peer.round, tenths / 10), tenths / 10)
         chief.tick(tenths / 10)
     assert [name for name, what in sent(chief) if what == "start"] == list(MEMBERS)
-    assert {peer.round for peer in chief.gang.values()} == {chief.round}
+    assert {peer.round for peer in chief.roster.gang.values()} == {chief.rounds.number}
 
 
 def test_a_chief_that_does_not_survive_the_loss_of_a_worker_is_not_charged_again() -> None:
@@ -151,9 +151,9 @@ def test_a_chief_that_does_not_survive_the_loss_of_a_worker_is_not_charged_again
     for name in ("worker-0", "ps-0"):
         chief.heard(name, beat(1, 14.0), 14.0)
     chief.heard("chief-0", exited(1, 1, lines=["UnavailableError: failed to connect"]), 14.0)
-    assert chief.ledger.process_failures == 1
+    assert chief.judge.ledger.process_failures == 1
     assert chief.incident is not None and chief.incident.member == "worker-1"
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 @pytest.mark.parametrize(("at", "ended"), [(40.0, {"code": 1}), (14.0, {"number_of_signal": 11})])
@@ -161,10 +161,10 @@ def test_a_chief_that_fails_by_itself_is(at: float, ended: dict[str, int]) -> No
     chief = training()
     chief.heard("worker-1", exited(1, number_of_signal=9), 11.0)
     chief.heard("worker-1", {"type": "ready", "round": 1}, 11.1)
-    for name, peer in chief.gang.items():
+    for name, peer in chief.roster.gang.items():
         chief.heard(name, beat(peer.round, at), at)
     chief.heard("chief-0", exited(1, **ended), at)
-    assert chief.ledger.process_failures == 2
+    assert chief.judge.ledger.process_failures == 2
 
 
 # Rules.
@@ -173,7 +173,8 @@ def test_a_chief_that_fails_by_itself_is(at: float, ended: dict[str, int]) -> No
 def test_a_failure_that_is_ignored_costs_nothing_but_time() -> None:
     chief = training(scope="Job", max_restarts=0, rules=rules({"action": "Ignore", "onExitCodes": [3]}))
     chief.heard("worker-1", exited(1, 3), 11.0)
-    assert (chief.verdict, chief.ledger.process_failures, chief.ledger.without_progress) == (None, 0, 1)
+    ledger = chief.judge.ledger
+    assert (chief.judge.verdict, ledger.process_failures, ledger.without_progress) == (None, 0, 1)
     status = of_gang(chief, 11.0)
     assert "rules[0] says Ignore" in status["message"]
     assert (status["failure"]["member"], status["failure"]["exitCode"]) == ("worker-1", 3)
@@ -182,17 +183,18 @@ def test_a_failure_that_is_ignored_costs_nothing_but_time() -> None:
 def test_a_rule_fails_the_job_in_spite_of_the_budget() -> None:
     chief = training(rules=rules({"action": "FailJob", "onReasons": ["OOMKilled"], "role": "worker"}))
     chief.heard("worker-1", exited(1, number_of_signal=9, kind="OOMKilled"), 11.0)
-    assert chief.verdict is not None
-    assert (chief.verdict.reason, chief.verdict.member) == ("FailedByRule", "worker-1")
-    assert chief.verdict.message == "worker-1 ran out of memory (OOMKilled); spec.restartPolicy.rules[0] says FailJob"
+    assert chief.judge.verdict is not None
+    assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
+    message = "worker-1 ran out of memory (OOMKilled); spec.restartPolicy.rules[0] says FailJob"
+    assert chief.judge.verdict.message == message
 
 
 def test_a_rule_restarts_what_would_fail_at_once() -> None:
     chief = coordinator(rules=rules({"action": "Restart", "onReasons": ["ImportError"]}))
-    for name in chief.gang:
+    for name in chief.roster.gang:
         chief.hello(hello(name), 0.0)
     chief.heard("worker-1", exited(1, 1, kind="ImportError"), 1.0)
-    assert (chief.verdict, chief.ledger.process_failures) == (None, 1)
+    assert (chief.judge.verdict, chief.judge.ledger.process_failures) == (None, 1)
 
 
 def test_a_loss_is_no_failure_for_any_rule() -> None:
@@ -200,7 +202,7 @@ def test_a_loss_is_no_failure_for_any_rule() -> None:
     chief.lost("worker-1", 11.0)
     chief.heard("ps-0", {"type": "leaving"}, 11.0)
     chief.heard("ps-0", exited(1, number_of_signal=15), 11.1)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
 
 
 # The evaluator.
@@ -210,11 +212,11 @@ def test_an_evaluator_fails_the_job_only_by_a_rule() -> None:
     chief = training(max_restarts=0, rules=rules({"action": "FailJob", "onExitCodes": [3], "role": "evaluator"}))
     chief.hello(hello("evaluator-0", 11.0), 11.0)
     chief.heard("evaluator-0", exited(1, 1, kind="ImportError"), 12.0)
-    assert (chief.verdict, chief.ledger.failures, chief.failure) == (None, 0, None)
+    assert (chief.judge.verdict, chief.judge.ledger.failures, chief.judge.failure) == (None, 0, None)
     chief.heard("evaluator-0", {"type": "ready", "round": 1}, 12.0)
     chief.heard("evaluator-0", exited(2, 3), 13.0)
-    assert chief.verdict is not None
-    assert (chief.verdict.reason, chief.verdict.member) == ("FailedByRule", "evaluator-0")
+    assert chief.judge.verdict is not None
+    assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "evaluator-0")
 
 
 def test_an_evaluator_that_ran_for_long_is_restarted_at_once_again() -> None:
@@ -224,8 +226,8 @@ def test_an_evaluator_that_ran_for_long_is_restarted_at_once_again() -> None:
     for number, lived in ((1, 1.0), (2, 1.0), (3, 100.0)):
         now += lived
         chief.heard("evaluator-0", exited(number, 1), now)
-        waits.append(chief.evaluators["evaluator-0"].not_before - now)
-        now = chief.evaluators["evaluator-0"].not_before
+        waits.append(chief.roster.evaluators["evaluator-0"].not_before - now)
+        now = chief.roster.evaluators["evaluator-0"].not_before
         chief.heard("evaluator-0", {"type": "ready", "round": number}, now)
     assert waits == [0.0, 1.0, 0.0]
 
@@ -245,7 +247,7 @@ def test_an_evaluator_that_has_finished_does_not_run_again_for_a_new_launcher_of
     chief.hello(hello("evaluator-0", 11.0, round=1, running=True), 11.0)
     chief.heard("evaluator-0", exited(1, 0), 11.0)
     assert sent(chief) == [("evaluator-0", "welcome")]
-    assert chief.evaluators["evaluator-0"].finished
+    assert chief.roster.evaluators["evaluator-0"].finished
 
 
 def test_an_evaluator_that_is_told_to_go_has_not_failed_and_is_not_started_before_it_has_gone() -> None:
@@ -254,7 +256,7 @@ def test_an_evaluator_that_is_told_to_go_has_not_failed_and_is_not_started_befor
     sent(chief)
     chief.heard("evaluator-0", {"type": "leaving"}, 12.0)
     chief.heard("evaluator-0", exited(1, number_of_signal=15), 12.1)
-    assert (chief.verdict, chief.evaluators["evaluator-0"].failures) == (None, 0)
+    assert (chief.judge.verdict, chief.roster.evaluators["evaluator-0"].failures) == (None, 0)
     chief.lost("evaluator-0", 12.2)
     chief.hello(hello("evaluator-0", 12.3, leaving=True), 12.3)
     chief.tick(12.4)

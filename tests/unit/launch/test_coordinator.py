@@ -8,15 +8,15 @@ import pytest
 
 from tests.unit.launch.members import alive, restart, sent, started
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch.coordinator import CLOSE
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.outbox import CLOSE
 from tftraining.launch.status import of_gang
 
 
 def test_a_round_starts_when_all_are_there_and_not_before() -> None:
     chief = coordinator()
     chief.hello(hello("worker-1"), 1.0)
-    assert (chief.running, chief.missing) == (False, ["worker-0"])
+    assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-0"])
     chief.hello(hello("worker-0"), 2.0)
     assert sent(chief) == [
         ("worker-1", "welcome"),
@@ -24,14 +24,14 @@ def test_a_round_starts_when_all_are_there_and_not_before() -> None:
         ("worker-0", "start"),
         ("worker-1", "start"),
     ]
-    assert chief.round == 1
+    assert chief.rounds.number == 1
 
 
 def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", known=0), 0.0)
     chief.hello(hello("worker-1", known=7, witness=7), 0.0)
-    assert chief.round == 8
+    assert chief.rounds.number == 8
 
 
 def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None:
@@ -39,11 +39,11 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
     chief.heard("worker-1", exited(1, number_of_signal=9), 5.0)
     assert sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
     chief.heard("worker-0", exited(1, 1), 5.1)
-    assert chief.ledger.process_failures == 1
+    assert chief.judge.ledger.process_failures == 1
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-1", "Killed", True)
     restart(chief, 5.2)
-    assert (chief.round, chief.running, chief.ledger.in_place) == (2, True, 1)
+    assert (chief.rounds.number, chief.rounds.running, chief.judge.ledger.in_place) == (2, True, 1)
 
 
 def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
@@ -53,8 +53,8 @@ def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
     restart(chief, 5.1)
     chief.heard("worker-0", exited(1, 1), 5.2)
     chief.heard("worker-0", {"type": "ready", "round": 1}, 5.3)
-    assert (chief.round, chief.running, chief.ledger.process_failures) == (2, True, 1)
-    assert chief.gang["worker-0"].state == "running"
+    assert (chief.rounds.number, chief.rounds.running, chief.judge.ledger.process_failures) == (2, True, 1)
+    assert chief.roster.gang["worker-0"].state == "running"
 
 
 def test_the_chiefs_success_ends_the_job_also_when_a_worker_failed_a_moment_earlier() -> None:
@@ -62,8 +62,8 @@ def test_the_chiefs_success_ends_the_job_also_when_a_worker_failed_a_moment_earl
     chief.heard("worker-1", exited(1, 1), 5.0)
     sent(chief)
     chief.heard("worker-0", exited(1, 0), 5.01)
-    assert chief.verdict is not None
-    assert chief.verdict.verdict == "Succeeded"
+    assert chief.judge.verdict is not None
+    assert chief.judge.verdict.verdict == "Succeeded"
     chief.announce()
     assert sent(chief) == [("worker-0", "end"), ("worker-1", "end")]
 
@@ -72,7 +72,7 @@ def test_a_chief_that_leaves_with_a_polite_zero_has_not_succeeded() -> None:
     chief = started()
     chief.heard("worker-0", {"type": "leaving"}, 5.0)
     chief.heard("worker-0", exited(1, 0), 5.1)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
     assert chief.incident is not None
     assert (chief.incident.reason, chief.incident.charged) == ("Terminated", False)
 
@@ -84,21 +84,21 @@ def test_who_is_told_to_go_is_in_no_round_however_often_it_comes_back_before_it_
     chief.heard("worker-0", {"type": "ready", "round": 1}, 5.2)
     # The end of its program takes longer than a break of the network.
     chief.hello(hello("worker-1", 5.3, round=1, known=1, leaving=True), 5.3)
-    assert (chief.running, chief.missing) == (False, ["worker-1"])
+    assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
     chief.lost("worker-1", 5.4, gone=True)
     chief.hello(hello("worker-1", 6.0, incarnation="new", known=1), 6.0)
-    assert (chief.round, chief.running, chief.ledger.in_place) == (2, True, 0)
+    assert (chief.rounds.number, chief.rounds.running, chief.judge.ledger.in_place) == (2, True, 0)
 
 
 def test_a_worker_that_is_done_waits_for_the_chief() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, 0), 5.0)
-    assert (chief.running, chief.verdict) == (True, None)
+    assert (chief.rounds.running, chief.judge.verdict) == (True, None)
     chief.lost("worker-1", 6.0)
-    assert chief.running
+    assert chief.rounds.running
     chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
     chief.heard("worker-0", exited(1, 0), 8.0)
-    assert chief.verdict is not None
+    assert chief.judge.verdict is not None
 
 
 def test_late_comers_after_the_verdict_are_told_at_once() -> None:
@@ -119,16 +119,16 @@ def test_silence_beyond_the_timeout_is_a_loss_without_a_charge() -> None:
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason) == ("worker-1", "MemberLost")
     assert chief.incident.at == pytest.approx(3.1)
-    assert (chief.ledger.process_failures, chief.missing) == (0, ["worker-0", "worker-1"])
+    assert (chief.judge.ledger.process_failures, chief.rounds.missing) == (0, ["worker-0", "worker-1"])
 
 
 def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_theirs() -> None:
     chief = started()
     chief.tick(0.5)
     chief.tick(10.0)
-    assert chief.running
+    assert chief.rounds.running
     chief.tick(10.5)
-    assert chief.running
+    assert chief.rounds.running
 
 
 def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
@@ -144,7 +144,7 @@ def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
 def test_the_same_launcher_again_replaces_its_old_connection() -> None:
     chief = started()
     assert chief.hello(hello("worker-1", 1.0, round=1, known=1), 1.0) == ""
-    assert (chief.running, chief.gang["worker-1"].state) == (False, "ready")
+    assert (chief.rounds.running, chief.roster.gang["worker-1"].state) == (False, "ready")
 
 
 @pytest.mark.parametrize("silent", [True, False])
@@ -152,13 +152,13 @@ def test_a_new_chief_waits_only_where_an_unknown_program_may_still_run(silent: b
     chief = coordinator()
     chief.hello(hello("worker-0", 0.1), 0.1)
     chief.hello(hello("worker-1", 0.1, known=3, round=3, witness=0 if silent else 3, down=0.5), 0.1)
-    assert chief.running is not silent
+    assert chief.rounds.running is not silent
     chief.tick(0.5)
     for tenths in range(5, 55, 5):
-        for name in chief.gang:
+        for name in chief.roster.gang:
             chief.heard(name, beat(3, tenths / 10), tenths / 10)
         chief.tick(tenths / 10)
-    assert chief.running
+    assert chief.rounds.running
     assert chief.incident is not None
     assert chief.incident.at == pytest.approx(-0.4)
 
@@ -170,9 +170,9 @@ def test_restarts_without_a_new_epoch_wait_longer_and_longer() -> None:
         chief.heard("worker-1", exited(number, 1), now)
         restart(chief, now)
         begun = now
-        while not chief.running:
+        while not chief.rounds.running:
             now += 0.5
-            for name in chief.gang:
+            for name in chief.roster.gang:
                 chief.heard(name, beat(0, now), now)
             chief.tick(now)
         waits.append(now - begun)
@@ -187,8 +187,8 @@ def test_a_new_epoch_refills_the_budget_and_ends_the_waiting() -> None:
         chief.heard("worker-0", beat(number, number, **told), number)
         chief.heard("worker-1", exited(number, 1), number)
         restart(chief, number)
-        assert chief.running
-    assert (chief.verdict, chief.ledger.used, chief.ledger.process_failures) == (None, 1, 7)
+        assert chief.rounds.running
+    assert (chief.judge.verdict, chief.judge.ledger.used, chief.judge.ledger.process_failures) == (None, 1, 7)
 
 
 def test_the_same_epoch_again_is_no_progress() -> None:
@@ -198,8 +198,8 @@ def test_the_same_epoch_again_is_no_progress() -> None:
         chief.heard("worker-0", beat(number, number, **told), number)
         chief.heard("worker-1", exited(number, 1), number)
         restart(chief, number)
-    assert chief.verdict is not None
-    assert chief.verdict.reason == "MaxRestartsExceeded"
+    assert chief.judge.verdict is not None
+    assert chief.judge.verdict.reason == "MaxRestartsExceeded"
 
 
 def test_with_budget_reset_never_progress_does_not_help() -> None:
@@ -208,7 +208,7 @@ def test_with_budget_reset_never_progress_does_not_help() -> None:
         chief.heard("worker-0", beat(number, number, epoch=10 * number, updated=1.0), number)
         chief.heard("worker-1", exited(number, 1), number)
         restart(chief, number)
-    assert chief.verdict is not None
+    assert chief.judge.verdict is not None
 
 
 def test_losses_are_free_however_many() -> None:
@@ -218,30 +218,34 @@ def test_losses_are_free_however_many() -> None:
         chief.hello(hello("worker-1", number * 100.0, incarnation=str(number)), number * 100.0)
         restart(chief, number * 100.0)
         chief.tick(number * 100.0 + 1)
-        for name in chief.gang:
+        for name in chief.roster.gang:
             chief.heard(name, beat(0, 0), number * 100.0 + 70)
         chief.tick(number * 100.0 + 70)
-        assert chief.running
-    assert (chief.verdict, chief.ledger.process_failures, chief.ledger.in_place) == (None, 0, 0)
+        assert chief.rounds.running
+    assert (chief.judge.verdict, chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (None, 0, 0)
 
 
 @pytest.mark.parametrize("kind", ["NotFound", "SyntaxError", "ImportError", "Keras3Fit"])
 def test_a_fatal_exit_before_any_step_fails_at_once(kind: str) -> None:
     chief = started()
     chief.heard("worker-1", exited(1, 1, kind=kind, lines=["Traceback", "the last line"]), 1.0)
-    assert chief.verdict is not None
-    assert (chief.verdict.verdict, chief.verdict.reason, chief.verdict.member) == ("Failed", kind, "worker-1")
-    assert "the last line" in chief.verdict.message
+    assert chief.judge.verdict is not None
+    assert (chief.judge.verdict.verdict, chief.judge.verdict.reason, chief.judge.verdict.member) == (
+        "Failed",
+        kind,
+        "worker-1",
+    )
+    assert "the last line" in chief.judge.verdict.message
 
 
 def test_the_same_exit_after_a_step_is_restarted() -> None:
     chief = started()
-    for name in chief.gang:
+    for name in chief.roster.gang:
         chief.heard(name, beat(1, 5.0, step=1, first_step_time=0.1, updated=1.0), 5.0)
     chief.heard("worker-1", exited(1, 1, kind="ImportError"), 6.0)
     restart(chief, 6.0)
     chief.heard("worker-1", exited(2, 1, kind="ImportError"), 7.0)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
 
 
 def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
@@ -267,14 +271,14 @@ def test_a_stall_is_dumped_named_and_charged() -> None:
             age = max(0.0, second - step)
             chief.heard(name, beat(1, second, step=min(step, second), last_step_time=age, updated=1.0), second)
         chief.tick(second)
-        assert chief.running
+        assert chief.rounds.running
     for name, step in (("worker-0", 4), ("worker-1", 3)):
         chief.heard(name, beat(1, 14.0, step=step, last_step_time=14.0 - step, updated=1.0), 14.0)
     chief.tick(14.0)
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason) == ("worker-1", "Stalled")
-    assert chief.ledger.process_failures == 1
-    stops = [frame for _, frame in chief.outbox if frame["type"] == "stop"]
+    assert chief.judge.ledger.process_failures == 1
+    stops = [frame for _, frame in chief.outbox.take() if frame["type"] == "stop"]
     assert [frame["dump"] for frame in stops] == [True, True]
 
 
@@ -284,21 +288,21 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
     for second in range(1, 12):
         chief.heard("worker-0", beat(0, second), second)
         chief.tick(second)
-    assert chief.verdict is not None
-    assert chief.verdict.reason == "StartDeadlineExceeded"
-    assert chief.verdict.message.startswith("worker-1, worker-2, worker-3 and 2 more did not join within 10 s")
+    assert chief.judge.verdict is not None
+    assert chief.judge.verdict.reason == "StartDeadlineExceeded"
+    assert chief.judge.verdict.message.startswith("worker-1, worker-2, worker-3 and 2 more did not join within 10 s")
 
 
 def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
     chief = started(start_deadline=10.0)
     for second in range(1, 100):
-        for name in chief.gang:
+        for name in chief.roster.gang:
             chief.heard(name, beat(1, second), second)
         chief.tick(second)
     chief.lost("worker-1", 100.0)
     chief.heard("worker-0", beat(1, 105.0), 105.0)
     chief.tick(105.0)
-    assert chief.verdict is None
+    assert chief.judge.verdict is None
 
 
 def test_an_evaluator_gates_nothing_and_is_restarted_alone() -> None:
@@ -310,14 +314,14 @@ def test_an_evaluator_gates_nothing_and_is_restarted_alone() -> None:
     chief.heard("evaluator-0", {"type": "ready", "round": 1}, 2.1)
     assert sent(chief) == [("evaluator-0", "start")]
     chief.lost("evaluator-0", 3.0)
-    assert (chief.running, chief.round, chief.ledger.process_failures) == (True, 1, 0)
+    assert (chief.rounds.running, chief.rounds.number, chief.judge.ledger.process_failures) == (True, 1, 0)
 
 
 def test_ledgers_are_merged_and_travel_with_the_start() -> None:
     chief = coordinator(ledger=Ledger(pod_failures=2))
     chief.hello(hello("worker-0", ledger={"processFailures": 3}), 0.0)
     chief.hello(hello("worker-1", ledger={"inPlace": 4}), 0.0)
-    starts = [frame["ledger"] for _, frame in chief.outbox if frame["type"] == "start"]
+    starts = [frame["ledger"] for _, frame in chief.outbox.take() if frame["type"] == "start"]
     assert len(starts) == 2
     for each in starts:
         assert (each["inPlace"], each["processFailures"], each["podFailures"]) == (4, 3, 2)
@@ -335,7 +339,7 @@ def test_a_bad_frame_raises_what_ends_its_connection(frame: dict[str, Any]) -> N
 
 def test_a_restart_is_told_with_its_cost_once_all_train_again() -> None:
     chief = started()
-    for name in chief.gang:
+    for name in chief.roster.gang:
         chief.heard(name, beat(1, 9.0, step=170, epoch=3, first_step_time=5.0, updated=1.0), 9.0)
     chief.heard("worker-1", exited(1, number_of_signal=9, step=171, epoch=3, updated=1.0), 10.0)
     status = of_gang(chief, 10.0)
@@ -366,7 +370,7 @@ def test_nothing_changes_while_nothing_happens_but_ages() -> None:
     told = {"step": 5, "first_step": 0, "updated": 1.0}
     looks = []
     for now in (5.0, 5.5, 6.0):
-        for name in chief.gang:
+        for name in chief.roster.gang:
             chief.heard(name, beat(1, now, first_step_time=now - 4.0 + 0.001 * now, **told), now)
         chief.tick(now)
         look = of_gang(chief, now)

@@ -21,16 +21,16 @@ THREE = ("worker-0", "worker-1", "worker-2")
 
 def starts(chief: Coordinator) -> dict[str, Any]:
     """The `start` frames under way, by member; the outbox is empty then."""
-    frames, chief.outbox = chief.outbox, []
+    frames = chief.outbox.take()
     return {name: frame for name, frame in frames if frame["type"] == "start"}
 
 
 def elastic(*members: str, least: int | None = 1, **policy: Any) -> Coordinator:
     """A gang in its first round that may go on with fewer."""
     chief = coordinator(*(members or THREE), min_workers=least, **policy)
-    for name in chief.gang:
+    for name in chief.roster.gang:
         assert chief.hello(hello(name, elastic=True), 0.0) == ""
-    assert chief.running
+    assert chief.rounds.running
     starts(chief)
     return chief
 
@@ -38,13 +38,13 @@ def elastic(*members: str, least: int | None = 1, **policy: Any) -> Coordinator:
 def ready(chief: Coordinator, now: float, *names: str) -> None:
     """These have ended their programs."""
     for name in names:
-        chief.heard(name, {"type": "ready", "round": chief.peers[name].round}, now)
+        chief.heard(name, {"type": "ready", "round": chief.roster.peers[name].round}, now)
 
 
 def listen(chief: Coordinator, now: float, *names: str) -> None:
     """These beat, with no news of their progress, and time passes."""
     for name in names:
-        peer = chief.peers[name]
+        peer = chief.roster.peers[name]
         chief.heard(name, {**beat(peer.round, now), "progress": to_frame(peer.progress, now)}, now)
     chief.tick(now)
 
@@ -53,7 +53,7 @@ def come_back(chief: Coordinator, name: str, now: float, prepared: bool = True) 
     """A new launcher of the member joins."""
     assert chief.hello(hello(name, now, incarnation=f"new {now}", elastic=True), now) == ""
     chief.heard(name, {**beat(0, now), "prepared": prepared}, now)
-    listen(chief, now, *(peer.name for peer in chief.gang.values() if peer.connected and peer.name != name))
+    listen(chief, now, *(peer.name for peer in chief.roster.gang.values() if peer.connected and peer.name != name))
 
 
 def shrunk() -> Coordinator:
@@ -61,7 +61,7 @@ def shrunk() -> Coordinator:
     chief = elastic()
     chief.lost("worker-1", 5.0, gone=True)
     ready(chief, 5.1, "worker-0", "worker-2")
-    assert chief.running
+    assert chief.rounds.running
     return chief
 
 
@@ -73,7 +73,7 @@ def test_the_survivors_of_a_lost_worker_go_on_at_once_and_free_of_charge() -> No
         "worker-2": [[0, 0], [2, 2]],
     }
     assert {frame["size"] for frame in frames.values()} == {3}
-    assert (chief.round, chief.ledger.process_failures, chief.ledger.in_place) == (2, 0, 1)
+    assert (chief.rounds.number, chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (2, 0, 1)
     status = of_gang(chief, 6.0)
     assert (status["missing"], status["gang"]) == (["worker-1"], {"size": 2, "full": 3})
     assert status["lastRestart"]["reason"] == "MemberLost"
@@ -83,7 +83,7 @@ def test_without_the_permission_the_gang_waits() -> None:
     chief = elastic(least=None)
     chief.lost("worker-1", 5.0, gone=True)
     ready(chief, 5.1, "worker-0", "worker-2")
-    assert (chief.running, chief.missing) == (False, ["worker-1"])
+    assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
 
 
 def test_fewer_than_the_least_wait() -> None:
@@ -92,7 +92,7 @@ def test_fewer_than_the_least_wait() -> None:
     chief.lost("worker-2", 5.0, gone=True)
     ready(chief, 5.1, "worker-0")
     chief.tick(60.0)
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is_dead() -> None:
@@ -101,24 +101,24 @@ def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is
     chief.lost("worker-1", 5.0)
     ready(chief, 5.1, "worker-0", "worker-2")
     listen(chief, 6.9, "worker-0", "worker-2")
-    assert not chief.running
+    assert not chief.rounds.running
     listen(chief, 7.1, "worker-0", "worker-2")
-    assert chief.running
+    assert chief.rounds.running
 
 
 @pytest.mark.parametrize("needed", ["chief-0", "ps-0"])
 def test_only_workers_may_be_missing(needed: str) -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "ps-0")
     chief.lost(needed, 5.0, gone=True)
-    ready(chief, 5.1, *(name for name in chief.gang if name != needed))
+    ready(chief, 5.1, *(name for name in chief.roster.gang if name != needed))
     chief.tick(30.0)
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 def test_a_worker_that_is_told_to_leave_is_not_started_again() -> None:
     chief = elastic()
     chief.heard("worker-1", {"type": "leaving"}, 5.0)
-    assert chief.running
+    assert chief.rounds.running
     chief.heard("worker-1", exited(1, number_of_signal=9), 6.0)
     ready(chief, 6.1, *THREE)
     assert list(starts(chief)) == ["worker-0", "worker-2"]
@@ -127,14 +127,18 @@ def test_a_worker_that_is_told_to_leave_is_not_started_again() -> None:
 def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_warm() -> None:
     chief = shrunk()
     come_back(chief, "worker-1", 10.0, prepared=False)
-    assert chief.running
+    assert chief.rounds.running
     listen(chief, 11.0, *THREE)
     assert chief.incident is not None
-    assert (chief.running, chief.incident.reason, chief.incident.message) == (False, "Grown", "worker-1 is back")
+    assert (chief.rounds.running, chief.incident.reason, chief.incident.message) == (False, "Grown", "worker-1 is back")
     starts(chief)
     ready(chief, 11.1, "worker-0", "worker-2")
     assert {name: frame["workers"] for name, frame in starts(chief).items()} == {name: [[0, 2]] for name in THREE}
-    assert (chief.ledger.process_failures, chief.ledger.in_place, chief.ledger.without_progress) == (0, 2, 1)
+    assert (chief.judge.ledger.process_failures, chief.judge.ledger.in_place, chief.judge.ledger.without_progress) == (
+        0,
+        2,
+        1,
+    )
 
 
 def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
@@ -145,27 +149,27 @@ def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
     come_back(chief, "worker-1", 10.0)
     for second in range(11, 40):
         listen(chief, float(second), "worker-0", "worker-1")
-    assert chief.running
+    assert chief.rounds.running
     listen(chief, 41.0, "worker-0", "worker-1")
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 def test_those_who_are_back_wait_for_the_backup_of_an_epoch_that_ends_soon() -> None:
     chief = shrunk()
     steps = {"epochs": 9, "steps_per_epoch": 100, "steps_per_second": 5.0, "updated": 1000.0, "first_step_time": 1}
     come_back(chief, "worker-1", 10.0)
-    assert not chief.running, "nobody can tell how long the epoch takes"
+    assert not chief.rounds.running, "nobody can tell how long the epoch takes"
 
     chief = shrunk()
     chief.heard("worker-0", beat(2, 10.0, epoch=2, step=150, **steps), 10.0)
     come_back(chief, "worker-1", 10.0)
-    assert chief.running, "ten seconds to go"
+    assert chief.rounds.running, "ten seconds to go"
     chief.heard("worker-0", beat(2, 10.5, epoch=2, step=200, **steps), 10.5)
     listen(chief, 10.6, "worker-2", "worker-1")
-    assert chief.running
+    assert chief.rounds.running
     chief.heard("worker-0", beat(2, 11.0, epoch=3, step=201, **steps), 11.0)
     listen(chief, 11.0, "worker-2", "worker-1")
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 @pytest.mark.parametrize(("rate", "waits"), [(0.8, False), (1.0, True)])
@@ -174,11 +178,11 @@ def test_an_epoch_that_takes_long_is_not_waited_for(rate: float, waits: bool) ->
     steps = {"epoch": 2, "step": 150, "steps_per_epoch": 100, "updated": 1000.0, "steps_per_second": rate}
     chief.heard("worker-0", beat(2, 10.0, **steps), 10.0)
     come_back(chief, "worker-1", 10.0)
-    assert chief.running == waits
+    assert chief.rounds.running == waits
     for second in range(11, 21):
         chief.heard("worker-0", beat(2, float(second), **steps), float(second))
         listen(chief, float(second), "worker-2", "worker-1")
-    assert not chief.running, "it stands still"
+    assert not chief.rounds.running, "it stands still"
 
 
 def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> None:
@@ -187,9 +191,9 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
         chief.hello(hello(name, elastic=True), 0.0)
     for second in range(60):
         listen(chief, float(second), "worker-0", "worker-1")
-    assert not chief.running
+    assert not chief.rounds.running
     listen(chief, 61.0, "worker-0", "worker-1")
-    assert (chief.running, chief.verdict) == (True, None)
+    assert (chief.rounds.running, chief.judge.verdict) == (True, None)
 
 
 def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
@@ -197,9 +201,9 @@ def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be
     chief.hello(hello("worker-0", elastic=True), 0.0)
     chief.hello(hello("worker-2", known=4, round=4, witness=4, elastic=True), 0.0)
     listen(chief, 4.4, "worker-0", "worker-2")
-    assert not chief.running
+    assert not chief.rounds.running
     listen(chief, 4.6, "worker-0", "worker-2")
-    assert (chief.running, chief.round) == (True, 5)
+    assert (chief.rounds.running, chief.rounds.number) == (True, 5)
 
 
 def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
@@ -208,26 +212,30 @@ def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
         chief.hello(hello(name), 0.0)
     chief.lost("worker-1", 5.0, gone=True)
     ready(chief, 5.1, "worker-0", "worker-2")
-    assert not chief.running
+    assert not chief.rounds.running
 
 
 def resize(chief: Coordinator, workers: int, now: float) -> None:
-    chief.change(Gang(chief.job.gang.members, chief.chief).resized(workers), chief.policy, now)
+    chief.change(Gang(chief.roster.job.gang.members, chief.roster.chief).resized(workers), chief.roster.policy, now)
 
 
 def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 4, 5.0)
-    assert (chief.running, of_gang(chief, 5.0)["missing"]) == (True, ["worker-2", "worker-3"])
+    assert (chief.rounds.running, of_gang(chief, 5.0)["missing"]) == (True, ["worker-2", "worker-3"])
     come_back(chief, "worker-2", 6.0)
-    assert chief.running
+    assert chief.rounds.running
     come_back(chief, "worker-3", 7.0)
     assert chief.incident is not None
-    assert (chief.running, chief.incident.reason) == (False, "Resized")
+    assert (chief.rounds.running, chief.incident.reason) == (False, "Resized")
     starts(chief)
     ready(chief, 7.1, "worker-0", "worker-1")
     assert len(starts(chief)) == 4
-    assert (chief.ledger.process_failures, chief.ledger.in_place, chief.ledger.without_progress) == (0, 1, 0)
+    assert (chief.judge.ledger.process_failures, chief.judge.ledger.in_place, chief.judge.ledger.without_progress) == (
+        0,
+        1,
+        0,
+    )
 
 
 def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
@@ -243,15 +251,15 @@ def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> 
     chief = elastic(least=None)
     resize(chief, 2, 5.0)
     assert chief.incident is not None
-    assert (chief.running, chief.incident.reason) == (False, "Resized")
+    assert (chief.rounds.running, chief.incident.reason) == (False, "Resized")
     ready(chief, 5.1, "worker-0", "worker-1")
-    assert not chief.running
+    assert not chief.rounds.running
     ready(chief, 5.2, "worker-2")
     assert list(starts(chief)) == ["worker-0", "worker-1"]
     assert "refused" not in chief.hello(hello("worker-2", 6.0, incarnation="new"), 6.0)
     assert chief.hello(hello("worker-2", 6.0, incarnation="new"), 6.0) == "worker-2 is not a member of this job"
     chief.lost("worker-2", 6.0, gone=True)
-    assert chief.running
+    assert chief.rounds.running
 
 
 def test_there_and_back_before_anybody_came_is_nothing() -> None:
@@ -259,7 +267,7 @@ def test_there_and_back_before_anybody_came_is_nothing() -> None:
     resize(chief, 3, 5.0)
     resize(chief, 2, 6.0)
     listen(chief, 6.1, "worker-0", "worker-1")
-    assert (chief.running, chief.round, chief.incident) == (True, 1, None)
+    assert (chief.rounds.running, chief.rounds.number, chief.incident) == (True, 1, None)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -324,18 +332,20 @@ def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> Non
     resize(chief, 3, 5.0)
     come_back(chief, "worker-2", 6.0)
     assert chief.incident is not None
-    assert (chief.running, chief.incident.reason) == (False, "Resized"), "its servers and its chief have to know it"
+    assert (chief.rounds.running, chief.incident.reason) == (False, "Resized"), (
+        "its servers and its chief have to know it"
+    )
     starts(chief)
     ready(chief, 6.1, "chief-0", "worker-0", "worker-1", "ps-0")
     frames = starts(chief)
-    assert {name: frame["workers"] for name, frame in frames.items()} == {name: [[0, 2]] for name in chief.gang}
+    assert {name: frame["workers"] for name, frame in frames.items()} == {name: [[0, 2]] for name in chief.roster.gang}
     assert {frame["size"] for frame in frames.values()} == {4}
 
 
 def test_a_worker_that_is_restarted_alone_is_told_of_the_same_gang() -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "worker-2", "ps-0", least=1)
-    chief.policy = replace(chief.policy, scope="Pod")
+    chief.change(chief.roster.job.gang, replace(chief.roster.policy, scope="Pod"), 4.0)
     chief.lost("worker-1", 5.0, gone=True)
-    assert chief.running
+    assert chief.rounds.running
     come_back(chief, "worker-1", 6.0)
     assert {name: frame["workers"] for name, frame in starts(chief).items()} == {"worker-1": [[0, 2]]}

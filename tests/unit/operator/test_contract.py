@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from tests.unit.operator.builders import a_launched_job
 from tests.unit.operator.simulation import World
-from tftraining.launch.coordinator import Coordinator, Job
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.ending import Exit
 from tftraining.launch.incident import Incident
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.roster import Job
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.status import of_gang
@@ -42,10 +43,10 @@ def coordinator() -> Coordinator:
 def restarted() -> Coordinator:
     """A gang that trains again after an incident."""
     made = coordinator()
-    made.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
-    made.incident = made.failure = INCIDENT
-    made.round, made.running, made.trained = 2, True, 11.1
-    for peer in made.gang.values():
+    made.judge.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
+    made.incident = made.judge.failure = INCIDENT
+    made.rounds.number, made.rounds.running, made.rounds.trained = 2, True, 11.1
+    for peer in made.roster.gang.values():
         peer.state, peer.progress = "running", PROGRESS
     return made
 
@@ -68,7 +69,7 @@ def test_a_gang_that_waits() -> None:
 
 def test_a_gang_that_restarts() -> None:
     made = restarted()
-    made.running, made.trained = False, None
+    made.rounds.running, made.rounds.trained = False, None
     status = status_after(report(made))
     assert (status.phase, status.reason) == ("Restarting", "Killed")
 
@@ -92,5 +93,5 @@ def test_every_phase_and_reason_is_known() -> None:
         assert said.last_restart is not None and said.last_restart.reason == reason
     for verdict in ("Succeeded", "Failed"):
         made = restarted()
-        made.verdict = Verdict(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
+        made.judge.verdict = Verdict(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
         assert report(made).phase == verdict

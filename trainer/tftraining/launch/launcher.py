@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tftraining.launch import cluster, legacy, orders, status
-from tftraining.launch.coordinator import Coordinator, Job
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.member import Member
 from tftraining.launch.orders import Orders
 from tftraining.launch.program import Program
 from tftraining.launch.rendezvous import Rendezvous
+from tftraining.launch.roster import Job
 from tftraining.launch.server import Answer, Server
 from tftraining.launch.settings import VARIABLE, Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success, termination_message, write_success
@@ -127,7 +128,7 @@ class Launcher:
     async def _decided(self) -> None:
         """Leave the success in the job's directory before anybody is told of it, if the storage lets us."""
         assert self._rendezvous is not None
-        verdict, directory = self._rendezvous.coordinator.verdict, self._settings.directory
+        verdict, directory = self._rendezvous.coordinator.judge.verdict, self._settings.directory
         if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
             return
         try:
@@ -169,7 +170,7 @@ class Launcher:
             self._program.say(f"tftraining: {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
-        return self._rendezvous.coordinator.ledger if self._rendezvous is not None else self._member.ledger
+        return self._rendezvous.coordinator.judge.ledger if self._rendezvous is not None else self._member.ledger
 
     def _exit_code(self, verdict: Verdict) -> int:
         if verdict.verdict == SUCCEEDED:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tftraining.launch.coordinator import CLOSE, Coordinator
+from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.outbox import CLOSE
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
 
@@ -64,10 +65,10 @@ class Rendezvous:
         while True:
             self.coordinator.tick(time.monotonic())
             self._flush()
-            await asyncio.sleep(self.coordinator.policy.member_timeout / TICKS)
+            await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._introducing >= STRANGERS + len(self.coordinator.gang):
+        if self._introducing >= STRANGERS + len(self.coordinator.roster.gang):
             writer.transport.abort()
             return
         self._introducing += 1
@@ -112,13 +113,12 @@ class Rendezvous:
         del self._channels[name]
         self.coordinator.lost(name, time.monotonic(), gone)
         self._flush()
-        if self.coordinator.verdict is not None and not set(self._channels) & set(self.coordinator.gang):
+        if self.coordinator.judge.verdict is not None and not set(self._channels) & set(self.coordinator.roster.gang):
             self._alone.set()
 
     def _flush(self) -> None:
         """Send what the coordinator wants sent, in its order."""
-        frames, self.coordinator.outbox = self.coordinator.outbox, []
-        for name, frame in frames:
+        for name, frame in self.coordinator.outbox.take():
             channel = self._channels.get(name)
             if channel is None:
                 continue
@@ -126,7 +126,7 @@ class Rendezvous:
                 channel.abort()
             else:
                 channel.send(frame)
-        if self.coordinator.verdict is not None and len(self._tasks) == 1:
+        if self.coordinator.judge.verdict is not None and len(self._tasks) == 1:
             self._tasks.append(asyncio.create_task(self._announce()))
 
     async def _announce(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.alone import serves
-from tftraining.launch.coordinator import Coordinator, some
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.incident import Incident, bounded
 from tftraining.launch.member import Member
 from tftraining.launch.progress import rfc3339, to_status, trains
+from tftraining.launch.roster import some
 from tftraining.launch.settings import Settings, role_of
 
 
@@ -38,14 +39,14 @@ def of_member(member: Member, settings: Settings) -> dict[str, Any]:
 def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
     """The chief's part: the whole gang. `now` in monotonic seconds."""
     phase, reason, message = _phase(coordinator)
-    failure = coordinator.failure
+    failure = coordinator.judge.failure
     return {
-        "round": coordinator.round,
+        "round": coordinator.rounds.number,
         "phase": phase,
         "reason": reason,
         "message": message,
-        "missing": coordinator.missing if coordinator.verdict is None else [],
-        "gang": {"size": len(coordinator.trainers), "full": coordinator.size},
+        "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
+        "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
         "members": {
             name: {
                 "state": peer.state,
@@ -55,12 +56,12 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
                 "step": peer.progress.step,
                 "silentSeconds": round(max(0.0, now - peer.heard), 1) if peer.connected else None,
             }
-            for name, peer in coordinator.peers.items()
+            for name, peer in coordinator.roster.peers.items()
         },
-        "ledger": coordinator.ledger.to_json(),
+        "ledger": coordinator.judge.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None if failure is None else {**_exit(failure), "reason": failure.reason, "logTail": _tail(failure)},
-        "progress": to_status(coordinator.progress),
+        "progress": to_status(coordinator.rounds.progress),
     }
 
 
@@ -78,16 +79,16 @@ def why_not_training(member: Member, settings: Settings, now: float) -> str:
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
-    if coordinator.verdict is not None:
-        return coordinator.verdict.verdict, coordinator.verdict.reason, coordinator.verdict.message
+    if coordinator.judge.verdict is not None:
+        return coordinator.judge.verdict.verdict, coordinator.judge.verdict.reason, coordinator.judge.verdict.message
     incident = coordinator.incident
-    if not coordinator.running:
-        waiting = f"waiting for {some(coordinator.missing)}" if coordinator.missing else "about to start"
+    if not coordinator.rounds.running:
+        waiting = f"waiting for {some(coordinator.rounds.missing)}" if coordinator.rounds.missing else "about to start"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
-    if coordinator.trained is None:
-        told = f"round {coordinator.round} has started; no step yet"
+    if coordinator.rounds.trained is None:
+        told = f"round {coordinator.rounds.number} has started; no step yet"
         return "Starting", "ProgramsStarted", told + _finished(coordinator)
     reason, message = _training(coordinator)
     return "Training", reason, message + _finished(coordinator)
@@ -104,7 +105,7 @@ def _training(coordinator: Coordinator) -> tuple[str, str]:
 
 def _finished(coordinator: Coordinator) -> str:
     """Whose programs have done their work before the others, to be added to what those do; "" for none."""
-    names = [peer.name for peer in coordinator.trainers if peer.finished]
+    names = [peer.name for peer in coordinator.roster.trainers if peer.finished]
     return f"; {some(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
 
 
@@ -114,15 +115,15 @@ def _resumed(coordinator: Coordinator, incident: Incident) -> str:
         return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
-    fewer = f", with {_who(coordinator)}" if coordinator.missing else ""
+    fewer = f", with {_who(coordinator)}" if coordinator.rounds.missing else ""
     return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s{fewer}"
 
 
 def _who(coordinator: Coordinator) -> str:
     """How many train, for people."""
-    if not coordinator.missing:
+    if not coordinator.rounds.missing:
         return "all members"
-    return f"{len(coordinator.trainers)} of {coordinator.size} members"
+    return f"{len(coordinator.roster.trainers)} of {coordinator.roster.size} members"
 
 
 def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
@@ -130,8 +131,8 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     incident = coordinator.incident
     if incident is None:
         return None
-    trained = coordinator.back if incident.alone else coordinator.trained
-    told = [] if incident.alone or not trained else coordinator.trainers
+    trained = coordinator.back if incident.alone else coordinator.rounds.trained
+    told = [] if incident.alone or not trained else coordinator.roster.trainers
     first = [peer.progress for peer in told if peer.progress.first_step is not None]
     resumed = first[0].first_step if first else None
     lost = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None

@@ -1,0 +1,100 @@
+"""Whose incident it is: the member that failed first, not those that could not go on without it.
+
+Pure. It must never charge anybody for being lost or told to go, nor for what another one's end has done to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tftraining.launch import alone
+from tftraining.launch.elastic import GROWN, RESIZED
+from tftraining.launch.ending import Exit
+from tftraining.launch.incident import Incident, describe, reason_of
+from tftraining.launch.peer import Peer
+from tftraining.launch.roster import Roster, some
+from tftraining.launch.watchdog import stalled
+
+
+class Blame:
+    """Makes incidents of what happens to a gang. `wall` is the clock for what people read."""
+
+    def __init__(self, roster: Roster, wall: Callable[[], float]) -> None:
+        self._roster = roster
+        self._wall = wall
+
+    def chief_lost(self, seconds: float, step: int | None, now: float) -> Incident:
+        """The chief's launcher before this one was lost so many seconds ago, at that step."""
+        chief = self._roster.chief
+        lost = self._incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
+        return replace(lost, time=self._wall() - seconds, step=step)
+
+    def loss(self, peer: Peer, now: float) -> Incident:
+        """The connection of a member is gone whose program is needed."""
+        if peer.leaving:
+            return self._told_to_stop(peer, now)
+        silent = now - peer.heard
+        what = f" was not heard of for {silent:.1f} s" if silent > 1 else "'s launcher is gone"
+        return self._incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
+
+    def standstill(self, now: float) -> Incident | None:
+        """Somebody has made no step for the stall timeout."""
+        timeout = self._roster.policy.stall_timeout
+        looks = [peer.look() for peer in self._roster.trainers if peer.state == "running"]
+        names = stalled(looks, timeout, now) if timeout is not None else []
+        if not names:
+            return None
+        message = f"{', '.join(names)}: no step for {timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
+        return replace(self._incident(names[0], "Stalled", message, now), charged=True)
+
+    def fewer(self, now: float) -> Incident:
+        """Some members of the round are not wanted any more."""
+        message = f"the gang becomes one of {len(self._roster.gang)}"
+        return self._incident(self._roster.chief, RESIZED, message, now)
+
+    def more(self, come: list[Peer], resized: bool, now: float) -> Incident:
+        """Members stand ready that the round is without: because the gang was `resized`, or they had been lost."""
+        names = some([peer.name for peer in come])
+        reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
+        return self._incident(come[0].name, reason, message, now)
+
+    def failure(self, peer: Peer, ended: Exit, last: Incident | None, now: float) -> Incident:
+        """A program has failed: its own incident, or that of a peer it could not do without. `last` is the last one."""
+        if peer.leaving:
+            return self._told_to_stop(peer, now)
+        # A signal comes from outside, never from a peer's end; who is restarted alone needs nobody.
+        if ended.signal is not None or self._roster.alone(peer):
+            return self.own(peer, ended, now)
+        told = describe(peer.name, ended)
+        for other in self._roster.members:
+            if other.state == "running" and (found := self._of_condition(other, told, now)) is not None:
+                return found
+        if last is not None and alone.follows(ended, last, now):
+            return self._incident(last.member, last.reason, f"{last.message}; {told}", now)
+        return self.own(peer, ended, now)
+
+    def own(self, peer: Peer, ended: Exit, now: float) -> Incident:
+        """A program that is itself to blame."""
+        mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
+        return replace(mine, charged=True, exit=ended)
+
+    def _of_condition(self, other: Peer, told: str, now: float) -> Incident | None:
+        """The incident of a peer whose condition explains why another one's program has ended, as `told`."""
+        timeout = self._roster.policy.member_timeout
+        if other.leaving:
+            return self._told_to_stop(other, now)
+        if now - other.heard > timeout / 2:
+            return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
+        if other.stuck >= timeout:
+            message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
+            return replace(self._incident(other.name, "Stalled", message, now), charged=True)
+        return None
+
+    def _told_to_stop(self, peer: Peer, now: float) -> Incident:
+        return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+
+    def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
+        """An uncharged incident; `at` in monotonic seconds."""
+        steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
+        return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))

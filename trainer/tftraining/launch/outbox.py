@@ -1,0 +1,62 @@
+"""What the members are told: frames in their order, until the rendezvous takes and sends them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tftraining.launch.incident import Incident
+from tftraining.launch.judgement import Judge
+from tftraining.launch.peer import Peer
+from tftraining.launch.roster import Roster
+
+CLOSE = "close"  # the type of what is not a frame, but the order to close that member's connection
+Frames = list[tuple[str, dict[str, Any]]]  # each with the name of whom it is for
+
+
+class Outbox:
+    """The frames of one coordinator. With whatever begins or ends goes the ledger, for members outlive the chief."""
+
+    def __init__(self, roster: Roster, judge: Judge) -> None:
+        self._roster = roster
+        self._judge = judge
+        self._frames: Frames = []
+
+    def take(self) -> Frames:
+        """All that is to be sent; nothing is left here."""
+        frames, self._frames = self._frames, []
+        return frames
+
+    def welcome(self, peer: Peer, echo: float, number: int) -> None:
+        """A member has joined; the last round has this number."""
+        known = {"round": number, "startDeadline": self._roster.policy.start_deadline, **self._ledger()}
+        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", **known)
+
+    def beat(self, name: str, echo: float) -> None:
+        """A beat was heard."""
+        self._send(name, type="beat", echo=echo)
+
+    def start(self, peer: Peer, **gang: Any) -> None:
+        """A member begins its round; `gang` is with whom it trains."""
+        self._send(peer.name, type="start", round=peer.round, **self._ledger(), **gang)
+
+    def stop(self, peer: Peer, incident: Incident) -> None:
+        """A member's round is over; one that is not connected needs no word."""
+        if peer.connected:
+            dump = incident.reason == "Stalled"
+            self._send(peer.name, type="stop", round=peer.round, why=incident.message, dump=dump)
+
+    def end(self, peer: Peer) -> None:
+        """The verdict, if there is one."""
+        if self._judge.verdict is not None and peer.connected:
+            known = {"evaluatorGrace": self._roster.policy.evaluator_grace, **self._ledger()}
+            self._send(peer.name, type="end", **known, **self._judge.verdict.to_frame())
+
+    def close(self, peer: Peer) -> None:
+        """A member is given up."""
+        self._send(peer.name, type=CLOSE)
+
+    def _ledger(self) -> dict[str, Any]:
+        return {"ledger": self._judge.ledger.to_json()}
+
+    def _send(self, name: str, **frame: Any) -> None:
+        self._frames.append((name, frame))

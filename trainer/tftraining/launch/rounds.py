@@ -1,0 +1,160 @@
+"""The rounds of a gang: their numbers, who is in the next one and when it can start, since when the present one trains.
+
+Pure. A round starts only when every member of the gang has said that no program of its runs, and rounds only rise. So
+there are never two rounds at once, whatever was lost, late or repeated.
+"""
+
+from __future__ import annotations
+
+from tftraining.launch import elastic
+from tftraining.launch.peer import Peer
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, reports
+from tftraining.launch.roster import Roster
+from tftraining.launch.settings import role_of
+from tftraining.launch.snapshot import Snapshot
+
+DARK = 1.5  # member timeouts after which a chief that is cut off has ended its round
+FIRST_STEPS = 2.0  # seconds after the first member's first step in which those of the others are waited for
+
+
+class Rounds:
+    """The rounds since this launcher of the chief began, at `now`, and what it has heard of earlier ones."""
+
+    def __init__(self, roster: Roster, now: float) -> None:
+        self._roster = roster
+        self.number = 0
+        self.running = False
+        self.trained: float | None = None  # when the last member of this round made its first step
+        self.proven = False  # some round got as far as a step
+        self.resized = False  # the gang, since the last round
+        self._earlier = Snapshot()  # the progress of the last round
+        self._born = now
+        self._since = now  # when the gang began to gather
+        self._not_before = 0.0
+        self._started = 0.0
+        self._launchers: dict[str, str] = {}  # of the last round, by incarnation
+        self._mark: int | None = None  # the newest epoch at the last incident
+        self._came: tuple[float, int | None] | None = None  # when those who were missing came, and in which epoch
+        self._overdue = False  # the start deadline is over: those who are there may be enough
+
+    @property
+    def progress(self) -> Snapshot:
+        """The chief's progress, or that of the first who reports; in a round without any yet, that of the last one."""
+        return next((peer.progress for peer in self._roster.trainers if reports(peer.progress)), self._earlier)
+
+    @property
+    def missing(self) -> list[str]:
+        """The members of the gang that the round is without, or, before one, that are not there or not done yet."""
+        gang, members = self._roster.gang, self._roster.members
+        if self.running:
+            return [name for name, peer in gang.items() if peer not in members]
+        return [name for name, peer in gang.items() if not elastic.available(peer)]
+
+    def done(self, peer: Peer) -> bool:
+        """Whether a member's program has done its work, and has nothing more to do unless the round ends."""
+        return peer.finished and (
+            peer.name in self._roster.evaluators or (self.running and peer in self._roster.members)
+        )
+
+    # The next one.
+
+    def hear_of(self, number: int) -> bool:
+        """A member knows of this round; whether that is news to a launcher which has not seen one yet."""
+        news = number > self.number and not self._launchers
+        self.number = max(self.number, number)
+        return news
+
+    def next(self, now: float) -> list[Peer]:
+        """The members of the next round, if it can start now."""
+        return [] if self.running or now < self._not_before or self._in_doubt(now) else self._lineup(now)
+
+    def _in_doubt(self, now: float) -> bool:
+        """Whether a launcher that we never knew may still run the last round: the chief's before us, or a lost member.
+
+        Not if all others were in that round and saw the chief's launcher go. Otherwise the time tells.
+        """
+        if not self.number or self._launchers or now - self._born > DARK * self._roster.policy.member_timeout:
+            return False
+        others = [peer for peer in self._roster.gang.values() if peer.name != self._roster.chief]
+        return any(peer.witness != self.number for peer in others)
+
+    def _lineup(self, now: float) -> list[Peer]:
+        roster = self._roster
+        since = now - roster.policy.member_timeout
+        if not all(elastic.quiet(peer, since) for peer in roster.surplus.values()):
+            return []
+        least, begun = roster.policy.min_workers, self.number > 0 or self._overdue
+        lost = [name for name in roster.gang if role_of(name) == "worker" and name != roster.chief]
+        added = [name for name in lost if self._launchers and name not in self._launchers]
+        return elastic.lineup(roster.gang.values(), lost if least and begun else added, least or 0, since)
+
+    def overdue(self, now: float) -> list[str]:
+        """Who is missing after the start deadline, if nothing can start without them."""
+        since = max(self._since, self._not_before)
+        if not self.missing or now - since <= self._roster.policy.start_deadline:
+            return []
+        self._overdue = True
+        return [] if self._lineup(now) else self.missing
+
+    # The present one.
+
+    def begin(self, members: list[Peer], now: float) -> bool:
+        """The next round begins; whether with launchers that were in the last one already."""
+        launchers = {peer.name: peer.incarnation for peer in members}
+        old = self._launchers.items()
+        again = bool(old) and (launchers.items() <= old or old <= launchers.items())
+        self._launchers = launchers
+        self._earlier = self.progress
+        self.number += 1
+        self.running, self.trained, self._started, self._came = True, None, now, None
+        self._roster.members = members
+        self.resized = self.resized and len(members) < len(self._roster.gang)
+        return again
+
+    def begin_alone(self, peer: Peer) -> bool:
+        """A member begins a round of its own, so that rounds only rise; whether its launcher was there before."""
+        again = self._launchers.get(peer.name) == peer.incarnation
+        self._launchers[peer.name] = peer.incarnation
+        self.number += 1
+        return again
+
+    def end(self, now: float, wait: float) -> None:
+        """The round is over; the next one waits for so many seconds."""
+        self.running, self.trained = False, None
+        self._since, self._not_before = now, now + wait
+
+    def newcomers(self, now: float) -> list[Peer]:
+        """Those who stand ready beside the round, if it is to end now for one with them: after a backup if it can be,
+        and never when there is no training left to share."""
+        roster = self._roster
+        come = elastic.newcomers(roster.gang.values(), [peer.name for peer in roster.members], now)
+        if not come or any(peer.finished for peer in roster.trainers):
+            self._came = None
+            return []
+        since, epoch = self._came = self._came or (now, self.progress.epoch)
+        return [] if elastic.soon_backed_up(self.progress, epoch, now - since) else come
+
+    def note_training(self, now: float) -> None:
+        """Note when the round came to train: all have made a step, or will never tell."""
+        if not self.running or self.trained is not None:
+            return
+        trainers = self._roster.trainers
+        first = [at for peer in trainers if (at := peer.progress.first_step_time) is not None]
+        if first and (len(first) == len(trainers) or now - min(first) > FIRST_STEPS):
+            self.trained = max(first)
+            self.proven = True
+        elif not any(reports(peer.progress) for peer in trainers) and now - self._started > QUIET_START:
+            self.trained = max(peer.started for peer in trainers)
+
+    def progressed(self, now: float) -> bool:
+        """Whether there is a newer epoch than at the last incident, or, without reports, the round ran for a while."""
+        self.note_training(now)
+        long = self.trained is not None and now - self._started > QUIET_PROGRESS
+        told = [peer.progress for peer in self._roster.trainers if peer.progress.epoch is not None]
+        if not told:
+            self.proven = self.proven or long
+            return long
+        newest = max(each.epoch or 0 for each in told)
+        mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
+        self._mark = max(mark, newest)
+        return newest > mark
