@@ -11,6 +11,7 @@ from posixpath import basename
 
 import msgspec
 
+from tftraining.launch.rules import REASONS
 from tftraining_operator.build import orders
 from tftraining_operator.build.metadata import child_metadata
 from tftraining_operator.build.security import container_security
@@ -33,6 +34,7 @@ LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
 LAUNCHER_DIRECTORY, KEY_DIRECTORY, KEY = "/opt/tftraining-launcher", "/opt/tftraining-key", "key"
 # Limits equal to requests: a pod whose own containers are of the class Guaranteed stays so.
 RESOURCES = {"cpu": "250m", "memory": "64Mi"}
+NO_REASON = "OfPods"
 # The launcher kills the program after its grace; only then can it say how that ended.
 LAST_WORDS_SECONDS = 2
 
@@ -99,7 +101,7 @@ def python_of(container: Manifest) -> str:
     return command[0] if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(command[0])) else "python3"
 
 
-def environment(job: Job, spec: JobSpec, container: Manifest) -> Manifest:
+def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) -> Manifest:
     """The variable that tells the launcher of its job; no secret is in it."""
     settings = {
         "job": {"namespace": job.key.namespace, "name": job.key.name, "uid": job.uid},
@@ -111,6 +113,8 @@ def environment(job: Job, spec: JobSpec, container: Manifest) -> Manifest:
         "directory": job_directory(job, spec.storage) if spec.storage else None,
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
         **_policy(spec),
+        # The chief's launcher decides for all.
+        "rules": _rules(spec) if replica == spec.chief else [],
         **_size(job, spec),
         # A new worker of a gang that trains: what keeps it away is not the others' failure.
         "needed": job.status.phase != "Running",
@@ -153,12 +157,21 @@ def _policy(spec: JobSpec) -> Manifest:
         "maxRestarts": spec.restart_policy.max_restarts,
         "budgetReset": spec.restart_policy.budget_reset,
         "scope": spec.restart_scope,
-        "rules": msgspec.to_builtins(spec.restart_policy.rules),
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
         "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
         "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
         "successPolicy": spec.success_policy,
     }
+
+
+def _rules(spec: JobSpec) -> list[Manifest]:
+    """The rules without the reasons that no launcher gives: as many as a job may have must fit into one variable (128
+    KiB on Linux). A rule that has only such reasons keeps its place, and one that never holds."""
+    found: list[Manifest] = msgspec.to_builtins(spec.restart_policy.rules)
+    for rule in found:
+        if asked := rule.get("onReasons"):
+            rule["onReasons"] = [each for each in asked if each in REASONS] or [NO_REASON]
+    return found
 
 
 def _probe(path: str, period: int, timeout: int, failures: int) -> Manifest:

@@ -105,7 +105,7 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
     # First, so that $(TFTRAINING_DIR) expands in the user's own variables.
     ours = _environment(job, spec, replica)
     if spec.in_place:
-        ours.append(launcher.environment(job, spec, own))
+        ours.append(launcher.environment(job, spec, replica, own))
     result["env"] = [each for each in ours if each["name"] not in named] + user_env
     result["volumeMounts"] = _mounts(spec, own.get("volumeMounts") or [])
     return result

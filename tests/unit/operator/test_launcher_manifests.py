@@ -1,11 +1,16 @@
 """What a pod and a job get for the launcher, and that the launcher itself can read it."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from tests.unit.operator.builders import UID, JobBuilder, a_job, a_launched_job
+from tests.unit.rules_table import CASES, Case
+from tftraining.launch.incident import FATAL
+from tftraining.launch.rules import REASONS, Decision, Failure, decide
 from tftraining.launch.settings import read
 from tftraining_operator.build.launcher import secret
 from tftraining_operator.build.pod import pod
@@ -152,6 +157,53 @@ def test_what_the_launcher_is_told() -> None:
         "orders": "/opt/tftraining-orders/orders",
         "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0},
     }
+
+
+# What a launcher can see of the table of failures.
+SEEN = [case for case in CASES if case[2][3] in (*REASONS, "")]
+FULL: Manifest = {
+    "onExitCodes": list(range(1, 256)),
+    "onSignals": list(range(1, 65)),
+    "onReasons": [f"{index:02d}{chr(0x1F600) * 126}" for index in range(27)] + ["OOMKilled", *sorted(FATAL)],
+    "role": "evaluator",
+}
+
+
+def test_as_many_rules_as_a_job_may_have_reach_the_chiefs_launcher() -> None:
+    rules = [{"action": "Restart", **FULL} for _ in range(63)] + [{"action": "FailJob", **FULL, "role": "worker"}]
+    job = a_launched_job().set("restartPolicy.rules", rules)
+    there = [sys.executable, "-c", "import os; print(os.environ['TFTRAINING_LAUNCHER'])"]
+    variables = {each["name"]: each["value"] for each in made(job, index=0)["containers"][0]["env"]}
+    value = subprocess.run(there, env=variables, capture_output=True, text=True, check=True).stdout
+    arrived = read({**variables, "TFTRAINING_LAUNCHER": value}).policy.rules
+    assert len(arrived) == 64
+    failure = Failure("worker", None, 9, "OOMKilled")
+    assert decide(arrived, failure, True) == Decision("FailJob", "spec.restartPolicy.rules[63] says FailJob")
+
+
+def test_a_rule_for_a_reason_that_only_pods_have_never_holds_for_a_launcher() -> None:
+    rules = [{"action": "FailJob", "onReasons": ["Evicted"]}, {"action": "Ignore", "onReasons": ["Evicted", "Stalled"]}]
+    job = a_launched_job().set("restartPolicy.rules", rules)
+    variables = {each["name"]: each["value"] for each in made(job, index=0)["containers"][0]["env"]}
+    policy = read(variables).policy
+    assert decide(policy.rules, Failure("worker", 1, None, "Error"), True).action == "Restart"
+    assert decide(policy.rules, Failure("worker", None, None, "Stalled"), True).rule.startswith(
+        "spec.restartPolicy.rules[1]"
+    )
+
+
+@pytest.mark.parametrize("case", SEEN, ids=[case[0] for case in SEEN])
+def test_the_rules_that_arrive_decide_as_those_of_the_spec(case: Case) -> None:
+    _, rules, (role, code, signal, reason, proven), action, words = case
+    job = a_launched_job().set("restartPolicy.rules", rules)
+    variables = {each["name"]: each["value"] for each in made(job, index=0)["containers"][0]["env"]}
+    told, failure = read(variables).policy.rules, Failure(role, code, signal, reason)
+    assert decide(told, failure, proven) == Decision(action, words)
+
+
+def test_only_the_chiefs_launcher_is_told_of_the_rules() -> None:
+    job = a_launched_job().set("restartPolicy.rules", [{"action": "FailJob", "onExitCodes": [3]}])
+    assert told(job)["rules"] == []
 
 
 def test_the_rendezvous_is_at_the_chief() -> None:

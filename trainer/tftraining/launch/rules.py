@@ -17,6 +17,8 @@ from tftraining.launch.incident import FATAL
 FAIL_JOB, RESTART, IGNORE = "FailJob", "Restart", "Ignore"
 REASON = "FailedByRule"  # of a job that a rule has failed
 ACTIONS = (FAIL_JOB, RESTART, IGNORE)
+# The reasons that a launcher can give a failure. All others are those of pods, which only the operator sees.
+REASONS = frozenset({"Error", "Killed", "Stalled", OOM_KILLED, *FATAL})
 
 
 @dataclass(frozen=True)
