@@ -1,4 +1,4 @@
-"""Debian packages that the lab needs on this machine.
+"""Debian packages that the lab and the process tests need on this machine.
 
 It installs what is missing, says so, and must never start a service by doing it.
 """
@@ -12,7 +12,13 @@ from pathlib import Path
 from .shell import Impossible, lock, run, say, step
 
 # program: package that brings it
-PACKAGES = {"dockerd": "docker.io", "docker": "docker.io", "iptables": "iptables", "mmdebstrap": "mmdebstrap"}
+PACKAGES = {
+    "dockerd": "docker.io",
+    "docker": "docker.io",
+    "gcc": "gcc",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+}
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from tests.processes.launch.gang import Gang
 
 
@@ -32,25 +30,6 @@ def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
         assert status["ledger"]["inPlace"] == 1
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert not gang.violations()
-
-
-@pytest.mark.slow_fault
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(
-        "import itertools, time\n"
-        "real, jumps = time.time, itertools.cycle([0, 86400, -1e9, 1e10])\n"
-        "time.time = lambda: real() + next(jumps)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "clock"))
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "20", stallTimeoutSeconds=5) as gang:
-        gang.start()
-        gang.wait_for_phase("Training")
-        gang.kill_program("worker-0")
-        status = gang.wait_for_phase("Training", 2)
-        assert 0 < status["lastRestart"]["downSeconds"] < 10
-        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-        assert gang.message("worker-0")["ledger"]["inPlace"] == 1
 
 
 def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
