@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
 from tests.processes.launch.gang import UID, Gang
+from tests.unit.launch.simulation import coordinator
+from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.wire import Channel, WireError, connect
 
 SECRET = b"a secret of the tests"
@@ -41,6 +44,20 @@ async def dialled(
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+async def test_who_is_just_introducing_itself_is_cut_off_when_the_rendezvous_closes() -> None:
+    async def nothing() -> None:
+        """No verdict is left anywhere."""
+
+    port = free_ports(1)[0]
+    rendezvous = Rendezvous(coordinator(), SECRET, nothing)
+    await rendezvous.open("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.readline()  # it is asked who it is
+    await rendezvous.close()
+    assert await asyncio.wait_for(reader.read(), 2) == b""
+    writer.close()
 
 
 def talk_to(gang: Gang, said: bytes) -> None:

@@ -336,7 +336,7 @@ class Life(RuleBasedStateMachine):
         chief = "chief-0" if "chief" in spec["replicaSpecs"] else "worker-0"
         return name == self.world.name(chief if who == "chief" else "cleanup")
 
-    def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], None]) -> int:
+    def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], object]) -> int:
         """Do something to one of the pods, if there is any; how many it was done to."""
         if not (found := names()):
             return 0

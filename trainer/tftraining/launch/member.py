@@ -13,7 +13,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tftraining.launch import cluster, legacy
@@ -22,6 +21,7 @@ from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.program import Exit, Program
 from tftraining.launch.progress import to_frame
+from tftraining.launch.pulse import Pulse
 from tftraining.launch.settings import Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success
 from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Frame, GoneError, WireError, connect
@@ -303,28 +303,6 @@ class Member:
         if why != self._complaint and self.verdict is None:
             self._complaint = why
             self.program.say(f"tftraining: {self.settings.gang.chief} at {self._host}:{self._port}: {why}")
-
-
-class Pulse:
-    """For how long the kernel has had a process stopped or hanging, as far as regular looks can tell."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    def stuck(self, pid: int | None, now: float) -> float:
-        """Seconds up to `now` in which every look found it so."""
-        if pid is None or _state(pid) not in ("T", "t", "D"):
-            self._since = None
-            return 0.0
-        self._since = now if self._since is None else self._since
-        return now - self._since
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -29,7 +29,7 @@ class Rendezvous:
         self._secret = secret
         self._decided = decided
         self._channels: dict[str, Channel] = {}
-        self._introducing = 0
+        self._introducing: set[asyncio.StreamWriter] = set()
         self._closed = False  # who is just introducing itself comes too late
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -57,6 +57,8 @@ class Rendezvous:
             self._server.close()
         for task in self._tasks:
             task.cancel()
+        for writer in self._introducing:
+            writer.transport.abort()
         for channel in self._channels.values():
             channel.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -68,17 +70,17 @@ class Rendezvous:
             await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._introducing >= STRANGERS + len(self.coordinator.roster.gang):
+        if len(self._introducing) >= STRANGERS + len(self.coordinator.roster.gang):
             writer.transport.abort()
             return
-        self._introducing += 1
+        self._introducing.add(writer)
         try:
             channel, hello = await accept(reader, writer, self._secret)
         except WireError:
             writer.transport.abort()
             return
         finally:
-            self._introducing -= 1
+            self._introducing.discard(writer)
         with contextlib.suppress(WireError, *BAD_FRAME):
             await self._admit(channel, hello)
         channel.close()

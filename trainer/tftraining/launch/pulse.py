@@ -1,0 +1,30 @@
+"""Whether the kernel lets a process run: stopped (SIGSTOP, a debugger) or hanging in a system call, and for how long.
+
+It only looks, and must never raise: of a process that is gone nothing is known.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class Pulse:
+    """For how long the kernel has had a process stopped or hanging, as far as regular looks can tell."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def stuck(self, pid: int | None, now: float) -> float:
+        """Seconds up to `now` in which every look found it so."""
+        if pid is None or _state(pid) not in ("T", "t", "D"):
+            self._since = None
+            return 0.0
+        self._since = now if self._since is None else self._since
+        return now - self._since
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
