@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.lab.cluster import Cluster
 from tests.cluster.lab.nodes import Nodes
-from tests.cluster.training import Manifest, Training, example
+from tests.cluster.training import Manifest, Training, condition, example
 
 EPOCHS = 8
 START_SECONDS = 180
@@ -170,5 +170,5 @@ def test_scaled_up_and_down(training: Training, directory: Path) -> None:
     status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
     assert status["restarts"].get("counted", 0) == 0, status
     assert status["replicas"]["worker"]["highest"] == 2, status
-    training.wait_for("cleaned up", lambda _: training.condition("Cleaned") == "True", 120)
+    training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
     assert not list(directory.rglob("workertemp_*"))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import REPOSITORY, Training
+from tests.cluster.training import REPOSITORY, Training, condition
 
 START_SECONDS = 180
 TRAIN_SECONDS = 400
@@ -41,5 +41,5 @@ def test_it_runs_as_written_and_survives_a_kill(
     assert status["lastRestart"]["resumedFromEpoch"] > 0, status
     result = json.loads((directory / training.name / "result.json").read_text())
     assert result["accuracy"] > good and 0 < result["resumed_from"] < result["epochs"], result
-    training.wait_for("cleaned up", lambda _: training.condition("Cleaned") == "True", 120)
+    training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
     assert not list(directory.rglob("workertemp_*"))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.api_server import connected
 from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import Training, example
+from tests.cluster.training import Training, condition, example
 from tftraining_operator.cluster.launcher import Target, through
 from tftraining_operator.model.report import Report, parse_report
 
@@ -51,7 +51,7 @@ def _leave_traps(directory: Path) -> None:
 
 def _assert_tidy(training: Training, directory: Path) -> None:
     """The temporary directory of worker 1 is gone, and nothing else is."""
-    status = training.wait_for("cleaned up", lambda now: training.condition("Cleaned") == "True", 120)
+    status = training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
     assert status["cleanup"]["removed"] >= 1, status
     left = {str(each.relative_to(directory)) for each in directory.rglob("workertemp_*")}
     assert left == {

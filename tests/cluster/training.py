@@ -44,8 +44,7 @@ class Training:
 
     def condition(self, kind: str) -> str:
         """The value of a condition; empty if it is not set."""
-        found = [each["status"] for each in self.status().get("conditions", []) if each["type"] == kind]
-        return found[0] if found else ""
+        return condition(self.status(), kind)
 
     def wait_for(self, what: str, holds: Callable[[Manifest], bool], seconds: float) -> Manifest:
         """Wait until the status is as wanted, and return it; LabError with the last one when that takes too long."""
@@ -134,6 +133,12 @@ class Training:
         labels = f"{self.selector},tftraining.dev/role in (chief,worker)"
         pods = self.kube.get("pods", "--namespace", self.namespace, "--selector", labels)["items"]
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+def condition(status: Manifest, kind: str) -> str:
+    """The value of a condition in this status; empty if it is not set."""
+    found = [each["status"] for each in status.get("conditions", []) if each["type"] == kind]
+    return found[0] if found else ""
 
 
 def example(image: str, *arguments: str, **changes: Any) -> Manifest:
