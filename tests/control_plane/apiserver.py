@@ -12,6 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,7 @@ from tests.ports import free_port
 READY_SECONDS = 30.0
 START_TRIES = 3
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
-CONTROLLERS = ("garbage-collector-controller", "namespace-controller")
+CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
 
 
 class ControlPlane:
@@ -125,18 +126,16 @@ class ControlPlane:
         self._etcd("kv/compaction", {"revision": revision, "physical": True})
         self.restart_apiserver()
 
-    def start_controllers(self) -> None:
-        """Start kube-controller-manager: garbage collection and namespace deletion."""
-        if "kube-controller-manager" in self._servers:
-            return
-        folder = binaries.ensure("kube-controller-manager")
-        flags = [
-            f"--kubeconfig={self.kubeconfig}",
-            f"--controllers={','.join(CONTROLLERS)}",
-            "--leader-elect=false",
-            "--secure-port=0",
-        ]
-        self._serve(folder / "kube-controller-manager", flags)
+    def start_controllers(self, *flags: str, controllers: Sequence[str] = CONTROLLERS) -> None:
+        """Start kube-controller-manager, unless it runs: by default garbage collection and namespace deletion."""
+        if "kube-controller-manager" not in self._servers:
+            names = f"--controllers={','.join(controllers)}"
+            self.start("kube-controller-manager", names, "--leader-elect=false", "--secure-port=0", *flags)
+
+    def start(self, name: str, *flags: str) -> None:
+        """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""
+        program = binaries.ensure(name) / name
+        self._serve(program, [f"--kubeconfig={self.kubeconfig}", *flags])
 
     def _prepare(self) -> None:
         """Write the token file and the key that signs service-account tokens."""

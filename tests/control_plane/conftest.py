@@ -3,7 +3,6 @@
 Where the server cannot be had the tests are skipped with the reason; under CI=true they fail instead.
 """
 
-import itertools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,12 +11,13 @@ import pytest
 
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.installation import install_crd, operator_kubeconfig
+from tests.control_plane.fixtures import namespace, operator, shared_operator
+from tests.control_plane.installation import install_crd
 from tests.control_plane.jobs import NewJob, TrainingJob
 from tests.control_plane.nodes import Node
 from tests.control_plane.operator_process import OperatorProcess
 
-_numbers = itertools.count(1)
+__all__ = ["namespace", "operator", "shared_operator"]
 
 
 @pytest.fixture(scope="session")
@@ -33,33 +33,6 @@ def control_plane() -> Iterator[ControlPlane]:
         install_crd(plane)
         Node(plane, "node-1").create()
         yield plane
-
-
-@pytest.fixture
-def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """Give a namespace of this test's own; it goes away with the server, its jobs with the test."""
-    name = f"test-{next(_numbers)}"
-    control_plane.create_namespace(name)
-    yield name
-    control_plane.request("DELETE", f"/apis/tftraining.dev/v1/namespaces/{name}/tftrainingjobs")
-
-
-@pytest.fixture(scope="session")
-def _operator(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
-    with OperatorProcess(operator_kubeconfig(control_plane), control_plane.directory) as operator:
-        yield operator
-
-
-@pytest.fixture
-def operator(_operator: OperatorProcess) -> Iterator[OperatorProcess]:
-    """Give the operator that all tests share, running; what it said is shown when the test fails."""
-    if not _operator.running:
-        _operator.start()
-    before = len(_operator.log_text())
-    yield _operator
-    said = _operator.log_text()[before:]
-    print(said)
-    assert "Traceback" not in said, "the operator's log shows a traceback"
 
 
 @pytest.fixture

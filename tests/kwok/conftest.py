@@ -1,0 +1,56 @@
+"""Fixtures of the simulated tier: one simulation for the session, a namespace and three nodes a test."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.fixtures import namespace, operator, shared_operator
+from tests.control_plane.installation import install_crd
+from tests.control_plane.operator_process import OperatorProcess
+from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.kwok.nodes import Node
+from tests.kwok.simulation import Simulation
+
+__all__ = ["namespace", "operator", "shared_operator"]
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[Simulation]:
+    """Give a running simulation that knows TFTrainingJob."""
+    with ExitStack() as stack:
+        try:
+            plane = stack.enter_context(Simulation())
+        except LabError as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no simulation: {str(error).splitlines()[0]}")
+        install_crd(plane)
+        yield plane
+
+
+@pytest.fixture
+def nodes(control_plane: Simulation, namespace: str) -> Iterator[list[Node]]:
+    """Give three nodes of this test's own, in a zone that has the namespace's name."""
+    found = [Node(control_plane, f"{namespace}-{letter}", namespace) for letter in "abc"]
+    for node in found:
+        node.create()
+    for node in found:
+        node.wait_until_usable()
+    yield found
+    for node in found:
+        node.delete()
+
+
+@pytest.fixture
+def new_job(control_plane: Simulation, operator: OperatorProcess, namespace: str, nodes: list[Node]) -> NewJob:
+    """Give a function that applies a job (two workers, unless changed) in the test's namespace, on its nodes."""
+
+    def create(name: str = "job", /, **changes: object) -> SimulatedJob:
+        job = SimulatedJob(control_plane, namespace, name, nodes)
+        job.create({path.replace("__", "."): value for path, value in changes.items()})
+        return job
+
+    return create

@@ -1,0 +1,47 @@
+"""A whole Kubernetes but for its kubelets: the real API server, controllers and scheduler, and kwok for the nodes.
+
+What kwok does not show: no container runs, so nothing takes time, nothing is written to a disk, no exit code, signal or
+termination message is anybody's own; no volume is mounted, no image pulled, no probe asked, no admission by a kubelet,
+no downward API; a pod on a silent node "runs on" as an object only. That is for the cluster tier.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from tests.control_plane.apiserver import ControlPlane
+
+STAGES = Path(__file__).with_name("stages.yaml")
+CONTROLLERS = (
+    "disruption-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    "taint-eviction-controller",
+)
+# A kubelet renews its lease four times in its duration. Kubernetes' own grace is 50 s.
+LEASE_SECONDS, GRACE_SECONDS = 4, 6
+
+
+class Simulation(ControlPlane):
+    """A control plane whose pods are placed and run; `with Simulation() as plane:`."""
+
+    def __enter__(self) -> Self:
+        """Start everything; nodes are made by the tests."""
+        super().__enter__()
+        try:
+            self._start_rest()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _start_rest(self) -> None:
+        grace = f"--node-monitor-grace-period={GRACE_SECONDS}s"
+        self.start_controllers(grace, "--node-monitor-period=1s", controllers=CONTROLLERS)
+        self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0")
+        # Pods get addresses of this machine, so that a test can answer there in a launcher's place.
+        own = f"127.{os.getpid() // 200 % 200 + 1}.{os.getpid() % 200 + 1}.0/24"
+        lease = f"--node-lease-duration-seconds={LEASE_SECONDS}"
+        self.start("kwok", f"--config={STAGES}", "--manage-nodes-with-label-selector=kwok=yes", lease, f"--cidr={own}")

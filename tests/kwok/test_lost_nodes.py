@@ -1,0 +1,110 @@
+"""Nodes that are tainted, fall silent, are declared out of service or deleted; the controllers are the real ones.
+
+A silent node is Unknown after `GRACE_SECONDS`, not after Kubernetes' 50 s.
+"""
+
+
+import pytest
+
+from tests.control_plane.jobs import wait_until
+from tests.control_plane.operator_process import OperatorProcess
+from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.kwok.nodes import Node
+
+MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+LOST = "job-worker-1"
+NEVER = 3600
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+def silent(node: Node) -> None:
+    """Its kubelet stops; return when the node controller has noticed, and has taken back its pods' Ready."""
+    node.silence()
+    wait_until(lambda: node.ready() == "Unknown", f"node {node.name} is Unknown")
+
+
+def is_made_good_elsewhere(job: SimulatedJob, node: Node, old: str, reason: str = "NodeLost") -> None:
+    """worker-1 is another pod on another node, nobody is charged, and the job ends well."""
+    job.wait_for_another(LOST, old)
+    job.train(attempt=2 if job.raw()["spec"]["restartPolicy"]["mode"] == "Recreate" else 1)
+    assert job.node_of(LOST).name != node.name
+    status = job.status()
+    assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
+    assert status["lastRestart"]["reason"] == reason
+    assert [each[0] for each in job.events() if each[1] == reason] == ["Normal"]
+    job.finish()
+
+
+@MODES
+def test_a_taint_that_evicts(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    node.taint("maintenance")
+    is_made_good_elsewhere(job, node, old, "DeletionByTaintManager")
+
+
+@MODES
+def test_a_node_that_stays_silent(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": 2})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    silent(node)
+    status = job.wait_for("Running", reason="NodeNotReady", ready="1/2")
+    assert status["message"].startswith(f"worker-1: node {node.name} has not been ready since ")
+    is_made_good_elsewhere(job, node, old)
+    node.speak()
+    node.wait_until_usable()
+
+
+def test_a_node_that_is_heard_again_in_time(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": NEVER})
+    job.train()
+    old, node = job.uids(), job.node_of(LOST)
+    silent(node)
+    job.wait_for("Running", reason="NodeNotReady", ready="1/2")
+    node.speak()
+    node.wait_until_usable()
+    job.train()
+    assert (job.uids(), job.status()["restarts"]) == (old, {"counted": 0})
+    job.finish()
+
+
+def test_a_silent_node_that_is_declared_out_of_service(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": NEVER})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    silent(node)
+    job.wait_for("Running", reason="NodeNotReady")
+    node.taint(OUT_OF_SERVICE)
+    is_made_good_elsewhere(job, node, old)
+
+
+@MODES
+def test_a_node_that_is_deleted(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": NEVER})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    node.delete()
+    is_made_good_elsewhere(job, node, old)
+
+
+def test_a_node_that_is_deleted_while_the_operator_is_down(new_job: NewJob, operator: OperatorProcess) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    operator.kill()
+    node.delete()
+    operator.start()
+    is_made_good_elsewhere(job, node, old)
+
+
+def test_a_pod_that_is_evicted_from_a_node_that_does_not_answer(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 4})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    silent(node)
+    job.evict(LOST)
+    assert "deletionTimestamp" in job.pods()[LOST]["metadata"]
+    is_made_good_elsewhere(job, node, old, "EvictionByEvictionAPI")

@@ -1,0 +1,83 @@
+"""Pods that are deleted, evicted, drained or preempted: a disruption, charged to nobody, made good at once."""
+
+import pytest
+
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.jobs import wait_until
+from tests.kwok.jobs import NewJob, SimulatedJob
+
+MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+
+
+def budget(job: SimulatedJob, **rule: int) -> None:
+    """Create a PodDisruptionBudget for the job's pods and wait until the disruption controller has judged it."""
+    selector = {"matchLabels": {"tftraining.dev/job-name": job.name}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "budget"}}
+    path = f"/apis/policy/v1/namespaces/{job.namespace}/poddisruptionbudgets"
+    job.plane.request("POST", path, {**body, "spec": {"selector": selector, **rule}})
+    wait_until(
+        lambda: job.plane.request("GET", f"{path}/budget").get("status", {}).get("currentHealthy") == 2,
+        "the disruption controller has counted",
+    )
+
+
+def is_made_good(job: SimulatedJob, lost: str, old: dict[str, str], reason: str) -> None:
+    """The lost pod is another one (without launchers all are), nobody is charged, and the job ends well."""
+    job.wait_for_another(lost, old[lost])
+    attempt = 2 if job.raw()["spec"]["restartPolicy"]["mode"] == "Recreate" else 1
+    job.train(attempt=attempt)
+    kept = {name for name, uid in job.uids().items() if uid == old[name]}
+    assert kept == (set() if attempt == 2 else set(old) - {lost})
+    status = job.status()
+    assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
+    assert status["lastRestart"]["reason"] == reason
+    assert [each[0] for each in job.events() if each[1] == reason] == ["Normal"]
+    job.finish()
+
+
+@MODES
+@pytest.mark.parametrize("lost", ["job-worker-0", "job-worker-1"])
+def test_a_deleted_pod(new_job: NewJob, mode: str, lost: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode})
+    job.train()
+    old = job.uids()
+    job.plane.kubectl("delete", "pod", lost, "--namespace", job.namespace)  # returns when that pod is gone
+    is_made_good(job, lost, old, "PodDeleted")
+
+
+@MODES
+def test_a_pod_whose_object_is_just_gone(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode})
+    job.train()
+    old = job.uids()
+    job.remove_pod("job-worker-1")
+    is_made_good(job, "job-worker-1", old, "PodDeleted")
+
+
+@MODES
+def test_an_evicted_pod(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode})
+    job.train()
+    old = job.uids()
+    job.evict("job-worker-1")
+    is_made_good(job, "job-worker-1", old, "EvictionByEvictionAPI")
+
+
+def test_a_budget_that_refuses_an_eviction(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old, version = job.uids(), job.raw()["metadata"]["resourceVersion"]
+    budget(job, minAvailable=2)
+    with pytest.raises(LabError, match=r"429 .*disruption budget"):
+        job.evict("job-worker-1")
+    assert (job.uids(), job.raw()["metadata"]["resourceVersion"]) == (old, version)
+    job.finish()
+
+
+def test_a_drained_node(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old, node = job.uids(), job.node_of("job-worker-1")
+    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=20s")
+    is_made_good(job, "job-worker-1", old, "EvictionByEvictionAPI")
+    assert node.name not in {pod["spec"]["nodeName"] for pod in job.pods().values()}
