@@ -16,13 +16,16 @@ PORT = 8472
 _numbers = itertools.count(1)
 
 
-class ChiefLauncher:
-    """Answers `/status` on an address of its own; `asked` counts the questions."""
+def own_network() -> str:
+    """The first three numbers of the addresses of this test run: the whole of 127/8 is this machine."""
+    return f"127.{os.getpid() // 200 % 200 + 1}.{os.getpid() % 200 + 1}"
 
-    def __init__(self) -> None:
-        number = next(_numbers)
-        # Several test runs side by side: the whole of 127/8 is this machine.
-        self.ip = f"127.{os.getpid() // 200 % 200 + 1}.{os.getpid() % 200 + 1}.{number % 250 + 1}"
+
+class ChiefLauncher:
+    """Answers `/status` on that address, or one of its own; `asked` counts the questions."""
+
+    def __init__(self, ip: str = "") -> None:
+        self.ip = ip or f"{own_network()}.{next(_numbers) % 250 + 1}"
         self.asked = 0
         self.body = b""
         self.say()
@@ -35,9 +38,9 @@ class ChiefLauncher:
 
 
 @contextmanager
-def chief_launcher() -> Iterator[ChiefLauncher]:
-    """A launcher that is there in the `with` block."""
-    launcher = ChiefLauncher()
+def chief_launcher(ip: str = "") -> Iterator[ChiefLauncher]:
+    """A launcher that is there in the `with` block, on that address or one of its own."""
+    launcher = ChiefLauncher(ip)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

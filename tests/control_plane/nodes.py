@@ -33,8 +33,8 @@ class Node:
         self.patch({"metadata": {"annotations": {"beat": str(number)}}})
 
     def taint(self) -> None:
-        """A person says that it is shut down for good."""
-        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        """A person says that it is shut down for good. (There is no taint manager here: tests/kwok has NoExecute.)"""
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoSchedule"}
         self.patch({"spec": {"taints": [taint]}})
 
     def delete(self) -> None:

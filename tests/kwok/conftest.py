@@ -8,7 +8,6 @@ import pytest
 
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.fixtures import namespace, operator, shared_operator
-from tests.control_plane.installation import install_crd
 from tests.control_plane.operator_process import OperatorProcess
 from tests.kwok.jobs import NewJob, SimulatedJob
 from tests.kwok.nodes import Node
@@ -19,7 +18,7 @@ __all__ = ["namespace", "operator", "shared_operator"]
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Simulation]:
-    """Give a running simulation that knows TFTrainingJob."""
+    """Give a running simulation."""
     with ExitStack() as stack:
         try:
             plane = stack.enter_context(Simulation())
@@ -27,7 +26,6 @@ def control_plane() -> Iterator[Simulation]:
             if os.environ.get("CI") == "true":
                 raise
             pytest.skip(f"no simulation: {str(error).splitlines()[0]}")
-        install_crd(plane)
         yield plane
 
 
@@ -45,12 +43,18 @@ def nodes(control_plane: Simulation, namespace: str) -> Iterator[list[Node]]:
 
 
 @pytest.fixture
-def new_job(control_plane: Simulation, operator: OperatorProcess, namespace: str, nodes: list[Node]) -> NewJob:
+def new_job(
+    control_plane: Simulation, operator: OperatorProcess, namespace: str, nodes: list[Node]
+) -> Iterator[NewJob]:
     """Give a function that applies a job (two workers, unless changed) in the test's namespace, on its nodes."""
+    made: list[SimulatedJob] = []
 
     def create(name: str = "job", /, **changes: object) -> SimulatedJob:
-        job = SimulatedJob(control_plane, namespace, name, nodes)
-        job.create({path.replace("__", "."): value for path, value in changes.items()})
-        return job
+        made.append(SimulatedJob(control_plane, namespace, name, nodes))
+        made[-1].create({path.replace("__", "."): value for path, value in changes.items()})
+        return made[-1]
 
-    return create
+    yield create
+    for job in made:  # before its nodes go
+        if not job.is_gone():
+            job.delete()

@@ -5,11 +5,12 @@ termination message is anybody's own; no volume is mounted, no image pulled, no 
 no downward API; a pod on a silent node "runs on" as an object only. That is for the cluster tier.
 """
 
-import os
 from pathlib import Path
 from typing import Self
 
 from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.chief_launcher import own_network
+from tests.control_plane.installation import install_crd
 
 STAGES = Path(__file__).with_name("stages.yaml")
 CONTROLLERS = (
@@ -25,10 +26,10 @@ LEASE_SECONDS, GRACE_SECONDS = 4, 6
 
 
 class Simulation(ControlPlane):
-    """A control plane whose pods are placed and run; `with Simulation() as plane:`."""
+    """A control plane that knows TFTrainingJob and whose pods are placed and run; `with Simulation() as plane:`."""
 
     def __enter__(self) -> Self:
-        """Start everything; nodes are made by the tests."""
+        """Start everything, with the custom resource; nodes are made by the tests."""
         super().__enter__()
         try:
             self._start_rest()
@@ -38,10 +39,17 @@ class Simulation(ControlPlane):
         return self
 
     def _start_rest(self) -> None:
+        # First: the garbage collector looks for new kinds every 30 s only.
+        install_crd(self)
         grace = f"--node-monitor-grace-period={GRACE_SECONDS}s"
         self.start_controllers(grace, "--node-monitor-period=1s", controllers=CONTROLLERS)
         self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0")
         # Pods get addresses of this machine, so that a test can answer there in a launcher's place.
-        own = f"127.{os.getpid() // 200 % 200 + 1}.{os.getpid() % 200 + 1}.0/24"
         lease = f"--node-lease-duration-seconds={LEASE_SECONDS}"
-        self.start("kwok", f"--config={STAGES}", "--manage-nodes-with-label-selector=kwok=yes", lease, f"--cidr={own}")
+        self.start(
+            "kwok",
+            f"--config={STAGES}",
+            "--manage-nodes-with-label-selector=kwok=yes",
+            lease,
+            f"--cidr={own_network()}.0/24",
+        )

@@ -3,7 +3,6 @@
 A silent node is Unknown after `GRACE_SECONDS`, not after Kubernetes' 50 s.
 """
 
-
 import pytest
 
 from tests.control_plane.jobs import wait_until

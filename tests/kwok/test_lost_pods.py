@@ -9,16 +9,18 @@ from tests.kwok.jobs import NewJob, SimulatedJob
 MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
 
 
-def budget(job: SimulatedJob, **rule: int) -> None:
-    """Create a PodDisruptionBudget for the job's pods and wait until the disruption controller has judged it."""
+def budget(job: SimulatedJob, **rule: int | str) -> dict[str, int]:
+    """Create a PodDisruptionBudget for the job's pods; return what the disruption controller makes of it."""
     selector = {"matchLabels": {"tftraining.dev/job-name": job.name}}
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "budget"}}
     path = f"/apis/policy/v1/namespaces/{job.namespace}/poddisruptionbudgets"
     job.plane.request("POST", path, {**body, "spec": {"selector": selector, **rule}})
-    wait_until(
-        lambda: job.plane.request("GET", f"{path}/budget").get("status", {}).get("currentHealthy") == 2,
-        "the disruption controller has counted",
-    )
+
+    def counted() -> dict[str, int]:
+        status = job.plane.request("GET", f"{path}/budget").get("status") or {}
+        return status if status.get("currentHealthy") == len(job.pods()) else {}
+
+    return wait_until(counted, "the disruption controller has counted")
 
 
 def is_made_good(job: SimulatedJob, lost: str, old: dict[str, str], reason: str) -> None:
@@ -80,4 +82,39 @@ def test_a_drained_node(new_job: NewJob) -> None:
     old, node = job.uids(), job.node_of("job-worker-1")
     job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=20s")
     is_made_good(job, "job-worker-1", old, "EvictionByEvictionAPI")
+    assert node.name not in {pod["spec"]["nodeName"] for pod in job.pods().values()}
+
+
+@pytest.mark.parametrize(("rule", "allowed"), [({"maxUnavailable": 1}, 1), ({"minAvailable": "100%"}, 0)])
+def test_a_budget_reads_the_scale_of_the_job(new_job: NewJob, rule: dict[str, int | str], allowed: int) -> None:
+    job = new_job()
+    job.train()
+    found = budget(job, **rule)
+    assert (found["expectedPods"], found["disruptionsAllowed"]) == (2, allowed)
+    job.finish()
+
+
+def test_a_budget_that_reads_the_scale_knows_only_the_workers(new_job: NewJob) -> None:
+    job = new_job(spec__replicaSpecs={"chief": {}, "worker": {"replicas": 2}})
+    job.train(3)
+    found = budget(job, maxUnavailable=1)
+    assert (found["expectedPods"], found["disruptionsAllowed"]) == (2, 2), "docs/disruptions.md says what to write"
+    job.finish(chief="chief-0")
+
+
+def test_a_pod_that_is_preempted(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old, node = job.uids(), job.node_of("job-worker-1")
+    urgent = {"metadata": {"name": f"urgent-{job.namespace}"}, "value": 1000}
+    job.plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    spec = {
+        "priorityClassName": urgent["metadata"]["name"],
+        "nodeSelector": {"kubernetes.io/hostname": node.name},
+        "affinity": job.raw()["spec"]["template"]["spec"]["affinity"],  # not beside a training pod
+        "containers": [{"name": "main", "image": "x"}],
+    }
+    pod = {"metadata": {"name": "intruder", "labels": {"tftraining.dev/role": "none"}}, "spec": spec}
+    job.plane.request("POST", f"/api/v1/namespaces/{job.namespace}/pods", pod)
+    is_made_good(job, "job-worker-1", old, "PreemptionByScheduler")
     assert node.name not in {pod["spec"]["nodeName"] for pod in job.pods().values()}

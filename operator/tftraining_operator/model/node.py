@@ -11,11 +11,15 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 class Node(Frozen, frozen=True):
-    """One node. `unready_since` is when its kubelet was last ready; None if it is. `gone` nodes have no object."""
+    """One node. `unready_since` is when its kubelet was last ready; None if it is. `gone` nodes have no object.
+
+    `evicts` is whether Kubernetes deletes the pods of one that is out of service, unless they tolerate the taint.
+    """
 
     name: str
     unready_since: datetime | None = None
     out_of_service: bool = False
+    evicts: bool = False
     gone: bool = False
 
 
@@ -37,8 +41,10 @@ def parse_node(raw: Manifest) -> Node:
     if ready is not None and ready.get("status") != "True":
         since = msgspec.convert(ready.get("lastTransitionTime") or raw["metadata"]["creationTimestamp"], datetime)
     taints = (raw.get("spec") or {}).get("taints") or ()
+    effects = {each.get("effect") for each in taints if each.get("key") == OUT_OF_SERVICE}
     return Node(
         name=raw["metadata"]["name"],
         unready_since=since,
-        out_of_service=any(each.get("key") == OUT_OF_SERVICE for each in taints),
+        out_of_service=bool(effects),
+        evicts="NoExecute" in effects,
     )

@@ -1,7 +1,7 @@
 """Pods whose node is lost: given up, so that no policy waits for a kubelet that will never answer.
 
-A node is lost when its object is gone, when a person has tainted it as out of service, or when it has not been ready
-for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies that see it marked: it is replaced like
+A node is lost when its object is gone, when a person has tainted it as out of service and Kubernetes has evicted its
+pods, or when it has not been ready for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies that see it marked: it is replaced like
 any other that the cluster took, and deleted by force. Times come from the cluster, never from what the operator
 remembers. As long as not one node is ready nothing is given up by time: it is the control plane that is cut off then,
 and the trainings may well go on.
@@ -20,6 +20,8 @@ from tftraining_operator.model.spec import Frozen
 from tftraining_operator.plan.times import clock, earliest, later
 
 REASON = "NodeLost"
+# The reason that Kubernetes gives to a pod before it deletes it for a taint.
+EVICTED = "DeletionByTaintManager"
 # How often to look whether an outage of all nodes is over.
 OUTAGE_PAUSE = timedelta(seconds=15)
 
@@ -58,12 +60,18 @@ def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
         return pod
     if early:
         when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
+        pod = _hushed(pod) if pod.disruption == EVICTED and not pod.deleting else pod
         return msgspec.structs.replace(pod, ready=False, waiting=f"{trouble.what}{when}")
     lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
     if pod.ended:
         return lost
     # Without a time: the node had died before anybody could know, and what failed meanwhile failed because of it.
     return msgspec.structs.replace(lost, disruption=REASON, disrupted_at=None, message=trouble.what)
+
+
+def _hushed(pod: Pod) -> Pod:
+    """The pod without the eviction that is only announced: in a moment it is carried out, and the pod is lost."""
+    return msgspec.structs.replace(pod, disruption="", disrupted_at=None)
 
 
 def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
@@ -73,18 +81,24 @@ def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
     if seen.nodes is None:
         return _told_by_pod(pod, patience)
     node = seen.nodes.named.get(pod.node)
-    return None if node is None else _told_by_node(node, seen.nodes.outage, patience)
+    return None if node is None else _told_by_node(pod, node, None if seen.nodes.outage else patience)
 
 
-def _told_by_node(node: Node, outage: bool, patience: int) -> Trouble | None:
+def _told_by_node(pod: Pod, node: Node, patience: int | None) -> Trouble | None:
     if node.gone:
         return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
     if node.unready_since is None:
         return None
+    due = None if patience is None else later(node.unready_since, patience)
     if node.out_of_service:
-        return Trouble(f"node {node.name} is out of service", node.unready_since)
-    what = f"node {node.name} has not been ready since {clock(node.unready_since)}"
-    return Trouble(what, None if outage else later(node.unready_since, patience))
+        return Trouble(f"node {node.name} is out of service", due if _is_next(pod, node) else node.unready_since)
+    return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}", due)
+
+
+def _is_next(pod: Pod, node: Node) -> bool:
+    """Whether Kubernetes has yet to delete the pod for the taint. It does that by the pod's name, again and again until
+    it succeeds: whoever replaces the pod before loses the new one too."""
+    return node.evicts and not (pod.deleting and pod.disruption == EVICTED)
 
 
 def _told_by_pod(pod: Pod, patience: int) -> Trouble | None:

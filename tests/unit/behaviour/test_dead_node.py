@@ -83,8 +83,32 @@ def test_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(world: World,
     assert recovered(world.run())
 
 
-def test_the_taint_alone_means_nothing_as_long_as_the_node_is_ready(world: World) -> None:
+def test_a_taint_that_evicts_nobody_is_enough(world: World) -> None:
+    world.machines.die("node-b")
+    world.run().machines.taint("node-b", effect="NoSchedule")
+    assert recovered(world.run())
+
+
+def test_the_next_pod_waits_until_kubernetes_has_evicted_this_one(world: World) -> None:
+    """The taint manager deletes by name, again and again: it would take the next pod for this one."""
+    world.machines.die("node-b")
+    world.run().machines.taint("node-b", seen=False)
+    assert untouched(world.run())
+    world.machines.announce_eviction(world.api.pods["mnist-worker-1"])
+    assert untouched(world.run())
     world.machines.taint("node-b")
+    assert recovered(world.run())
+
+
+def test_a_pod_that_tolerates_the_taint_is_given_up_in_time(world: World) -> None:
+    world.machines.die("node-b")
+    world.run().machines.taint("node-b", seen=False)
+    assert untouched(world.run().wait(59).run())
+    assert recovered(world.wait(1).run())
+
+
+def test_the_taint_alone_means_nothing_as_long_as_the_node_is_ready(world: World) -> None:
+    world.machines.taint("node-b", effect="NoSchedule")
     assert untouched(world.run().wait(3600).run())
 
 

@@ -80,7 +80,9 @@ def test_a_node_that_has_not_told_anything_yet_is_not_lost() -> None:
 
 def test_the_taint_of_a_node_that_is_shut_down() -> None:
     shut = node("a", 1, taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])
-    assert parse_node(shut).out_of_service
+    assert parse_node(shut).out_of_service and parse_node(shut).evicts
+    gentle = node("a", 1, taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}])
+    assert parse_node(gentle).out_of_service and not parse_node(gentle).evicts
     assert not parse_node(node("a", 1, taints=[{"key": "node.kubernetes.io/unreachable"}])).out_of_service
 
 

@@ -5,6 +5,7 @@ Tests say when the node controller notices: it takes up to a minute.
 """
 
 from tests.unit.operator.apiserver import ApiServer, stamp
+from tftraining_operator.model.spec import Manifest
 
 
 class Machines:
@@ -68,11 +69,21 @@ class Machines:
                     each for each in pod["status"].get("conditions", ()) if "Ready" not in each["type"]
                 ]
 
-    def taint(self, name: str) -> None:
-        """A person says that the machine is shut down for good."""
-        self._api.nodes[name]["spec"]["taints"] = [
-            {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
-        ]
+    def taint(self, name: str, effect: str = "NoExecute", seen: bool = True) -> None:
+        """A person says that the machine is shut down for good; with NoExecute the taint manager, if it has `seen` it,
+        evicts the pods."""
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": effect}
+        self._api.nodes[name]["spec"]["taints"] = [taint]
+        for pod in list(self._api.pods.values()) if seen and effect == "NoExecute" else ():
+            if pod["spec"].get("nodeName") == name:
+                self.announce_eviction(pod)
+                self._api.delete_pod(pod["metadata"]["name"], None)
+
+    def announce_eviction(self, pod: Manifest) -> None:
+        """The taint manager is about to delete the pod."""
+        others = [each for each in pod["status"].get("conditions", ()) if each["type"] != "DisruptionTarget"]
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+        pod["status"]["conditions"] = [*others, target | {"lastTransitionTime": stamp(self._api.now)}]
 
     def remove(self, name: str) -> None:
         """The node's object is deleted."""
