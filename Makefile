@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check lint types unit control-plane processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check lint types unit control-plane kwok processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,15 +45,18 @@ unit: $(VENV)/installed
 control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane --numprocesses=2
 
+kwok: $(VENV)/installed  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
+	@$(RUN)pytest tests/kwok --numprocesses=2
+
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=2
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(RUN)pytest tests/cluster -m 'not slow_fault'
 
-test: check control-plane processes cluster  ## Every tier, with one fault of each kind.
+test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
-test-faults: check control-plane  ## Every tier, with all faults.
+test-faults: check control-plane kwok  ## Every tier, with all faults.
 	@$(RUN)pytest tests/processes
 	@$(RUN)pytest tests/cluster
 

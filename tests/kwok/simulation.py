@@ -44,12 +44,7 @@ class Simulation(ControlPlane):
         grace = f"--node-monitor-grace-period={GRACE_SECONDS}s"
         self.start_controllers(grace, "--node-monitor-period=1s", controllers=CONTROLLERS)
         self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0")
-        # Pods get addresses of this machine, so that a test can answer there in a launcher's place.
+        managed = "--manage-nodes-with-label-selector=kwok=yes"
         lease = f"--node-lease-duration-seconds={LEASE_SECONDS}"
-        self.start(
-            "kwok",
-            f"--config={STAGES}",
-            "--manage-nodes-with-label-selector=kwok=yes",
-            lease,
-            f"--cidr={own_network()}.0/24",
-        )
+        # Pods get addresses of this machine, so that a test can answer there in a launcher's place.
+        self.start("kwok", f"--config={STAGES}", managed, lease, f"--cidr={own_network()}.0/24")

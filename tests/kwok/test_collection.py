@@ -1,4 +1,4 @@
-"""The ends of jobs: deleted in each of kubectl's ways, expired, with their namespace; the collectors are the real ones."""
+"""How jobs end: deleted in each of kubectl's ways, expired, with their namespace; the collectors are the real ones."""
 
 import pytest
 

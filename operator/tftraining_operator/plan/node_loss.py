@@ -1,10 +1,10 @@
 """Pods whose node is lost: given up, so that no policy waits for a kubelet that will never answer.
 
 A node is lost when its object is gone, when a person has tainted it as out of service and Kubernetes has evicted its
-pods, or when it has not been ready for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies that see it marked: it is replaced like
-any other that the cluster took, and deleted by force. Times come from the cluster, never from what the operator
-remembers. As long as not one node is ready nothing is given up by time: it is the control plane that is cut off then,
-and the trainings may well go on.
+pods, or when it has not been ready for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies
+that see it marked: it is replaced like any other that the cluster took, and deleted by force. Times come from the
+cluster, never from what the operator remembers. As long as not one node is ready nothing is given up by time: it is the
+control plane that is cut off then, and the trainings may well go on.
 
 Where the operator may not read nodes, the pods tell: the node controller takes the condition Ready of a silent node's
 pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
