@@ -39,8 +39,12 @@ class SimulatedJob(TrainingJob):
         return self.pods(attempt)
 
     def node_of(self, pod: str) -> Node:
-        """The node that the scheduler has chosen for the pod."""
-        return self.nodes[self.pods()[pod]["spec"]["nodeName"]]
+        """The node that the scheduler has chosen for the pod, when it has."""
+
+        def chosen() -> str:
+            return str(self.pods().get(pod, {}).get("spec", {}).get("nodeName", ""))
+
+        return self.nodes[wait_until(chosen, f"{pod} is placed")]
 
     def uids(self) -> dict[str, str]:
         """The UIDs of its pods by name."""

@@ -3,6 +3,8 @@
 A silent node is Unknown after `GRACE_SECONDS`, not after Kubernetes' 50 s.
 """
 
+import time
+
 import pytest
 
 from tests.control_plane.jobs import wait_until
@@ -107,3 +109,98 @@ def test_a_pod_that_is_evicted_from_a_node_that_does_not_answer(new_job: NewJob)
     job.evict(LOST)
     assert "deletionTimestamp" in job.pods()[LOST]["metadata"]
     is_made_good_elsewhere(job, node, old, "EvictionByEvictionAPI")
+
+
+def test_the_chiefs_node_falls_silent(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
+    job.train()
+    old, node = job.uids(), job.node_of("job-worker-0")
+    silent(node)
+    job.wait_for_another("job-worker-0", old["job-worker-0"])
+    job.train()
+    assert job.uids()["job-worker-1"] == old["job-worker-1"]
+    job.finish()
+
+
+def test_all_nodes_silent_is_an_outage_of_the_control_plane(new_job: NewJob, nodes: list[Node]) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
+    job.train()
+    old = job.uids()
+    for node in nodes:
+        node.silence()
+    wait_until(lambda: {node.ready() for node in nodes} == {"Unknown"}, "all nodes are Unknown")
+    job.wait_for("Running", reason="NodeNotReady", ready="0/2")
+    time.sleep(2)
+    assert job.uids() == old
+    for node in nodes:
+        node.speak()
+    job.train()
+    assert (job.uids(), job.status()["restarts"]) == (old, {"counted": 0})
+    job.finish()
+
+
+def test_a_node_that_registers_anew_under_its_name(new_job: NewJob, nodes: list[Node]) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    node.delete()
+    job.wait_for_another(LOST, old)
+    node.create()
+    node.wait_until_usable()
+    job.train()
+    for other in nodes:
+        if other.name not in (node.name, job.node_of("job-worker-0").name):
+            other.delete()
+    wait_until(lambda: job.node_of(LOST).name == node.name, "worker-1 is on the node of that name")
+    job.train()
+    assert job.status()["restarts"].items() >= {"counted": 0, "disruptions": 2}.items()
+    job.finish()
+
+
+def test_a_suspended_job_whose_node_is_silent(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 3})
+    job.train()
+    old, node = job.uids()[LOST], job.node_of(LOST)
+    silent(node)
+    job.patch({"spec": {"runPolicy": {"suspend": True}}})
+    job.wait_for("Suspended")
+    wait_until(lambda: job.pods() == {}, "both pods are gone, one by force")
+    job.patch({"spec": {"runPolicy": {"suspend": False}}})
+    job.train(attempt=2)
+    assert job.uids()[LOST] != old and job.node_of(LOST).name != node.name
+    assert job.status()["restarts"] == {"counted": 0}
+    job.finish()
+
+
+def test_a_job_that_ends_while_a_node_is_silent(new_job: NewJob) -> None:
+    job = new_job(
+        spec__restartPolicy={"mode": "InPlace"},
+        spec__runPolicy={"nodeLostSeconds": 3},
+        spec__storage={"volume": {"nfs": {"server": "files", "path": "/"}}},
+    )
+    job.train()
+    silent(job.node_of(LOST))
+    job.finish()
+    status = wait_until(lambda: (found := job.status()).get("cleanup") and found, "cleaned when worker-1 is given up")
+    assert status["cleanup"]["removed"] == 0
+    wait_until(lambda: LOST not in job.pods(), "its pod is gone")
+
+
+def test_the_cleanup_is_done_elsewhere_when_its_node_dies(new_job: NewJob, nodes: list[Node]) -> None:
+    job = new_job(spec__storage={"volume": {"nfs": {"server": "files", "path": "/"}}})
+    job.train()
+    job.tell_program("job-worker-0", 0)
+    wait_until(lambda: "job-cleanup" in job.pods(), "the cleanup")
+    job.node_of("job-cleanup").delete()
+    wait_until(lambda: job.condition("Cleaned").get("status") == "True", "cleaned all the same")
+
+
+def test_a_gang_waits_for_a_node_and_says_so(new_job: NewJob, nodes: list[Node]) -> None:
+    for node in nodes[1:]:
+        node.delete()
+    job = new_job()
+    status = job.wait_for("Starting", reason="PodsNotReady")
+    assert "cannot be scheduled: 0/1 nodes are available: 1 node(s) didn't match pod anti-affinity" in status["message"]
+    nodes[1].create()
+    job.train()
+    job.finish()

@@ -4,6 +4,7 @@ import pytest
 
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.jobs import wait_until
+from tests.control_plane.operator_process import OperatorProcess
 from tests.kwok.jobs import NewJob, SimulatedJob
 
 MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
@@ -118,3 +119,40 @@ def test_a_pod_that_is_preempted(new_job: NewJob) -> None:
     job.plane.request("POST", f"/api/v1/namespaces/{job.namespace}/pods", pod)
     is_made_good(job, "job-worker-1", old, "PreemptionByScheduler")
     assert node.name not in {pod["spec"]["nodeName"] for pod in job.pods().values()}
+
+
+def test_a_finished_worker_that_is_drained_away_does_not_run_again(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy__mode="Recreate", spec__successPolicy="AllWorkers")
+    job.train()
+    node = job.node_of("job-worker-1")
+    job.tell_program("job-worker-1", 0)
+    wait_until(lambda: job.status()["replicas"]["worker"].get("succeeded") == 1, "worker-1 has finished")
+    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=20s")
+    wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "its pod is gone")
+    job.finish()
+    assert job.status()["restarts"] == {"counted": 0}
+
+
+@MODES
+def test_all_pods_evicted_at_once(new_job: NewJob, mode: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": mode})
+    job.train()
+    old = job.uids()
+    for pod in old:
+        job.evict(pod)
+    for pod, uid in old.items():
+        job.wait_for_another(pod, uid)
+    job.train(attempt=2 if mode == "Recreate" else 1)
+    print(job.status(), job.events())
+    assert job.status()["restarts"]["counted"] == 0
+    job.finish()
+
+
+def test_evictions_while_the_operator_is_down(new_job: NewJob, operator: OperatorProcess) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.train()
+    old = job.uids()
+    operator.kill()
+    job.plane.kubectl("delete", "pod", "job-worker-1", "--namespace", job.namespace)
+    operator.start()
+    is_made_good(job, "job-worker-1", old, "PodDeleted")

@@ -8,11 +8,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.store import REMEMBERED, version
-from tftraining_operator.model.node import Node, Nodes, parse_node
+from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ class NodeStore:
         self._asked: set[str] = set()
         self._questions: asyncio.Queue[str] = asyncio.Queue()
         self._listed = False
+        # Of all nodes, so not found out anew for each job.
+        self._heard_since: datetime | None = None
+        self._outdated = True
 
     def of(self, names: Collection[str]) -> Nodes | None:
         """Those of the nodes of which something is known; None as long as nothing is known of any.
@@ -45,7 +49,10 @@ class NodeStore:
         if not self._listed:
             return None
         found = {name: node for name in names if (node := self._find(name)) is not None}
-        return Nodes(found, outage=all(each.node.unready_since is not None for each in self._known.values()))
+        if self._outdated:
+            self._heard_since = heard_since(known.node for known in self._known.values())
+            self._outdated = False
+        return Nodes(found, self._heard_since)
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
@@ -65,7 +72,9 @@ class NodeStore:
             return None
         self._known[name] = new
         was_gone = self._gone.pop(name, None) is not None
-        return name if was_gone or old is None or old.node != new.node else None
+        news = was_gone or old is None or old.node != new.node
+        self._outdated |= news
+        return name if news else None
 
     def discard(self, raw: Manifest) -> str | None:
         """Take a node for gone; its name if it was not yet."""
@@ -113,6 +122,7 @@ class NodeStore:
         """Remember that the node is gone, unless the watch has told of it meanwhile."""
         if name in self._known:
             return False
+        self._outdated = True
         self._gone[name] = Node(name, gone=True)
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)

@@ -4,7 +4,8 @@ A node is lost when its object is gone, when a person has tainted it as out of s
 pods, or when it has not been ready for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies
 that see it marked: it is replaced like any other that the cluster took, and deleted by force. Times come from the
 cluster, never from what the operator remembers. As long as not one node is ready nothing is given up by time: it is the
-control plane that is cut off then, and the trainings may well go on.
+control plane that is cut off then, and the trainings may well go on. When that is over the nodes are heard of again one
+after the other, so each has its time anew from when the first was.
 
 Where the operator may not read nodes, the pods tell: the node controller takes the condition Ready of a silent node's
 pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
@@ -81,15 +82,15 @@ def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
     if seen.nodes is None:
         return _told_by_pod(pod, patience)
     node = seen.nodes.named.get(pod.node)
-    return None if node is None else _told_by_node(pod, node, None if seen.nodes.outage else patience)
+    return None if node is None else _told_by_node(pod, node, seen.nodes.heard_since, patience)
 
 
-def _told_by_node(pod: Pod, node: Node, patience: int | None) -> Trouble | None:
+def _told_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience: int) -> Trouble | None:
     if node.gone:
         return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
     if node.unready_since is None:
         return None
-    due = None if patience is None else later(node.unready_since, patience)
+    due = None if heard_since is None else later(max(node.unready_since, heard_since), patience)
     if node.out_of_service:
         return Trouble(f"node {node.name} is out of service", due if _is_next(pod, node) else node.unready_since)
     return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}", due)

@@ -148,7 +148,18 @@ def test_as_long_as_no_node_is_ready_it_is_not_the_nodes(world: World) -> None:
     assert world.timer is not None and 0 < (world.timer - world.now).total_seconds() <= 15
     for name in ("node-a", "node-c"):
         world.machines.come_back(name)
-    assert recovered(world.run())
+    assert untouched(world.run().wait(59).run())
+    assert recovered(world.wait(1).run())
+
+
+def test_nodes_that_are_heard_of_again_one_after_the_other(world: World) -> None:
+    for name in ("node-a", "node-b", "node-c"):
+        world.machines.cut(name)
+    world.run().wait(3600).run()
+    for name in ("node-c", "node-a", "node-b"):
+        world.machines.come_back(name)
+        assert untouched(world.run().wait(20).run())
+    assert (world.status.phase, world.status.ready) == ("Running", "2/2")
 
 
 # --- how its pods are given up

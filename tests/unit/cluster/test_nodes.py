@@ -17,10 +17,10 @@ from tftraining_operator.runtime import _may_read_nodes
 SINCE = "2026-01-01T00:00:00Z"
 
 
-def node(name: str, version: int, ready: str = "True", **spec: Any) -> dict[str, Any]:
+def node(name: str, version: int, ready: str = "True", since: str = SINCE, **spec: Any) -> dict[str, Any]:
     conditions = [
         {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": f"2026-01-01T00:00:{version:02d}Z"},
-        {"type": "Ready", "status": ready, "lastTransitionTime": SINCE},
+        {"type": "Ready", "status": ready, "lastTransitionTime": since},
     ]
     meta = {"name": name, "uid": name, "resourceVersion": str(version), "creationTimestamp": SINCE}
     return {"metadata": meta, "spec": spec, "status": {"conditions": conditions, "images": [{"names": ["x" * 999]}]}}
@@ -100,12 +100,19 @@ def test_a_thousand_nodes_are_a_few_words_each() -> None:
 
 
 def test_an_outage_is_when_no_node_is_ready() -> None:
-    store = a_store(node("a", 1, "Unknown"), node("b", 1))
-    nodes = store.of({"a"})
-    assert nodes is not None and not nodes.outage
+    def heard(store: NodeStore) -> str:
+        nodes = store.of({"a"})
+        assert nodes is not None
+        return str(nodes.heard_since)
+
+    store = a_store(node("a", 1, "Unknown"), node("b", 1), node("c", 1, since="2026-01-02T00:00:00Z"))
+    assert heard(store) == "2026-01-01 00:00:00+00:00", "since the first of those that are ready"
     store.upsert(node("b", 2, "Unknown"))
-    nodes = store.of({"a"})
-    assert nodes is not None and nodes.outage
+    assert heard(store) == "2026-01-02 00:00:00+00:00"
+    store.discard(node("c", 2))
+    assert heard(store) == "None"
+    store.upsert(node("b", 3, since="2026-01-03T00:00:00Z"))
+    assert heard(store) == "2026-01-03 00:00:00+00:00"
 
 
 def test_what_a_list_does_not_show_any_more_is_gone_unless_it_is_newer() -> None:

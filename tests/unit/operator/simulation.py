@@ -18,7 +18,7 @@ from tests.unit.operator.machines import Machines
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
-from tftraining_operator.model.node import Node, Nodes, parse_node
+from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
@@ -247,4 +247,4 @@ def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
     known = {node.name: node for node in map(parse_node, raws)}
     names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
     named = {name: known.get(name, Node(name, gone=True)) for name in names}
-    return Nodes(named, outage=all(node.unready_since for node in known.values()))
+    return Nodes(named, heard_since(known.values()))
