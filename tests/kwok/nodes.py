@@ -22,8 +22,8 @@ class Node:
         self._path = f"/api/v1/nodes/{name}"
 
     def create(self) -> None:
-        """Its kubelet registers it: room for ten pods and four CPUs."""
-        room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        """Its kubelet registers it: room for twenty pods and four CPUs."""
+        room = {"cpu": "4", "memory": "8Gi", "pods": "20"}
         labels = {KWOK: "yes", ZONE: self.zone, "kubernetes.io/hostname": self.name}
         self._plane.request(
             "POST",
@@ -48,6 +48,10 @@ class Node:
         """Put one more taint on it, as `kubectl taint` does."""
         taints = self.raw()["spec"].get("taints") or []
         self._patch({"spec": {"taints": [*taints, {"key": key, "value": "test", "effect": effect}]}})
+
+    def untaint(self) -> None:
+        """Take all taints off it."""
+        self._patch({"spec": {"taints": None}})
 
     def delete(self) -> None:
         """Its object goes, if it is there."""

@@ -1,11 +1,15 @@
 """Pods that are deleted, evicted, drained or preempted: a disruption, charged to nobody, made good at once."""
 
+import time
+
 import pytest
 
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.jobs import wait_until
+from tests.control_plane.manifests import template
 from tests.control_plane.operator_process import OperatorProcess
 from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.kwok.nodes import ZONE, Node
 
 MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
 
@@ -134,17 +138,25 @@ def test_a_finished_worker_that_is_drained_away_does_not_run_again(new_job: NewJ
 
 
 @MODES
-def test_all_pods_evicted_at_once(new_job: NewJob, mode: str) -> None:
-    job = new_job(spec__restartPolicy={"mode": mode})
-    job.train()
+def test_a_drained_node_with_several_pods_is_one_disruption(new_job: NewJob, nodes: list[Node], mode: str) -> None:
+    for node in nodes[1:]:
+        node.taint("later", "NoSchedule")
+    together = template()
+    together["spec"]["nodeSelector"] = {ZONE: nodes[0].zone}
+    eight = {"worker": {"replicas": 8}}
+    job = new_job(spec__template=together, spec__replicaSpecs=eight, spec__restartPolicy={"mode": mode})
+    job.train(8)
     old = job.uids()
-    for pod in old:
-        job.evict(pod)
+    time.sleep(1.1)  # pods tell their age in seconds
+    for node in nodes[1:]:
+        node.untaint()
+    job.plane.kubectl("drain", nodes[0].name, "--delete-emptydir-data", "--timeout=20s")
     for pod, uid in old.items():
         job.wait_for_another(pod, uid)
-    job.train(attempt=2 if mode == "Recreate" else 1)
-    print(job.status(), job.events())
-    assert job.status()["restarts"]["counted"] == 0
+    job.train(8, attempt=2 if mode == "Recreate" else 1)
+    status = job.status()
+    assert status["restarts"] == {"counted": 0, "disruptions": 1, "recreated": 1, "withoutProgress": 1}
+    assert status["lastRestart"]["reason"] == "EvictionByEvictionAPI"
     job.finish()
 
 

@@ -13,8 +13,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Node(Frozen, frozen=True):
-    """One node. `unready_since` is when its kubelet was last ready; None if it is. `ready_since` is when it became ready;
-    None if it is not, or nobody knows. `gone` nodes have no object.
+    """One node. `unready_since` is when its kubelet was last ready; None if it is. `ready_since` is when it became
+    ready; None if it is not, or nobody knows. `gone` nodes have no object.
 
     `evicts` is whether Kubernetes deletes the pods of one that is out of service, unless they tolerate the taint.
     """

@@ -18,7 +18,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to start again. `ignored` is a failure that a rule has forgiven; `missed` is
-    whether launchers stopped for it before, and count that restart."""
+    whether launchers stopped for it before, and count that restart; `joined` is whether it is one more blow of what the
+    gang is restarting from already, such as the drain of a node with several of its pods."""
 
     reason: str
     message: str
@@ -26,6 +27,7 @@ class Incident(Frozen, frozen=True):
     pod: Pod | None = None
     ignored: bool = False
     missed: bool = False
+    joined: bool = False
 
 
 SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)

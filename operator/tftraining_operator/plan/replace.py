@@ -27,7 +27,8 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
     status = restart.record_failure(with_latest(status, scene.said), incident)
     incident, problem = judged(scene.spec, job.status, incident)
-    incident = msgspec.structs.replace(incident, missed=_missed(scene.said, incident.pod))
+    missed, joined = _missed(scene.said, incident.pod), _joined(job, scene, incident)
+    incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
     restarts = restart.charge(scene.spec, status, incident, now)
     if problem := problem or restart.exhausted(scene.spec, restarts, incident):
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, now)
@@ -44,6 +45,17 @@ def _missed(said: Report | None, pod: Pod | None) -> bool:
     if last is None or pod is None:
         return False
     return last.down_seconds is None and last.reason in LOST and last.member == pod.label
+
+
+def _joined(job: Job, scene: Scene, incident: Incident) -> bool:
+    """Whether the gang is down for another disruption, and all that it loses now was there before that: what was made
+    for the restart and is lost again is news."""
+    last = job.status.last_restart
+    if job.status.phase != "Restarting" or last is None or last.exit_code is not None:
+        return False
+    if incident.charged or incident.pod is None or not restart.by_new_pod(job, last):
+        return False
+    return all(pod.created < last.time.replace(microsecond=0) for pod in lost_pods(scene))  # pods tell seconds only
 
 
 def lost_pods(scene: Scene) -> tuple[Pod, ...]:

@@ -9,9 +9,10 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.model.job import Problem
+from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.report import LOST
 from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan import backoff
@@ -31,6 +32,8 @@ class Lost(Frozen, frozen=True):
 def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> Restarts:
     """The restart counters after the incident. The budget is refilled by progress, if the job says so."""
     old = status.restarts
+    if incident.joined:
+        return old
     progressed = backoff.progressed(status, _ended(incident, now))
     alone = spec.in_place and incident.charged
     refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
@@ -86,7 +89,7 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, what: st
         reason=incident.reason,
         message=f"{incident.message}; {what}",
         restarts=restarts,
-        last_restart=_last_restart(incident, now),
+        last_restart=status.last_restart if incident.joined else _last_restart(incident, now),
     )
     return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
@@ -104,6 +107,11 @@ def while_others_train(status: Status, before: Status, incident: Incident) -> St
     alone = msgspec.structs.replace(status.last_restart, alone=True)
     message = f"{incident.message}; making its pod anew, the others train on"
     return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
+
+
+def by_new_pod(job: Job, last: LastRestart) -> bool:
+    """Whether the pod of the last restart was given up, rather than restarted in place."""
+    return last.reason not in LOST and (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
 
 
 def record_failure(status: Status, incident: Incident) -> Status:

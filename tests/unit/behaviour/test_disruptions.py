@@ -162,6 +162,36 @@ def test_all_pods_of_a_drained_node_are_one_disruption(world: World) -> None:
     assert (world.status.phase, world.status.restarts.disruptions) == ("Running", 1)
 
 
+def test_nor_are_they_more_when_the_drain_takes_one_after_the_other(world: World) -> None:
+    world.wait(5)
+    began = world.now
+    for pod in ("worker-1", "worker-0"):
+        world.delete(pod).settle()
+        world.wait(0.2)
+    world.run_timers()
+    restarts, last = world.status.restarts, world.status.last_restart
+    assert (world.status.phase, restarts.disruptions, restarts.recreated, restarts.without_progress) == (
+        "Running",
+        1,
+        1,
+        1,
+    )
+    assert last is not None and (last.pod, last.time) == ("mnist-worker-1", began)
+    assert (world.now - began).total_seconds() < 1, "nobody waits"
+
+
+def test_a_disruption_of_what_was_made_for_the_restart_is_one_more(world: World) -> None:
+    world.wait(5)
+    world.delete("worker-1").settle()
+    world.kubelet.remove_deleted()
+    world.settle()
+    world.wait(2).kubelet.mark_disrupted("mnist-worker-1", "PreemptionByScheduler")
+    world.settle()
+    assert (world.status.phase, world.status.restarts.without_progress) == ("Restarting", 2)
+    world.run_timers()
+    assert (world.status.phase, world.status.restarts.disruptions) == ("Running", 2)
+
+
 def test_one_disruption_after_the_other_waits_longer_and_never_fails(world: World) -> None:
     waits = []
     for _ in range(9):
