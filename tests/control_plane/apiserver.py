@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import yaml
 from cryptography.hazmat.primitives import serialization
@@ -33,7 +33,12 @@ CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless
 
 
 class ControlPlane:
-    """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start."""
+    """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start.
+
+    A subclass may have more `flags` for the API server.
+    """
+
+    flags: ClassVar[tuple[str, ...]] = ()
 
     def __enter__(self) -> Self:
         """Start both servers and write the administrator's kubeconfig; ready in about 5 s."""
@@ -188,6 +193,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.0.0.0/16",
             "--shutdown-delay-duration=0s",
+            *self.flags,
         ]
         server = self._serve(self._programs / "kube-apiserver", flags)
         server.wait_until(self._is_ready, READY_SECONDS)

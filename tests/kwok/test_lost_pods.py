@@ -111,10 +111,11 @@ def test_a_pod_that_is_preempted(new_job: NewJob) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"})
     job.train()
     old, node = job.uids(), job.node_of("job-worker-1")
-    urgent = {"metadata": {"name": f"urgent-{job.namespace}"}, "value": 1000}
-    job.plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    urgent = f"urgent-{job.namespace}"
+    priority = {"metadata": {"name": urgent}, "value": 1000}
+    job.plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
     spec = {
-        "priorityClassName": urgent["metadata"]["name"],
+        "priorityClassName": urgent,
         "nodeSelector": {"kubernetes.io/hostname": node.name},
         "affinity": job.raw()["spec"]["template"]["spec"]["affinity"],  # not beside a training pod
         "containers": [{"name": "main", "image": "x"}],

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.jobs import wait_until
+from tests.control_plane.jobs import JOBS, wait_until
 from tests.kwok.jobs import NewJob, SimulatedJob
 
 RESUMED = {"member": "worker-0", "reason": "Resized", "downSeconds": 1.1, "resumedFromEpoch": 2, "lostSteps": 30}
@@ -27,7 +27,7 @@ def test_three_one_two_without_launchers(new_job: NewJob) -> None:
         scale(job, workers)
         job.train(workers, attempt)
         assert indices(job) == list(range(workers))
-        seen = job.plane.get("tftj/job", "--namespace", job.namespace, "--subresource=scale")
+        seen = job.plane.request("GET", f"{JOBS.format(job.namespace)}/job/scale")
         assert (seen["spec"], seen["status"]["replicas"]) == ({"replicas": workers}, workers)
         assert job.status()["lastRestart"]["reason"] == "Resized"
     status = job.status()
