@@ -31,10 +31,9 @@ def test_the_time_in_the_queue_is_none_of_the_start_deadline(new_job: NewJob) ->
     time.sleep(2)
     assert job.wait_for("Starting")["ready"] == "0/2"
     assert {pod["spec"].get("nodeName") for pod in job.pods().values()} == {None}
-    group = queue.admit(job)
+    queue.admit(job)
     job.train()
     job.finish()
-    queue.let_go(job, group)
 
 
 def test_a_preempted_gang_queues_anew_when_its_names_are_free(new_job: NewJob) -> None:
@@ -51,7 +50,6 @@ def test_a_preempted_gang_queues_anew_when_its_names_are_free(new_job: NewJob) -
     assert second != first
     job.train(attempt=2)
     job.finish()
-    queue.let_go(job, second)
 
 
 def test_a_lost_pod_of_a_queued_gang_takes_the_others_along(new_job: NewJob) -> None:
@@ -64,19 +62,16 @@ def test_a_lost_pod_of_a_queued_gang_takes_the_others_along(new_job: NewJob) -> 
     job.train(attempt=2)
     assert (second != first, job.status()["lastRestart"]["reason"]) == (True, "EvictionByEvictionAPI")
     job.finish()
-    queue.let_go(job, second)
 
 
 def test_a_suspended_job_leaves_the_queue(new_job: NewJob) -> None:
     job = a_queued_job(new_job)
     job.patch({"spec": {"runPolicy": {"suspend": True}}})
     job.wait_for("Suspended")
-    for group in queue.groups(job):
-        for pod in queue.groups(job)[group]:
-            job.patch_pod(pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+    for pod in job.pods():
+        job.patch_pod(pod, {"metadata": {"finalizers": None}})
     wait_until(lambda: job.pods() == {}, "no pod is left")
     job.patch({"spec": {"runPolicy": {"suspend": False}}})
-    group = queue.admit(job)
+    queue.admit(job)
     job.train(attempt=job.status()["attempt"])
     job.finish()
-    queue.let_go(job, group)
