@@ -46,7 +46,7 @@ control-plane: $(VENV)/installed  ## The operator on a real API server and etcd,
 	@$(RUN)pytest tests/control_plane --numprocesses=2
 
 kwok: $(VENV)/installed  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
-	@$(RUN)pytest tests/kwok --numprocesses=2
+	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=2
@@ -56,7 +56,8 @@ cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault
 
 test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
-test-faults: check control-plane kwok  ## Every tier, with all faults.
+test-faults: check control-plane  ## Every tier, with all faults.
+	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes
 	@$(RUN)pytest tests/cluster
 

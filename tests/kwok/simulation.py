@@ -22,7 +22,7 @@ CONTROLLERS = (
     "taint-eviction-controller",
 )
 # A kubelet renews its lease four times in its duration. Kubernetes' own grace is 50 s.
-LEASE_SECONDS, GRACE_SECONDS = 4, 6
+LEASE_SECONDS, GRACE_SECONDS = 4, 5
 
 
 class Simulation(ControlPlane):

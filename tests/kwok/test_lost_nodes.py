@@ -25,11 +25,11 @@ def silent(node: Node) -> None:
     wait_until(lambda: node.ready() == "Unknown", f"node {node.name} is Unknown")
 
 
-def is_made_good_elsewhere(job: SimulatedJob, node: Node, old: str, reason: str = "NodeLost") -> None:
-    """worker-1 is another pod on another node, nobody is charged, and the job ends well."""
-    job.wait_for_another(LOST, old)
+def is_made_good_elsewhere(job: SimulatedJob, node: Node, old: str, reason: str = "NodeLost", lost: str = LOST) -> None:
+    """The lost pod is another one on another node, nobody is charged, and the job ends well."""
+    job.wait_for_another(lost, old)
     job.train(attempt=2 if job.raw()["spec"]["restartPolicy"]["mode"] == "Recreate" else 1)
-    assert job.node_of(LOST).name != node.name
+    assert job.node_of(lost).name != node.name
     status = job.status()
     assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
     assert status["lastRestart"]["reason"] == reason
@@ -46,15 +46,15 @@ def test_a_taint_that_evicts(new_job: NewJob, mode: str) -> None:
     is_made_good_elsewhere(job, node, old, "DeletionByTaintManager")
 
 
-@MODES
-def test_a_node_that_stays_silent(new_job: NewJob, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "lost"), [("InPlace", "job-worker-0"), ("Recreate", "job-worker-1")])
+def test_a_node_that_stays_silent(new_job: NewJob, mode: str, lost: str) -> None:
     job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": 2})
     job.train()
-    old, node = job.uids()[LOST], job.node_of(LOST)
+    old, node = job.uids()[lost], job.node_of(lost)
     silent(node)
     status = job.wait_for("Running", reason="NodeNotReady", ready="1/2")
-    assert status["message"].startswith(f"worker-1: node {node.name} has not been ready since ")
-    is_made_good_elsewhere(job, node, old)
+    assert status["message"].startswith(f"{lost.removeprefix('job-')}: node {node.name} has not been ready since ")
+    is_made_good_elsewhere(job, node, old, lost=lost)
     node.speak()
     node.wait_until_usable()
 
@@ -111,17 +111,6 @@ def test_a_pod_that_is_evicted_from_a_node_that_does_not_answer(new_job: NewJob)
     is_made_good_elsewhere(job, node, old, "EvictionByEvictionAPI")
 
 
-def test_the_chiefs_node_falls_silent(new_job: NewJob) -> None:
-    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
-    job.train()
-    old, node = job.uids(), job.node_of("job-worker-0")
-    silent(node)
-    job.wait_for_another("job-worker-0", old["job-worker-0"])
-    job.train()
-    assert job.uids()["job-worker-1"] == old["job-worker-1"]
-    job.finish()
-
-
 def test_all_nodes_silent_is_an_outage_of_the_control_plane(new_job: NewJob, nodes: list[Node]) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
     job.train()
@@ -157,6 +146,7 @@ def test_a_node_that_registers_anew_under_its_name(new_job: NewJob, nodes: list[
     job.finish()
 
 
+@pytest.mark.slow_fault
 def test_a_suspended_job_whose_node_is_silent(new_job: NewJob) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 3})
     job.train()
@@ -172,6 +162,7 @@ def test_a_suspended_job_whose_node_is_silent(new_job: NewJob) -> None:
     job.finish()
 
 
+@pytest.mark.slow_fault
 def test_a_job_that_ends_while_a_node_is_silent(new_job: NewJob) -> None:
     job = new_job(
         spec__restartPolicy={"mode": "InPlace"},
