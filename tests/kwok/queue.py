@@ -12,6 +12,7 @@ from tests.kwok.simulation import Simulation
 
 Manifest = dict[str, Any]
 GATE, FINALIZER, QUEUE = "kueue.x-k8s.io/admission", "kueue.x-k8s.io/managed", "kueue.x-k8s.io/queue-name"
+PROBED = "queue-probe"
 GROUP, COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 API = "/apis/admissionregistration.k8s.io/v1beta1"
 GATED = (
@@ -33,6 +34,16 @@ def install(plane: Simulation) -> None:
     meta = {"metadata": {"name": "queue"}}
     plane.request("POST", f"{API}/mutatingadmissionpolicies", meta | {"spec": spec})
     plane.request("POST", f"{API}/mutatingadmissionpolicybindings", meta | {"spec": {"policyName": "queue"}})
+    plane.create_namespace(PROBED)
+    # The API server takes note of a policy some time after it has taken it.
+    wait_until(lambda: _holds(plane), "new pods are held")
+
+
+def _holds(plane: Simulation) -> bool:
+    spec = {"containers": [{"name": "none", "image": "none"}]}
+    probe = {"metadata": {"name": "probe", "labels": {QUEUE: "research"}}, "spec": spec}
+    made = plane.request("POST", f"/api/v1/namespaces/{PROBED}/pods?dryRun=All", probe)
+    return bool(made["spec"].get("schedulingGates"))
 
 
 def groups(job: SimulatedJob) -> dict[str, list[Manifest]]:
