@@ -43,7 +43,7 @@ unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit --numprocesses=2
 
 control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
-	@$(RUN)pytest tests/control_plane --numprocesses=2
+	@$(RUN)pytest tests/control_plane --numprocesses=3
 
 kwok: $(VENV)/installed  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal

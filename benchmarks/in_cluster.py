@@ -82,8 +82,16 @@ class PodGang:
         return max(made)
 
     async def down_seconds(self) -> float:
-        """How long nobody trained in the last restart, as the chief's launcher has it."""
-        return float((await self._look(self._replicas[0]))["lastRestart"]["downSeconds"])
+        """How long nobody trained in the last restart, as soon as the chief's launcher knows."""
+        known: list[float] = []
+
+        async def told() -> bool:
+            last = (await self._look(self._replicas[0])).get("lastRestart") or {}
+            known[:] = [last["downSeconds"]] if last.get("downSeconds") is not None else []
+            return bool(known)
+
+        await _until(told, "end of the restart")
+        return known[0]
 
     async def _epoch(self) -> int:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
