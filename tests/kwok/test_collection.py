@@ -51,6 +51,7 @@ def test_what_is_left_of_a_job_whose_pods_are_orphaned_is_in_the_way_and_named(n
     job.finish()
 
 
+@pytest.mark.slow_fault
 def test_a_namespace_takes_along_its_jobs(new_job: NewJob, control_plane: ControlPlane) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"})
     job.train()

@@ -46,7 +46,10 @@ def test_a_taint_that_evicts(new_job: NewJob, mode: str) -> None:
     is_made_good_elsewhere(job, node, old, "DeletionByTaintManager")
 
 
-@pytest.mark.parametrize(("mode", "lost"), [("InPlace", "job-worker-0"), ("Recreate", "job-worker-1")])
+@pytest.mark.parametrize(
+    ("mode", "lost"),
+    [("InPlace", "job-worker-0"), pytest.param("Recreate", "job-worker-1", marks=pytest.mark.slow_fault)],
+)
 def test_a_node_that_stays_silent(new_job: NewJob, mode: str, lost: str) -> None:
     job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": 2})
     job.train()

@@ -71,6 +71,10 @@ def _kubeconfig() -> Path:
     return _folder() / "kubeconfig"
 
 
+def _kube() -> Kube:
+    return Kube(_kubeconfig(), _folder() / "kubectl")
+
+
 def _ready_file() -> Path:
     """Return the file that tells a cluster that came up from one whose start was cut off."""
     return _folder() / "ready"
@@ -112,7 +116,7 @@ def _up(grace_seconds: int) -> Cluster:
         loading.load(found, nodes.all(), images[:1])  # where tests keep the operator out of the way of their faults
         loading.load(found, nodes.workers(), images)
         loading.rename(found, nodes.workers(), dict(zip(images, RELEASED, strict=True)))
-    return Cluster(Kube(_kubeconfig()), images, nodes, _folder() / "shared")
+    return Cluster(_kube(), images, nodes, _folder() / "shared")
 
 
 def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
@@ -124,7 +128,7 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     config.write_text(json.dumps(_kind_config(node, shared, grace_seconds)))
     started.docker("network", "create", name())
     _kind(started, "create", "cluster", "--config", str(config), "--wait", "0s")
-    kube = Kube(_kubeconfig())
+    kube = _kube()
     if node.built_here:
         pod_network.mend_dns(kube)
         pod_network.install(started, kube)
@@ -191,4 +195,4 @@ def status() -> str:
     """Return in a few lines what runs."""
     if not is_up():
         return f"cluster {name()}: not running"
-    return f"cluster {name()}: running\n{Kube(_kubeconfig()).kubectl('get', 'nodes')}"
+    return f"cluster {name()}: running\n{_kube().kubectl('get', 'nodes')}"

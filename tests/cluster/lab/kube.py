@@ -14,9 +14,10 @@ from .shell import run
 
 @dataclass(frozen=True)
 class Kube:
-    """A cluster, by its kubeconfig."""
+    """A cluster, by its kubeconfig. `cache` is where kubectl keeps what it learns of it, instead of in ~/.kube."""
 
     kubeconfig: Path
+    cache: Path | None = None
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl and return what it prints; LabError with its complaint when it fails."""
@@ -24,7 +25,8 @@ class Kube:
 
     def command(self, *words: str) -> list[str | Path]:
         """The command line of kubectl with these words, for who runs it in a way of their own."""
-        return [binaries.ensure("kubectl") / "kubectl", "--kubeconfig", self.kubeconfig, *words]
+        cache = [f"--cache-dir={self.cache}"] if self.cache else []
+        return [binaries.ensure("kubectl") / "kubectl", "--kubeconfig", self.kubeconfig, *cache, *words]
 
     def get(self, *words: str) -> Any:
         """Return the object, or the list, that `kubectl get` finds."""
