@@ -23,6 +23,8 @@ from tftraining_operator.plan.times import clock, earliest, later
 REASON = "NodeLost"
 # The reason that Kubernetes gives to a pod before it deletes it for a taint.
 EVICTED = "DeletionByTaintManager"
+# Kubernetes deletes such a pod once more for each change of it that it hears of late, its own deletion included.
+EVICTION_SECONDS = 2
 # How often to look whether an outage of all nodes is over.
 OUTAGE_PAUSE = timedelta(seconds=15)
 
@@ -30,12 +32,13 @@ OUTAGE_PAUSE = timedelta(seconds=15)
 class Trouble(Frozen, frozen=True):
     """What is wrong with a pod's node. The pod is given up at `due`; None for as long as that cannot be said.
 
-    `silent` trouble may turn out to be none: nothing is said of it before.
+    `silent` trouble may turn out to be none: nothing is said of it before. Whether the pod is `evicted` just now.
     """
 
     what: str
     due: datetime | None
     silent: bool = False
+    evicted: bool = False
 
 
 def mark(seen: Observed, patience: int, now: datetime) -> Observed:
@@ -61,7 +64,7 @@ def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
         return pod
     if early:
         when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
-        pod = _hushed(pod) if pod.disruption == EVICTED and not pod.deleting else pod
+        pod = _hushed(pod) if trouble.evicted or (pod.disruption == EVICTED and not pod.deleting) else pod
         return msgspec.structs.replace(pod, ready=False, waiting=f"{trouble.what}{when}")
     lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
     if pod.ended:
@@ -71,8 +74,8 @@ def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
 
 
 def _hushed(pod: Pod) -> Pod:
-    """The pod without the eviction that is only announced: in a moment it is carried out, and the pod is lost."""
-    return msgspec.structs.replace(pod, disruption="", disrupted_at=None)
+    """The pod without the eviction that is announced or under way: in a moment it is over, and the pod is lost."""
+    return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None)
 
 
 def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
@@ -92,14 +95,19 @@ def _told_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience: 
         return None
     due = None if heard_since is None else later(max(node.unready_since, heard_since), patience)
     if node.out_of_service:
-        return Trouble(f"node {node.name} is out of service", due if _is_next(pod, node) else node.unready_since)
+        return _out_of_service(pod, node, due)
     return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}", due)
 
 
-def _is_next(pod: Pod, node: Node) -> bool:
-    """Whether Kubernetes has yet to delete the pod for the taint. It does that by the pod's name, again and again until
-    it succeeds: whoever replaces the pod before loses the new one too."""
-    return node.evicts and not (pod.deleting and pod.disruption == EVICTED)
+def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
+    """Kubernetes may have yet to delete the pod for the taint, by `due` at the latest. It does that by the pod's name,
+    again and again: whoever replaces the pod before it has finished loses the new one too."""
+    what = f"node {node.name} is out of service"
+    if not node.evicts:
+        return Trouble(what, node.unready_since)
+    if pod.deleting and pod.disruption == EVICTED and pod.disrupted_at is not None:
+        return Trouble(what, later(pod.disrupted_at, EVICTION_SECONDS), evicted=True)
+    return Trouble(what, due)
 
 
 def _told_by_pod(pod: Pod, patience: int) -> Trouble | None:
