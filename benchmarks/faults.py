@@ -24,12 +24,11 @@ from typing import Any
 from benchmarks import in_cluster
 from benchmarks.in_cluster import PodGang
 from benchmarks.recovery import CHIEF, WORKER, kills, manifest, say
+from tests.cluster.lab.release import OFF_THE_WORKERS
 from tftraining_operator.model.names import Replica
 
 NODE_LOST_SECONDS = 5
 LAST = Replica("worker", 2)
-# The operator must not be on the node that is switched off.
-OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
 Figures = dict[str, float]
 
 

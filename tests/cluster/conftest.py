@@ -56,14 +56,10 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
         yield ours
 
 
-# The faults of nodes are for the training: the lab's own operator is kept on the control plane.
-OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
-
-
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster) -> Iterator[str]:
     """Install the operator from the chart and give the namespace it runs in; it is uninstalled at the end."""
-    yield release.install(cluster.kube, cluster.images[0], *(OFF_THE_WORKERS if cluster.nodes else ()))
+    yield release.install(cluster.kube, cluster.images[0], *(release.OFF_THE_WORKERS if cluster.nodes else ()))
     release.uninstall(cluster.kube)
 
 

@@ -10,6 +10,8 @@ from .shell import run, step
 CHART = REPOSITORY / "charts" / "tftraining-operator"
 NAMESPACE = "tftraining-system"
 NAME = "tftraining"
+# The faults of nodes are for the training: the lab's own operator is kept on the control plane.
+OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
 
 
 def _helm(kube: Kube, *words: str | Path) -> str:
