@@ -50,6 +50,14 @@ class SimulatedJob(TrainingJob):
         """The UIDs of its pods by name."""
         return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
+    def is_made_good(self, reason: str) -> None:
+        """It trains again after one disruption for that reason, nobody is charged, and it ends well."""
+        status = self.status()
+        assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
+        assert status["lastRestart"]["reason"] == reason
+        assert [each[0] for each in self.events() if each[1] == reason] == ["Normal"]
+        self.finish()
+
     def tell_program(self, pod: str, exit_code: int, message: str = "") -> None:
         """The program in the pod ends, of its own accord."""
         self.patch_pod(pod, {"metadata": {"annotations": {"test/exit-code": str(exit_code), "test/message": message}}})

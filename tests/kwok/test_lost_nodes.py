@@ -30,11 +30,7 @@ def is_made_good_elsewhere(job: SimulatedJob, node: Node, old: str, reason: str 
     job.wait_for_another(lost, old)
     job.train(attempt=2 if job.raw()["spec"]["restartPolicy"]["mode"] == "Recreate" else 1)
     assert job.node_of(lost).name != node.name
-    status = job.status()
-    assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
-    assert status["lastRestart"]["reason"] == reason
-    assert [each[0] for each in job.events() if each[1] == reason] == ["Normal"]
-    job.finish()
+    job.is_made_good(reason)
 
 
 @MODES

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
+from tests.unit.operator.pauses import resume, suspend
 from tests.unit.operator.simulation import World
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.rules import RULES, compares, compiled
@@ -54,16 +55,6 @@ MAY_NOT: dict[str, Any] = {
     "runPolicy.managedBy": "example.com/other",
     "successPolicy": "AllWorkers",
 }
-
-
-def suspend(world: World) -> World:
-    world.api.edit("runPolicy.suspend", True)
-    return world
-
-
-def resume(world: World) -> World:
-    world.api.edit("runPolicy.suspend", False)
-    return world
 
 
 def uids(world: World) -> dict[str, str]:

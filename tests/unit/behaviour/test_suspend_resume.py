@@ -7,21 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
+from tests.unit.operator.pauses import resume, suspend
 from tests.unit.operator.simulation import World
 from tftraining_operator.model.status import Condition
 
 NewJob = Callable[[], JobBuilder]
 MODES = pytest.mark.parametrize("new_job", [a_job, a_launched_job])
-
-
-def suspend(world: World) -> World:
-    world.api.edit("runPolicy.suspend", True)
-    return world
-
-
-def resume(world: World) -> World:
-    world.api.edit("runPolicy.suspend", False)
-    return world
 
 
 def condition(world: World, kind: str = "Suspended") -> Condition:
