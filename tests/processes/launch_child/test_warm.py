@@ -87,6 +87,60 @@ def children_of(pid: int) -> list[int]:
 SLEEPS = "import os, time\nprint(os.getpid(), file=open(os.environ['OUT'] + '/pid', 'w'), flush=True)\ntime.sleep(600)"
 
 
+async def state(pid: int, wanted: str) -> None:
+    """Wait until the kernel says this of a process: T for stopped, S for asleep."""
+    await until(
+        lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == wanted, f"{pid} is {wanted}"
+    )
+
+
+IMPORTS = """
+import os, time
+print(os.getpid(), file=open(os.environ['OUT'] + '/importing', 'w'), flush=True)
+for _ in range(10):
+    time.sleep(0.05)
+"""
+
+
+async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
+    lab.tensorflow(IMPORTS)
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    importing = int(await written(lab.directory / "importing"))
+    for wanted, then in ((True, "T"), (False, "S"), (True, "T")):
+        program.give_way(wanted)
+        await state(importing, then)
+    await asyncio.sleep(0.6)
+    assert not program.prepared
+    program.give_way(False)
+    await until(lambda: program.prepared, "the import is over")
+    program.give_way(True)  # what is ready is in nobody's way
+    await asyncio.sleep(0.1)
+    await state(importing, "S")
+
+
+async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
+    lab.tensorflow(IMPORTS)
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    importing = int(await written(lab.directory / "importing"))
+    program.give_way(True)
+    await state(importing, "T")
+    assert (await lab.go(program)).lines == ("ran",)
+    assert program.mode == "warm"
+
+
+async def test_an_import_that_gave_way_ends_with_its_launcher(lab: Lab) -> None:
+    lab.tensorflow(IMPORTS)
+    lab.script("print('ran')")
+    program = await lab.prepared()
+    importing = int(await written(lab.directory / "importing"))
+    program.give_way(True)
+    await state(importing, "T")
+    await program.close()
+    assert not alive(importing)
+
+
 async def test_a_fork_is_a_child_of_the_launcher_in_a_session_of_its_own(lab: Lab) -> None:
     lab.script(SLEEPS)
     program = await lab.prepared()

@@ -141,6 +141,38 @@ def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_warm() -> No
     )
 
 
+def gives_way(chief: Coordinator, name: str, now: float) -> list[bool]:
+    """What the member is told in answer to its beat: whether to leave the processors to the others."""
+    chief.outbox.take()
+    chief.heard(name, beat(0, now), now)
+    return [frame["giveWay"] for told, frame in chief.outbox.take() if (told, frame["type"]) == (name, "beat")]
+
+
+def test_a_replacement_leaves_the_processors_to_the_others_until_they_train() -> None:
+    chief = shrunk()
+    chief.outbox.take()
+    assert chief.hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
+    assert [frame["giveWay"] for _, frame in chief.outbox.take() if frame["type"] == "welcome"] == [True]
+    assert gives_way(chief, "worker-1", 6.0) == [True]
+    for name in ("worker-0", "worker-2"):
+        chief.heard(name, beat(2, 7.0, step=41, first_step_time=0.1), 7.0)
+    assert gives_way(chief, "worker-1", 7.5) == [False]
+
+
+def test_a_replacement_does_not_wait_for_a_round_that_takes_long_to_begin() -> None:
+    chief = shrunk()
+    assert chief.hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
+    assert gives_way(chief, "worker-1", 10.0) == [True]
+    assert gives_way(chief, "worker-1", 10.2) == [False]
+
+
+def test_members_of_the_round_that_begins_are_in_nobodys_way() -> None:
+    chief = shrunk()
+    chief.outbox.take()
+    listen(chief, 5.5, "worker-0", "worker-2")
+    assert [frame["giveWay"] for _, frame in chief.outbox.take() if frame["type"] == "beat"] == [False, False]
+
+
 def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
     chief = elastic()
     chief.lost("worker-1", 5.0, gone=True)

@@ -56,7 +56,7 @@ class Coordinator:
         self.judge.ledger = ledgers.merge(self.judge.ledger, ledger)
         if name in self.roster.gang:
             self._hear_of_earlier_rounds(last_round, frame, now)
-        self.outbox.welcome(peer, frame["t"], self.rounds.number)
+        self.outbox.welcome(peer, frame["t"], self.rounds.number, self.rounds.beginning(peer, now))
         self.outbox.end(peer)
         self._advance(now)
         return ""
@@ -79,8 +79,8 @@ class Coordinator:
             peer.leaving = True
         elif frame["type"] == "beat":
             peer.beat(frame, now)
-            self.outbox.beat(name, frame["t"])
             self.rounds.note_training(now)
+            self.outbox.beat(name, frame["t"], self.rounds.beginning(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._exited(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.connected:

@@ -123,6 +123,7 @@ class Member:
             self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
             self._channel = channel
             self._joined = True
+            self.program.give_way(bool(answer.get("giveWay")))
             if self.state == "waiting":
                 # What a launcher before this one has finished is done.
                 self.state, self.exit = ("done", Exit(0, None)) if answer.get("done") else ("ready", None)
@@ -130,6 +131,7 @@ class Member:
             await self._converse(channel)
         finally:
             self._channel = None
+            self.program.give_way(False)
             # The chief takes the end of the connection for the end of the program.
             await self._cut_off()
             writer.close()
@@ -159,6 +161,7 @@ class Member:
                 raise
             if frame["type"] == "beat":
                 self._lease = max(self._lease, frame["echo"])
+                self.program.give_way(bool(frame.get("giveWay")))
             else:
                 orders.put_nowait(frame)
 

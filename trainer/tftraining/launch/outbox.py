@@ -26,14 +26,14 @@ class Outbox:
         frames, self._frames = self._frames, []
         return frames
 
-    def welcome(self, peer: Peer, echo: float, number: int) -> None:
-        """A member has joined; the last round has this number."""
+    def welcome(self, peer: Peer, echo: float, number: int, give_way: bool) -> None:
+        """A member has joined; the last round has this number. `give_way`: it had better prepare itself later."""
         known = {"round": number, "startDeadline": self._roster.policy.start_deadline, **self._ledger()}
-        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", **known)
+        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=give_way, **known)
 
-    def beat(self, name: str, echo: float) -> None:
+    def beat(self, name: str, echo: float, give_way: bool) -> None:
         """A beat was heard."""
-        self._send(name, type="beat", echo=echo)
+        self._send(name, type="beat", echo=echo, giveWay=give_way)
 
     def start(self, peer: Peer, **gang: Any) -> None:
         """A member begins its round; `gang` is with whom it trains."""

@@ -69,6 +69,11 @@ class Program:
         if self._warm is not None:
             await self._warm.prepare(env)
 
+    def give_way(self, wanted: bool) -> None:
+        """Let the warming stand still for now, or go on."""
+        if self._warm is not None:
+            self._warm.give_way(wanted)
+
     async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> None:
         """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included.
 

@@ -14,6 +14,7 @@ from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
 
 DARK = 1.5  # member timeouts after which a chief that is cut off has ended its round
+GIVE_WAY = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
 FIRST_STEPS = 2.0  # seconds after the first member's first step in which those of the others are waited for
 
 
@@ -133,6 +134,12 @@ class Rounds:
             return []
         since, epoch = self._came = self._came or (now, self.progress.epoch)
         return [] if elastic.soon_backed_up(self.progress, epoch, now - since) else come
+
+    def beginning(self, peer: Peer, now: float) -> bool:
+        """Whether a round without this member of the gang is about to make its first steps. What the newcomer has to
+        import may take the processors that the others need for them, and is not urgent: they train without it."""
+        begins = self.running and self.trained is None and now - self._started < GIVE_WAY
+        return begins and peer.name in self._roster.gang and peer not in self._roster.members
 
     def note_training(self, now: float) -> None:
         """Note when the round came to train: all have made a step, or will never tell."""

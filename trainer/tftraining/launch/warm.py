@@ -56,6 +56,7 @@ class WarmInterpreter:
         self.refusal = ""
         self._hello = asyncio.Event()
         self._decided = asyncio.Event()
+        self._still = False
         self._answer: asyncio.Future[int | str] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -85,6 +86,14 @@ class WarmInterpreter:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._tell(module=invocation.module, target=invocation.target, arguments=list(invocation.arguments))
         self._listening = asyncio.ensure_future(self._listen(reader))
+
+    def give_way(self, wanted: bool) -> None:
+        """Stand still until the import is wanted (SIGSTOP), or go on with it. What is ready costs nothing."""
+        if self.pid is None or self.refusal or wanted == self._still or (wanted and self.decided):
+            return
+        self._still = wanted
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
 
     async def ready(self) -> None:
         """Return when it can fork. Refused when it cannot, or does not answer."""
@@ -198,6 +207,11 @@ class WarmStarts:
         self._interpreter = WarmInterpreter(self._invocation, env, self._say)
         await self._interpreter.begin(self._outputs)
 
+    def give_way(self, wanted: bool) -> None:
+        """Leave the processors to others for now, or no longer."""
+        if self._interpreter is not None:
+            self._interpreter.give_way(wanted)
+
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
         """A new process of the program; Refused where it has to be started plainly, or `abort` came first."""
         if isinstance(self._invocation, str):
@@ -209,6 +223,7 @@ class WarmStarts:
             raise Refused("its warm interpreters died")
         if not interpreter.fits(env):
             raise Refused("its environment has changed since the last start")
+        interpreter.give_way(False)
         await _first(interpreter.ready(), abort)
         return await interpreter.fork(env)
 
