@@ -5,9 +5,10 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV := .venv
 RUN := $(VENV)/bin/
+DURING := $(RUN)python -m tests.cluster.lab during
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check lint types unit control-plane kwok processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check lint types unit programs control-plane kwok processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,24 +43,28 @@ types: $(VENV)/installed
 unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit --numprocesses=2
 
-control-plane: $(VENV)/installed  ## The operator on a real API server and etcd, without nodes.
+programs: $(VENV)/installed
+	@# Here, where one sees how it goes: the first time takes some ten minutes. Where it cannot be done the tests say so.
+	-@$(RUN)python -m tests.cluster.lab binaries etcd kube-apiserver kubectl helm >/dev/null
+
+control-plane: programs  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane --numprocesses=3
 
-kwok: $(VENV)/installed  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
+kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=2
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
-	@$(RUN)pytest tests/cluster -m 'not slow_fault'
+	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
 test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
 test-faults: check control-plane  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes
-	@$(RUN)pytest tests/cluster
+	@$(DURING) $(RUN)pytest tests/cluster
 
 cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
 	@$(RUN)python -m tests.cluster.lab up

@@ -58,9 +58,10 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster) -> Iterator[str]:
-    """Install the operator from the chart and give the namespace it runs in; it is uninstalled at the end."""
-    yield release.install(cluster.kube, cluster.images[0], *(release.OFF_THE_WORKERS if cluster.nodes else ()))
-    release.uninstall(cluster.kube)
+    """Install the operator from the chart and give the namespace it runs in; it is uninstalled by its last user."""
+    settings = release.OFF_THE_WORKERS if cluster.nodes else ()
+    with release.session(cluster.kube, cluster.images[0], *settings) as namespace:
+        yield namespace
 
 
 @pytest.fixture

@@ -4,15 +4,27 @@ Results go to standard output, progress and errors to standard error. It must ne
 """
 
 import argparse
+import subprocess
+from contextlib import ExitStack
 
 from . import binaries, cluster
-from .shell import LabError, say
+from .shell import Impossible, LabError, say
 
 
 def _up(options: argparse.Namespace) -> None:
     started = cluster.up(options.monitor_grace_seconds)
     say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
     print(f"export KUBECONFIG={started.kube.kubeconfig}")
+
+
+def _during(options: argparse.Namespace) -> int:
+    """Run a command while the cluster is up. Where it is impossible the tests of the command say so themselves."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(cluster.session())
+        except Impossible as error:
+            say(f"no cluster: {error}")
+        return subprocess.run(options.words, check=False).returncode
 
 
 def _images(_: argparse.Namespace) -> None:
@@ -33,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
         help="a silent node is NotReady after this time (default: %(default)s; Kubernetes' own: 50)",
     )
     start.set_defaults(run=_up)
+    during = commands.add_parser("during", help="run a command while the cluster is up")
+    during.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    during.set_defaults(run=_during)
     stop = commands.add_parser("down", help="remove the cluster and all that it made, caches excepted")
     stop.set_defaults(run=lambda _: cluster.down())
     state = commands.add_parser("status", help="say what runs")
@@ -46,11 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; return the exit status: 0, or 1 with one line that says what is wrong."""
+    """Run one command; return the exit status: its own, or 1 with one line that says what is wrong."""
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except LabError as error:
         say(f"error: {error}")
         return 1
-    return 0

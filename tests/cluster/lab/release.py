@@ -1,11 +1,13 @@
 """The operator in a cluster, installed as a person would: by Helm, from the chart of this repository."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import binaries
 from .kube import Kube
 from .pod_images import REPOSITORY
-from .shell import run, step
+from .shell import lock, run, step, use, used
 
 CHART = REPOSITORY / "charts" / "tftraining-operator"
 NAMESPACE = "tftraining-system"
@@ -30,6 +32,19 @@ def install(kube: Kube, image: str, *settings: str) -> str:
     with step("installing the operator"):
         _helm(kube, "upgrade", "--install", NAME, CHART, "--create-namespace", "--wait", "--timeout", "120s", *flags)
     return NAMESPACE
+
+
+@contextmanager
+def session(kube: Kube, image: str, *settings: str) -> Iterator[str]:
+    """Give the operator's namespace for as long as the block runs; it is uninstalled by its last user."""
+    ours = "operator-by" + str(kube.kubeconfig).replace("/", "-")
+    with use(ours):
+        with lock(ours):
+            namespace = install(kube, image, *settings)
+        yield namespace
+    with lock(ours):
+        if not used(ours):
+            uninstall(kube)
 
 
 def uninstall(kube: Kube) -> None:

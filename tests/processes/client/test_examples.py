@@ -23,9 +23,9 @@ GOOD = {
 }
 
 
-# Half a minute and more each; the parts of these are in other tests of the tier: the multi-worker manifest in
-# test_digits.py, the evaluator in test_multi_worker_mnist.py.
-SLOW = ("transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator")
+# Half a minute and more each. `make test` has a kill of one program that is alone, here, and of one of two workers, in
+# test_digits.py; a training of every program is in tests/processes/trainer.
+SLOW = ("dtensor-mlp", "transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator")
 
 
 @pytest.mark.parametrize(

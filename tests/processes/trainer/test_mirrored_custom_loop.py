@@ -48,12 +48,16 @@ def weights_after_an_epoch(examples: Examples, training: Training, style: str) -
     return [weights.numpy() for weights in training.replica.model.trainable_variables]
 
 
+@pytest.fixture(scope="module")
+def one(digits: Data) -> list[np.ndarray]:
+    """What one device computes."""
+    return weights_after_an_epoch(digits.train, make_training(1, "--weight-decay", str(DECAY)), "dataset")
+
+
 @pytest.mark.parametrize("style", STYLES)
-def test_two_devices_train_what_one_does(digits: Data, style: str) -> None:
+def test_two_devices_train_what_one_does(digits: Data, one: list[np.ndarray], style: str) -> None:
     """With a loss of the weights, and with a last batch that is smaller than the others (1,500 = 23 x 64 + 28)."""
-    decay = ("--weight-decay", str(DECAY))
-    one = weights_after_an_epoch(digits.train, make_training(1, *decay), "dataset")
-    two = weights_after_an_epoch(digits.train, make_training(2, *decay), style)
+    two = weights_after_an_epoch(digits.train, make_training(2, "--weight-decay", str(DECAY)), style)
     for first, second in zip(one, two, strict=True):
         np.testing.assert_allclose(first, second, atol=1e-5)
 

@@ -92,7 +92,10 @@ def test_a_killed_parameter_server_costs_an_epoch(tmp_path: Path, loop: str) -> 
         assert epochs(chief) == list(range(done + 1, 7))
 
 
-@pytest.mark.parametrize("options", [("--loop", "fit"), ("--loop", "custom", "--shard-variables", "--ps", "2")])
+SHARDED = ("--loop", "custom", "--shard-variables", "--ps", "2")
+
+
+@pytest.mark.parametrize("options", [("--loop", "fit"), pytest.param(SHARDED, marks=pytest.mark.slow_fault)])
 def test_a_cluster_in_one_process_trains(tmp_path: Path, options: tuple[str, ...]) -> None:
     """And the saved model, loaded without any strategy, says what was measured."""
     result = run(NAME, tmp_path, *options)
