@@ -47,6 +47,9 @@ class NotedProgram:
     def say(self, line: str) -> None:
         """Nobody listens."""
 
+    def give_way(self, wanted: bool) -> None:
+        """Nothing is imported."""
+
     def snapshot(self) -> Snapshot:
         return Snapshot(epoch=self.round + 1, first_epoch=self.round - 1, updated=1.0)
 
