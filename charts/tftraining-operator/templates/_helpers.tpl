@@ -41,6 +41,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete, get, list, patch, watch]
+# For pods in a queue of Kueue that nobody else can end: it keeps them until they have.
+- apiGroups: [""]
+  resources: [pods/status]
+  verbs: [patch]
 - apiGroups: [""]
   resources: [services]
   verbs: [create, delete, get, list, watch]

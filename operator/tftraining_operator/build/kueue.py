@@ -8,7 +8,7 @@ its place, and ours has the same name.
 
 from tftraining_operator.build.pod_group import Membership
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import Replica
+from tftraining_operator.model.names import QUEUE_GROUP, Replica
 from tftraining_operator.model.spec import JobSpec
 
 PREFIX = "kueue.x-k8s.io"
@@ -21,7 +21,7 @@ def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
         return Membership(dict(job.queue_labels), {})
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
     return Membership(
-        {**job.queue_labels, f"{PREFIX}/pod-group-name": _group_name(job)},
+        {**job.queue_labels, QUEUE_GROUP: _group_name(job)},
         {**count, f"{PREFIX}/retriable-in-group": "false"},
     )
 

@@ -32,7 +32,8 @@ from tftraining_operator.model.status import Restarts, largest_gang
 INIT_CONTAINER = "tftraining-launcher"
 LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
 LAUNCHER_DIRECTORY, KEY_DIRECTORY, KEY = "/opt/tftraining-launcher", "/opt/tftraining-key", "key"
-# Limits equal to requests: a pod whose own containers are of the class Guaranteed stays so.
+# Limits equal to requests: a pod whose own containers are of the class Guaranteed stays so. Only of what its own
+# containers ask for too: a queue of Kueue that has no quota for some resource admits no pod that asks for it.
 RESOURCES = {"cpu": "250m", "memory": "64Mi"}
 NO_REASON = "OfPods"
 # The launcher kills the program after its grace; only then can it say how that ended.
@@ -50,17 +51,26 @@ def secret(job: Job) -> Manifest:
     }
 
 
-def install(spec: JobSpec, image: str, of_pod: Manifest) -> Manifest:
-    """The init container. `image` is the operator's; `of_pod` is the security context of the user's template."""
+def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
+    """The init container. `image` is the operator's; `own` is the spec of the user's template."""
+    asked = _resources_of(own)
     return {
         "name": INIT_CONTAINER,
         "image": spec.launcher.image or image,
         "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
-        "securityContext": container_security({"readOnlyRootFilesystem": True}, of_pod),
-        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "securityContext": container_security({"readOnlyRootFilesystem": True}, own.get("securityContext") or {}),
+        "resources": {"requests": asked, "limits": dict(asked)} if asked else {},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
     }
+
+
+def _resources_of(own: Manifest) -> dict[str, str]:
+    """What the init container asks for."""
+    containers = [*(own.get("containers") or ()), *(own.get("initContainers") or ())]
+    asks = [each.get("resources") or {} for each in containers]
+    named = {name for each in asks for part in ("requests", "limits") for name in each.get(part) or ()}
+    return {name: amount for name, amount in RESOURCES.items() if name in named}
 
 
 def volumes(job: Job) -> list[Manifest]:

@@ -36,9 +36,7 @@ def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": _metadata(job, spec, replica, template.get("metadata") or {}),
-        "spec": _with_launcher(job, pod_spec, launcher.install(spec, image, own.get("securityContext") or {}))
-        if spec.in_place
-        else pod_spec,
+        "spec": _with_launcher(job, pod_spec, launcher.install(spec, image, own)) if spec.in_place else pod_spec,
     }
 
 

@@ -15,7 +15,7 @@ from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Observed, owned_by, parse_pod, parse_pods
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import EARLIER
-from tftraining_operator.plan.types import Annotation, Deletion, Plan
+from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
 
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
 CONCURRENCY = 16
@@ -49,6 +49,7 @@ class Children:
         """
         limit = asyncio.Semaphore(CONCURRENCY)
         await asyncio.gather(*(self._delete_pod(job, each, limit) for each in plan.delete_pods))
+        await asyncio.gather(*(self._end_pod(job, each, limit) for each in plan.end_pods))
         for each in plan.delete_companions:
             await companions.remove(self._api, job, each)
         if plan.annotate_pod is not None:
@@ -113,11 +114,19 @@ class Children:
         async with limit:
             await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
+    async def _end_pod(self, job: Job, ending: Ending, limit: asyncio.Semaphore) -> None:
+        """Declare a pod Failed, if it is still the same one."""
+        status = {"phase": "Failed", "message": ending.message}
+        async with limit:
+            await self._patch_pod(job, f"{ending.name}/status", {"metadata": {"uid": ending.uid}, "status": status})
+
     async def _annotate(self, job: Job, wanted: Annotation) -> None:
         """Annotate a pod, if it is still the same one."""
-        path = f"/api/v1/namespaces/{job.key.namespace}/pods/{wanted.name}"
+        await self._patch_pod(job, wanted.name, {"metadata": {"uid": wanted.uid, "annotations": wanted.values}})
+
+    async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
+        path = f"/api/v1/namespaces/{job.key.namespace}/pods/{name}"
         try:
-            body = {"metadata": {"uid": wanted.uid, "annotations": wanted.values}}
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
             if error.status not in (404, 409):

@@ -19,6 +19,8 @@ ANNOTATION_ORDERS = f"{GROUP}/orders"
 MANAGER = f"{GROUP}/operator"
 # Labels of a job that Kueue reads: the first asks for a queue, the second for a priority in it.
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
+# The label of a pod that names its group, and the Workload that Kueue makes for the group.
+QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 
 CONTAINER = "tensorflow"
 CLEANUP = "cleanup"

@@ -16,6 +16,7 @@ from tftraining_operator.model.names import (
     LABEL_ATTEMPT,
     LABEL_INDEX,
     LABEL_ROLE,
+    QUEUE_GROUP,
     QUEUE_LABELS,
     ROLES,
     Replica,
@@ -36,6 +37,9 @@ DISRUPTIONS = frozenset(
 )  # fmt: skip
 # The kubelet has no room for the pod: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
 NO_ROOM = "OutOf"
+# The conditions that announce a pod's end: Kubernetes' own, and the one of Kueue when it takes a group's quota back.
+DISRUPTION_TARGET, TERMINATION_TARGET = "DisruptionTarget", "TerminationTarget"
+GATED = "SchedulingGated"
 # What the kubelet and containerd report of a container that they find dead after its node has rebooted.
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
 
@@ -62,7 +66,7 @@ class Exit(Frozen, frozen=True):
 class Pod(Frozen, frozen=True):
     """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
     whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
-    its quota, and cannot do anything before it is placed; `orders` is what its launcher is told of changes of the spec,
+    its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
     empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion (see
     plan/node_loss.py)."""
 
@@ -92,6 +96,7 @@ class Pod(Frozen, frozen=True):
     preparing: bool = False
     busy: bool = False
     queued: bool = False
+    gated: bool = False
     placed_at: datetime | None = None
 
     @property
@@ -200,7 +205,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         orders=annotations.get(ANNOTATION_ORDERS, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
-        message=(status.get("message") or init[1])[:LONGEST_MESSAGE],
+        message=(status.get("message") or init[1] or _told(status))[:LONGEST_MESSAGE],
         node=spec.get("nodeName", ""),
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
@@ -211,9 +216,10 @@ def parse_pod(raw: Manifest) -> Pod | None:
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
-        waiting=_waiting(status, state)[:LONGEST_MESSAGE],
+        waiting=_waiting(status, state, labels)[:LONGEST_MESSAGE],
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
+        gated=_unplaced(status).get("reason") == GATED,
         placed_at=_placed_at(status),
         busy=any("running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()),
     )
@@ -272,9 +278,8 @@ def _exit(terminated: Manifest | None) -> Exit | None:
 
 
 def _disruption_target(status: Manifest) -> Manifest | None:
-    conditions: list[Manifest] = status.get("conditions") or []
-    true = (each for each in conditions if each.get("status") == "True")
-    return next((each for each in true if each.get("type") == "DisruptionTarget"), None)
+    true = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "True"}
+    return true.get(DISRUPTION_TARGET) or true.get(TERMINATION_TARGET)
 
 
 def _disruption(status: Manifest, state: Manifest) -> str:
@@ -286,6 +291,12 @@ def _disruption(status: Manifest, state: Manifest) -> str:
         return reason[:LONGEST_REASON]
     lost = (state.get("terminated") or {}).get("reason", "")
     return lost if lost in LOST_WITH_NODE else ""
+
+
+def _told(status: Manifest) -> str:
+    """Why Kueue has taken the pod's quota back, in its words."""
+    condition = _disruption_target(status) or {}
+    return str(condition.get("message", "")) if condition.get("type") == TERMINATION_TARGET else ""
 
 
 def _disrupted_at(status: Manifest) -> datetime | None:
@@ -314,17 +325,29 @@ def _failed_init(status: Manifest) -> tuple[str, str]:
     return "", ""
 
 
-def _waiting(status: Manifest, state: Manifest) -> str:
+def _waiting(status: Manifest, state: Manifest, labels: Manifest) -> str:
     """What the pod waits for, in the words of the part of Kubernetes that holds it up."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            if condition.get("reason") == "SchedulingGated":
-                return "waits for its quota: a scheduling gate is still on it"
-            return f"cannot be scheduled: {condition.get('message') or condition.get('reason', '')}"
+    if unplaced := _unplaced(status):
+        if unplaced.get("reason") == GATED:
+            return _gated(labels)
+        return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
     for init in status.get("initContainerStatuses") or ():
         if reason := _waiting_reason(init.get("state") or {}):
             return f"init container {init.get('name')}: {reason}"
     return _waiting_reason(state)
+
+
+def _unplaced(status: Manifest) -> Manifest:
+    """The condition that says why the pod has no node; empty if it has one, or nobody has looked for one yet."""
+    conditions: list[Manifest] = status.get("conditions") or []
+    found = (each for each in conditions if (each.get("type"), each.get("status")) == ("PodScheduled", "False"))
+    return next(found, {})
+
+
+def _gated(labels: Manifest) -> str:
+    """Nobody may read the Workloads of queues for it, but which one to look at is known."""
+    more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
+    return f"waits for its quota: a scheduling gate is still on it{more}"
 
 
 def _waiting_reason(state: dict[str, Any]) -> str:

@@ -117,6 +117,7 @@ class Status(Frozen, frozen=True):
     ready: str | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
+    admitted_time: datetime | None = None
     observed_generation: int | None = None
     attempt: int = 0
     selector: str | None = None

@@ -9,7 +9,8 @@ from datetime import datetime
 import msgspec
 
 from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.names import GANG_ROLES
+from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
@@ -68,15 +69,25 @@ def _waiting_since(status: Status, scene: Scene) -> datetime:
     gang, now = scene.gang, scene.now
     in_the_way = (*gang.stale, *gang.leaving)
     marks = [each for each in (status.start_time, backoff.due(status)) if each is not None]
-    marks += [_could_start(pod, now) for pod in gang.pods]
+    marks += [_could_start(pod, status, now) for pod in gang.pods]
     marks += [pod.deleted_at or now for pod in in_the_way]
     if gang.missing and not in_the_way and scene.seen.refusal is None:
         marks.append(now)
     return max(marks, default=now)
 
 
-def _could_start(pod: Pod, now: datetime) -> datetime:
+def _could_start(pod: Pod, status: Status, now: datetime) -> datetime:
     """Since when the pod could start: however long a queue takes, that is no fault of the job."""
     if not pod.queued:
         return pod.created
-    return pod.placed_at or (pod.created if pod.node else now)
+    return pod.placed_at or (pod.created if pod.node else status.admitted_time or now)
+
+
+def admitted_since(status: Status, seen: Observed, now: datetime) -> datetime | None:
+    """Since when the gang's pods have had their quota and waited for nodes; None if they do not. Pods do not tell: what
+    says why they have no node keeps the time of its first reason."""
+    waiting = [pod for pod in seen.replicas if pod.queued and not pod.node and not pod.deleting]
+    waiting = [pod for pod in waiting if pod.replica is not None and pod.replica.role in GANG_ROLES]
+    if not waiting or any(pod.gated for pod in waiting):
+        return None
+    return status.admitted_time or now.replace(microsecond=0)

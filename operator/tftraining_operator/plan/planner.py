@@ -18,13 +18,14 @@ from tftraining_operator.model.status import Status
 from tftraining_operator.plan import node_loss
 from tftraining_operator.plan.companions import with_companions
 from tftraining_operator.plan.completion import has_succeeded
-from tftraining_operator.plan.deadlines import hold_deadlines
+from tftraining_operator.plan.deadlines import admitted_since, hold_deadlines
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.evaluator import look_after_evaluator
 from tftraining_operator.plan.expiry import expire
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import attempt_of, classify
 from tftraining_operator.plan.in_place import in_place
+from tftraining_operator.plan.let_go import with_endings
 from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.suspend import resume, suspend, told
@@ -40,7 +41,8 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     if job.deleting or not job.ours:
         return Plan(status=job.status)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
-    step = with_companions(job, _step(job, node_loss.mark(seen, patience, now), now, image), asker)
+    seen_lost = node_loss.mark(seen, patience, now)
+    step = with_endings(with_companions(job, _step(job, seen_lost, now, image), asker), seen_lost)
     if step.delete_job:
         return step
     return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
@@ -49,7 +51,7 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
 def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     if job.status.terminal:
         return expire(job, finish(job, seen, image, now), seen, now)
-    job = msgspec.structs.replace(job, status=_begun(job, seen))
+    job = msgspec.structs.replace(job, status=_begun(job, seen, now))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
     if (problem := job.problem or _refused(job, seen)) is not None:
@@ -82,12 +84,13 @@ def _go_on(job: Job, scene: Scene) -> Plan:
     return told(hold_deadlines(job, _run(job, scene), scene))
 
 
-def _begun(job: Job, seen: Observed) -> Status:
+def _begun(job: Job, seen: Observed, now: datetime) -> Status:
     return msgspec.structs.replace(
         job.status,
         attempt=attempt_of(job.status, seen),
         observed_generation=job.generation,
         selector=selector(job.key.name),
+        admitted_time=admitted_since(job.status, seen, now),
     )
 
 

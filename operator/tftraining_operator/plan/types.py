@@ -26,6 +26,14 @@ class Deletion(Frozen, frozen=True):
     grace: int | None
 
 
+class Ending(Frozen, frozen=True):
+    """A pod to be declared Failed, and why. The UID keeps a new pod of the same name safe."""
+
+    name: str
+    uid: str
+    message: str
+
+
 class Annotation(Frozen, frozen=True):
     """Annotations to give to a pod. The UID keeps a new pod of the same name safe."""
 
@@ -51,6 +59,7 @@ class Plan(Frozen, frozen=True):
     delete_companions: tuple[Manifest, ...] = ()
     create_pods: tuple[Manifest, ...] = ()
     delete_pods: tuple[Deletion, ...] = ()
+    end_pods: tuple[Ending, ...] = ()
     annotate_pod: Annotation | None = None
     notes: tuple[Note, ...] = ()
     again_at: datetime | None = None

@@ -284,7 +284,10 @@ def test_the_time_in_the_queue_is_not_the_jobs() -> None:
     gate(world, "worker-0", "worker-1")
     world.wait(3600).settle()
     assert world.status.phase == "Starting"
-    assert world.status.message == "worker-0: waits for its quota: a scheduling gate is still on it (and 1 more)"
+    assert world.status.message == (
+        "worker-0: waits for its quota: a scheduling gate is still on it,"
+        " see kubectl describe workload mnist-job-uid-1 (and 1 more)"
+    )
     for name in ("worker-0", "worker-1"):
         now = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
@@ -292,6 +295,68 @@ def test_the_time_in_the_queue_is_not_the_jobs() -> None:
         world.kubelet.condition(world.name(name), placed)
     assert world.wait(59).settle().status.phase == "Starting"
     assert world.wait(2).settle().status.reason == "StartDeadlineExceeded"
+
+
+def kept(world: World, finalizer: str = "kueue.x-k8s.io/managed") -> World:
+    for each in world.api.pods.values():
+        each["metadata"]["finalizers"] = [finalizer]
+    return world
+
+
+def test_a_queued_pod_that_was_never_placed_is_said_to_have_ended() -> None:
+    # There is no kubelet to say so, and Kueue holds the names of the group until somebody has.
+    world = kept(World(queued(a_job())).settle())
+    world.api.edit("runPolicy.suspend", True)
+    world.settle()
+    assert {pod["status"]["phase"] for pod in world.api.pods.values()} == {"Failed"}
+
+
+def test_a_queued_gang_on_a_silent_node_is_not_waited_for() -> None:
+    world = World(queued(a_launched_job()))
+    world.machines.add("node-b")
+    kept(world.run()).machines.die("node-b")
+    world.run().wait(61).run()
+    assert (world.status.attempt, world.status.phase) == (2, "Restarting")
+    (left,) = world.api.pods.values()
+    assert (left["spec"]["nodeName"], left["status"]["phase"]) == ("node-b", "Failed")
+
+
+def test_what_a_kubelet_or_nobody_has_been_told_to_end_is_left_to_it() -> None:
+    world = kept(World(queued(a_launched_job())).run())
+    world.api.edit("runPolicy.suspend", True)
+    world.settle()
+    plain = kept(World(a_job()).settle(), "example.com/mine")
+    plain.api.edit("runPolicy.suspend", True)
+    plain.settle()
+    assert not any(write.startswith("end ") for write in (*world.api.writes, *plain.api.writes))
+
+
+def test_a_preemption_by_kueue_is_told_in_its_words_and_free() -> None:
+    world = World(queued(a_launched_job())).run()
+    said = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": "Preempted by b"}
+    for name in ("worker-0", "worker-1"):
+        world.kubelet.condition(world.name(name), said)
+    world.delete("worker-0", "worker-1").run_timers()
+    assert (world.status.restarts.counted, world.status.restarts.disruptions) == (0, 1)
+    assert world.status.last_restart is not None and world.status.last_restart.reason == "WorkloadEvicted"
+    (note,) = (each for each in world.notes if each.reason == "WorkloadEvicted")
+    assert "worker-0 was disrupted: WorkloadEvicted (Preempted by b)" in note.message
+
+
+def test_what_has_its_quota_and_finds_no_node_is_held_to_the_start_deadline() -> None:
+    world = World(queued(a_job().set("runPolicy.startDeadlineSeconds", 60))).settle()
+    gate(world, "worker-0", "worker-1")
+    world.wait(3600).settle()
+    assert world.status.admitted_time is None
+    # The condition keeps the time of its first reason, as Kubernetes has it.
+    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    for name in ("worker-0", "worker-1"):
+        world.kubelet.condition(world.name(name), full)
+    world.settle()
+    world.forget()
+    assert world.wait(59).settle().status.phase == "Starting"
+    assert world.wait(2).settle().status.reason == "StartDeadlineExceeded"
+    assert "cannot be scheduled: 0/3 nodes" in str(world.status.message)
 
 
 # --- another controller

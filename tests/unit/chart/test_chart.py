@@ -15,6 +15,7 @@ OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs": ["delete", "get", "list", "watch"],
     "tftraining.dev/tftrainingjobs/status": ["update"],
     "/pods": ["create", "delete", "get", "list", "patch", "watch"],
+    "/pods/status": ["patch"],
     "/services": ["create", "delete", "get", "list", "watch"],
     "/secrets": ["create"],
     "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],

@@ -147,6 +147,14 @@ class ApiServer:
             enforced = stamp(self.now + timedelta(seconds=grace))
             pod["metadata"] |= {"deletionTimestamp": enforced, "deletionGracePeriodSeconds": grace}
 
+    def end_pod(self, name: str, uid: str) -> None:
+        """Declare a pod Failed. Raises Rejected."""
+        pod = self.pods.get(name)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            raise Rejected(404 if pod is None else 409, name)
+        self.writes.append(f"end pod/{name}")
+        pod["status"]["phase"] = "Failed"
+
     def annotate_pod(self, name: str, uid: str, values: dict[str, str]) -> None:
         """Give annotations to a pod. Raises Rejected."""
         pod = self.pods.get(name)

@@ -189,6 +189,8 @@ class World:
             self._publish(step)
         for each in step.delete_pods:
             yield "delete", partial(api.delete_pod, each.name, each.grace, each.uid)
+        for ending in step.end_pods:
+            yield "end", partial(api.end_pod, ending.name, ending.uid)
         if (wanted := step.annotate_pod) is not None:
             yield "annotate", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
         if step.delete_job:
@@ -229,7 +231,7 @@ class World:
     def _judge(self, what: str, error: Rejected) -> bool:
         if what == "status":
             return False
-        if what in ("delete", "annotate") or (error.code == 409 and self._ours(what)):
+        if what in ("delete", "end", "annotate") or (error.code == 409 and self._ours(what)):
             return True
         message = FOREIGN if error.code == 409 else error.message
         self.refused += 1

@@ -72,13 +72,29 @@ def test_an_init_container_brings_the_launcher() -> None:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": True,
     }
-    # Anything else would take the class Guaranteed from a pod whose containers ask for it.
-    assert init["resources"]["requests"] == init["resources"]["limits"]
-    assert set(init["resources"]["limits"]) == {"cpu", "memory"}
     mount = {"name": "tftraining-launcher", "mountPath": "/opt/tftraining-launcher"}
     assert init["volumeMounts"] == [mount]
     assert {**mount, "readOnly": True} in spec["containers"][0]["volumeMounts"]
     assert {"name": "tftraining-launcher", "emptyDir": {}} in spec["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("resources", "asked"),
+    [
+        ({"limits": {"cpu": "4", "memory": "8Gi"}}, {"cpu", "memory"}),
+        ({"requests": {"memory": "8Gi"}, "limits": {"nvidia.com/gpu": 1}}, {"memory"}),
+        ({"limits": {"nvidia.com/gpu": 1}}, set()),
+        ({}, set()),
+    ],
+    ids=["guaranteed", "memory", "gpu", "nothing"],
+)
+def test_the_init_container_asks_for_nothing_that_the_pod_does_not(
+    resources: dict[str, object], asked: set[str]
+) -> None:
+    init = made(a_launched_job().container(resources=resources))["initContainers"][0]["resources"]
+    # Anything else would take the class Guaranteed from a pod whose containers ask for it.
+    assert init.get("requests", {}) == init.get("limits", {})
+    assert set(init.get("limits", {})) == asked
 
 
 def test_the_image_of_the_launcher_can_be_chosen_and_pull_secrets_are_the_jobs_own() -> None:
