@@ -137,10 +137,10 @@ class ControlPlane:
             names = f"--controllers={','.join(controllers)}"
             self.start("kube-controller-manager", names, "--leader-elect=false", "--secure-port=0", *flags)
 
-    def start(self, name: str, *flags: str) -> None:
+    def start(self, name: str, *flags: str) -> Server:
         """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""
         program = binaries.ensure(name) / name
-        self._serve(program, [f"--kubeconfig={self.kubeconfig}", *flags])
+        return self._serve(program, [f"--kubeconfig={self.kubeconfig}", *flags])
 
     def _prepare(self) -> None:
         """Write the token file and the key that signs service-account tokens."""

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.fixtures import namespace, operator, shared_operator
 from tests.control_plane.operator_process import OperatorProcess
+from tests.kwok import coscheduling, kueue
 from tests.kwok.jobs import NewJob, SimulatedJob
 from tests.kwok.nodes import Node
 from tests.kwok.simulation import Simulation
@@ -27,6 +28,18 @@ def control_plane() -> Iterator[Simulation]:
                 raise
             pytest.skip(f"no simulation: {str(error).splitlines()[0]}")
         yield plane
+
+
+@pytest.fixture(scope="session")
+def with_kueue(control_plane: Simulation) -> None:
+    """Kueue looks after queues, and sees every new pod, from now on."""
+    kueue.install(control_plane)
+
+
+@pytest.fixture(scope="session")
+def with_coscheduling(control_plane: Simulation) -> None:
+    """The scheduler of scheduler-plugins looks after the pods that name it, from now on."""
+    coscheduling.install(control_plane)
 
 
 @pytest.fixture

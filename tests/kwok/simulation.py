@@ -6,7 +6,7 @@ no downward API; a pod on a silent node "runs on" as an object only. That is for
 """
 
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chief_launcher import own_network
@@ -27,12 +27,6 @@ LEASE_SECONDS, GRACE_SECONDS = 4, 5
 
 class Simulation(ControlPlane):
     """A control plane that knows TFTrainingJob and whose pods are placed and run; `with Simulation() as plane:`."""
-
-    # Mutations without a webhook, still behind a gate in this version (see queue.py).
-    flags: ClassVar = (
-        "--feature-gates=MutatingAdmissionPolicy=true",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
-    )
 
     def __enter__(self) -> Self:
         """Start everything, with the custom resource; nodes are made by the tests."""

@@ -22,6 +22,8 @@ PACKAGES = {
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
     "coredns": ("coredns", "github.com/coredns/coredns"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
+    "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "pause": ("pause", "."),
 } | {
     name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
@@ -72,6 +74,16 @@ def ensure(*names: str, pinned: bool = False) -> Path:
     return _gather({name: _asset(assets, name) or _built(name) for name in names}, assets)
 
 
+def module_files(name: str) -> Path:
+    """Return the directory of the module from which the named program is built, as published: for its manifests.
+
+    LabError if it cannot be had; it is checked against go.sum.
+    """
+    folder, package = PACKAGES[name]
+    command = [_go(name), "list", "-f", "{{.Module.Dir}}", package]
+    return Path(run(command, cwd=SOURCES / folder, env=os.environ | BUILD_ENV).strip())
+
+
 def _asset(folder: str, name: str) -> Path | None:
     """Return the program in `folder` (KUBEBUILDER_ASSETS), if that is set and this program belongs there."""
     if not folder or name not in ASSETS:
@@ -97,14 +109,18 @@ def _built(name: str) -> Path:
 
 def _build(folder: Path, package: str, target: Path) -> None:
     """Compile one package to `target`, which appears only when it is complete."""
-    go = shutil.which("go")
-    if not go:
-        raise Impossible(f"Go is not on the PATH, and {target.name} must be built: install Go 1.26 or later")
+    go = _go(target.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with step(f"building {target.name} with Go (minutes the first time, then cached)"):
         run([go, *BUILD, "-o", partial, package], cwd=folder, env=os.environ | BUILD_ENV)
     partial.replace(target)
+
+
+def _go(name: str) -> str:
+    if go := shutil.which("go"):
+        return go
+    raise Impossible(f"Go is not on the PATH, and {name} must be built: install Go 1.26 or later")
 
 
 def _gather(chosen: dict[str, Path], assets: str) -> Path:
