@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/
 DURING := $(RUN)python -m tests.cluster.lab during
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check lint types unit programs control-plane kwok queues processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,8 +53,10 @@ control-plane: programs  ## The operator on a real API server and etcd, without 
 kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
-queues: programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
+queue-programs: programs
 	-@$(RUN)python -m tests.cluster.lab binaries kueue scheduler-plugins >/dev/null
+
+queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
@@ -65,7 +67,7 @@ cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault
 
 test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
-test-faults: check control-plane  ## Every tier, with all faults.
+test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes
 	@$(DURING) $(RUN)pytest tests/cluster

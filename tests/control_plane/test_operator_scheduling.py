@@ -216,6 +216,19 @@ def test_a_queued_job_is_one_group_an_attempt(new_job: NewJob) -> None:
     assert [len(group) for group in groups] == [1, 1] and groups[0] != groups[1]
 
 
+def test_queued_pods_that_were_never_placed_are_said_to_have_ended(new_job: NewJob) -> None:
+    # With the operator's own rights; what Kueue makes of it is in tests/kwok/test_kueue.py.
+    job = new_job(metadata__labels={"kueue.x-k8s.io/queue-name": "research"})
+    for name in job.wait_for_pods(attempt=1):
+        job.patch_pod(name, {"metadata": {"finalizers": ["kueue.x-k8s.io/managed"]}})
+    job.patch({"spec": {"runPolicy": {"suspend": True}}})
+    wait_until(lambda: {pod["status"]["phase"] for pod in job.pods().values()} == {"Failed"}, "both have ended")
+    for name, pod in job.pods().items():
+        assert pod["status"]["message"] == "deleted before it was given a node"
+        job.patch_pod(name, {"metadata": {"finalizers": None}})
+    job.wait_for("Suspended", message="spec.runPolicy.suspend is true: there are no pods until it is false again")
+
+
 def test_a_job_that_another_controller_runs_is_left_alone_whatever_it_says(new_job: NewJob) -> None:
     other = new_job("other", spec__runPolicy={"managedBy": "kueue.x-k8s.io/multikueue", "suspend": True})
     other.patch({"status": {"phase": "Running", "reason": "Elsewhere", "attempt": 3}}, "/status")
