@@ -2,7 +2,8 @@
 
 The kubelet shows it to the chief's launcher as a file, which is the one that decides for all. So nobody needs the right
 to read the job's Secret, and nobody but who may change pods can resize a gang. It must hold only what may change while
-the job runs: everything else is in the pod as it was made.
+the job runs, or be changed in a suspension that was over before anybody saw it (see plan/incident.CHANGED for what
+takes new pods): everything else is in the pod as it was made.
 """
 
 import json
@@ -18,6 +19,8 @@ def orders(spec: JobSpec) -> Manifest:
     return {
         "workers": worker.replicas if worker else 0,
         "maxRestarts": spec.restart_policy.max_restarts,
+        "budgetReset": spec.restart_policy.budget_reset,
+        "successPolicy": spec.success_policy,
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
         "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
         "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,

@@ -309,6 +309,50 @@ def test_scaled_and_resumed_in_one_edit(new_job: NewJob) -> None:
 # --- in a suspension that nobody has seen
 
 
+def gone_by(world: World) -> dict[str, Any]:
+    """What the launchers go by: what they were made with, and were told since, without what came of it."""
+    known = world.launchers.settings() | {"members": world.launchers.members}
+    return {name: value for name, value in known.items() if name not in ("attempt", "ledger", "largestGang")}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+@pytest.mark.parametrize("path", sorted({*MAY_NOT, *MAY_CHANGE} - {"runPolicy.suspend", "runPolicy.managedBy"}))
+def test_whatever_may_change_in_a_suspension_reaches_the_launchers(path: str, seen: bool) -> None:
+    value = {**MAY_NOT, **MAY_CHANGE}[path]
+    world = suspend(World(a_launched_job().storage()).run())
+    if seen:
+        world.run()
+    world.launched = value != "Recreate"
+    world.api.edit(path, value)
+    resume(world).run()
+    undisturbed = World(a_launched_job().storage().set(path, value)).run()
+    assert (world.status.phase, world.status.ready) == (undisturbed.status.phase, undisturbed.status.ready)
+    if world.launched:
+        assert gone_by(world) == gone_by(undisturbed)
+
+
+def test_a_success_policy_that_running_launchers_hear_of() -> None:
+    world = World(a_launched_job()).run()
+    suspend(world).api.edit("successPolicy", "AllWorkers")
+    resume(world).run()
+    world.launchers.finish("worker-0")
+    assert (world.run().status.phase, world.status.attempt) == ("Running", 1)
+    world.launchers.finish("worker-1")
+    assert world.run().status.reason == "AllWorkersSucceeded"
+
+
+def test_a_budget_that_running_launchers_hear_is_not_refilled_any_more() -> None:
+    world = World(a_launched_job().max_restarts(1)).run()
+    suspend(world).api.edit("restartPolicy.budgetReset", "Never")
+    resume(world).run()
+    for epoch in (1, 2):
+        world.launchers.advance(epoch, 70 * epoch)
+        assert world.status.attempt == 1
+        world.launchers.crash("worker-1")
+        world.run_timers()
+    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
+
+
 @MODES
 def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(new_job: NewJob) -> None:
     world = World(new_job().storage()).run()

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.launch.members import alive, restart, sent, started
 from tests.unit.launch.simulation import World, exited, hello
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.settings import Policy
 from tftraining.launch.status import of_gang
 
 
@@ -50,6 +51,20 @@ def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
     assert not succeeded(chief), "what was done in another round is done again"
     finish(chief, other, now=9.0)
     assert succeeded(chief)
+
+
+def test_under_another_policy_what_is_done_may_be_enough() -> None:
+    chief = started(all_workers=True)
+    finish(chief, "worker-1")
+    chief.change(chief.roster.job.gang, Policy(), 5.0)
+    assert not succeeded(chief), "the chief has not finished"
+    chief.change(chief.roster.job.gang, Policy(all_workers=True), 5.5)
+    finish(chief, "worker-0", now=6.0)
+    assert succeeded(chief)
+    chief = started(all_workers=True)
+    finish(chief, "worker-0")
+    chief.change(chief.roster.job.gang, Policy(), 6.0)
+    assert succeeded(chief) and not chief.rounds.running
 
 
 def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> None:

@@ -14,6 +14,7 @@ from tftraining.launch import incident, ledger, progress, verdict
 from tftraining.launch.ending import Exit
 from tftraining.launch.launcher import program_environment
 from tftraining.launch.ledger import Ledger
+from tftraining.launch.orders import obeyed
 from tftraining.launch.settings import SettingsError, read
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.verdict import Verdict
@@ -159,6 +160,14 @@ def test_settings_are_read_once_and_whole() -> None:
     )
     assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
     assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
+
+
+def test_orders_change_what_they_name_and_nothing_else() -> None:
+    settings = read(environment(budgetReset="Never", successPolicy="AllWorkers"))
+    workers = {"workers": len(settings.gang.trainers)}
+    assert obeyed(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
+    _, policy = obeyed(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
+    assert (policy.refill, policy.all_workers) == (True, False)
 
 
 def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:

@@ -229,11 +229,8 @@ class Launchers:
         """Who belongs to the gang, the chief first, as the orders in the chief's pod have it, otherwise TF_CONFIG."""
         if not self.pods:
             return []
-        cluster = json.loads(self._variable("TF_CONFIG"))["cluster"]
-        sizes = {role: len(cluster.get(role, ())) for role in ("chief", "worker", "ps")}
-        chief = self.pods.get("chief-0" if sizes["chief"] else "worker-0")
-        if chief and (told := chief["metadata"]["annotations"].get("tftraining.dev/orders")):
-            sizes["worker"] = json.loads(told)["workers"]
+        sizes = {role: len(self._cluster().get(role, ())) for role in ("chief", "worker", "ps")}
+        sizes["worker"] = self._orders().get("workers", sizes["worker"])
         return [f"{role}-{index}" for role, count in sizes.items() for index in range(count)]
 
     @property
@@ -310,9 +307,18 @@ class Launchers:
         return str(next(iter(self.pods.values()))["metadata"]["labels"][label])
 
     def settings(self, member: str = "") -> dict[str, Any]:
-        """What a launcher is told."""
+        """What a launcher goes by: what it was made with, and what the chief's was told since."""
         settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
-        return settings
+        return settings | self._orders()
+
+    def _orders(self) -> dict[str, Any]:
+        chief = self.pods.get("chief-0" if self._cluster().get("chief") else "worker-0")
+        told = chief and chief["metadata"]["annotations"].get("tftraining.dev/orders")
+        return json.loads(told) if told else {}
+
+    def _cluster(self) -> dict[str, list[str]]:
+        cluster: dict[str, list[str]] = json.loads(self._variable("TF_CONFIG"))["cluster"]
+        return cluster
 
     def _variable(self, name: str, member: str = "") -> str:
         pod = self.pods.get(member) or next(iter(self.pods.values()))

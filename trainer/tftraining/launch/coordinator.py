@@ -136,7 +136,11 @@ class Coordinator:
 
     def change(self, gang: Gang, policy: Policy, now: float) -> None:
         """The job's spec has changed: other limits, or another number of workers."""
-        if not self.roster.change(gang, policy):
+        resized = self.roster.change(gang, policy)
+        if self.rounds.running and (chief := self.roster.gang[self.roster.chief]).finished:
+            self.judge.finished(chief)  # under another success policy that may be enough
+            self._rest_if_judged()
+        if not resized or self.judge.verdict is not None:
             return
         self.rounds.resized = True
         if self.rounds.running and any(peer.name not in self.roster.gang for peer in self.roster.members):

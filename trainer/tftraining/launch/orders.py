@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.settings import Gang, Policy, Settings
+from tftraining.launch.settings import Gang, Policy, Settings, needs_all, refills
 
 BYTES = 64 * 1024
 SECONDS = 0.5  # between two looks
@@ -47,6 +47,8 @@ def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
     policy = replace(
         old,
         max_restarts=int(orders.get("maxRestarts", old.max_restarts)),
+        refill=refills(orders) if "budgetReset" in orders else old.refill,
+        all_workers=needs_all(orders) if "successPolicy" in orders else old.all_workers,
         start_deadline=float(orders.get("startDeadlineSeconds", old.start_deadline)),
         stall_timeout=None if stall is None else float(stall),
         evaluator_grace=float(orders.get("evaluatorGraceSeconds", old.evaluator_grace)),

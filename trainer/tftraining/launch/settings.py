@@ -191,15 +191,25 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
     return Policy(
         member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
         max_restarts=int(raw.get("maxRestarts", 10)),
-        refill=raw.get("budgetReset", "OnProgress") != "Never",
+        refill=refills(raw),
         start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
         stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
         evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
         min_workers=None if least is None else int(least),
         scope=str(raw.get("scope", "Job")),
         rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
-        all_workers=raw.get("successPolicy", "Chief") == "AllWorkers",
+        all_workers=needs_all(raw),
     )
+
+
+def refills(raw: Mapping[str, Any]) -> bool:
+    """Whether progress makes the budget of restarts whole."""
+    return bool(raw.get("budgetReset", "OnProgress") != "Never")
+
+
+def needs_all(raw: Mapping[str, Any]) -> bool:
+    """Whether the job has succeeded only when every chief and worker has."""
+    return bool(raw.get("successPolicy", "Chief") == "AllWorkers")
 
 
 def _seconds(raw: Mapping[str, Any], field: str, default: float, least: float) -> float:
