@@ -76,7 +76,8 @@ class Reconciler:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
         seen = self._children.observe(job)
-        seen = msgspec.structs.replace(seen, refusal=memory.refusal, heard=self._launchers.heard(key))
+        said = {"heard": self._launchers.heard(key), "silent": self._launchers.silent(key)}
+        seen = msgspec.structs.replace(seen, refusal=memory.refusal, **said)
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL

@@ -66,6 +66,11 @@ class _Followed:
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
+    @property
+    def silent(self) -> bool:
+        """Whether it has not answered for so long that it may never do."""
+        return self.silences >= MOST_SILENCES
+
 
 class Launchers:
     """What the chiefs' launchers say, by job. `changed` is told of each job that there is news of."""
@@ -80,6 +85,10 @@ class Launchers:
         """What the job's launcher last said."""
         return self._followed[key].heard if key in self._followed else None
 
+    def silent(self, key: Key) -> bool:
+        """Whether the job's launcher is asked in vain."""
+        return key in self._followed and self._followed[key].silent
+
     def follow(self, key: Key, target: Target | None) -> None:
         """Ask the target from now on, at once if anything about it is new; nobody if it is None."""
         known = self._followed.get(key)
@@ -90,6 +99,8 @@ class Launchers:
             followed = self._followed[key] = _Followed(target)
             followed.task = asyncio.create_task(self._ask_again_and_again(key, followed))
         elif known.target != target:
+            # What an earlier pod did not answer says nothing of this one.
+            known.silences = known.silences if known.target.uid == target.uid else 0
             known.target, known.pause = target, FIRST_PAUSE
             known.wake.set()
 
@@ -117,7 +128,7 @@ class Launchers:
                 followed.pause = min(LONGEST_PAUSE, followed.pause * 2)
 
     async def _ask(self, key: Key, followed: _Followed) -> None:
-        asked, before = followed.target, followed.heard
+        asked, before, was_silent = followed.target, followed.heard, followed.silent
         try:
             async with self._limit:
                 report = parse_report(await self._fetch(asked))
@@ -128,7 +139,7 @@ class Launchers:
             followed.heard = Heard(asked.uid, report)
             if before is None or before.uid != asked.uid or _has_changed(before.report, report):
                 followed.pause = FIRST_PAUSE
-        if followed.heard != before:
+        if (followed.heard, followed.silent) != (before, was_silent):
             self._changed(key)
 
     def _note_silence(self, key: Key, followed: _Followed, error: Exception) -> None:

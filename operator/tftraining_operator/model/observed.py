@@ -149,13 +149,14 @@ class Heard(Frozen, frozen=True):
 class Observed(Frozen, frozen=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
-    `nodes` are those of its pods; None where nobody may read them.
+    An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those of its pods; None where nobody may read them.
     """
 
     pods: tuple[Pod, ...] = ()
     service: bool = False
     refusal: Refusal | None = None
     heard: Heard | None = None
+    silent: bool = False
     nodes: Nodes | None = None
 
     @property

@@ -17,7 +17,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Incident(Frozen, frozen=True):
-    """Why the gang, or a member of it, has to start again. `ignored` is a failure that a rule has forgiven; `missed` is
+    """Why the gang, or a member of it, has to start again. `vanished` is the name of the pod if that is not there any
+    more, unless all are gone; `ignored` is a failure that a rule has forgiven; `missed` is
     whether launchers stopped for it before, and count that restart; `joined` is whether it is one more blow of what the
     gang is restarting from already, such as the drain of a node with several of its pods."""
 
@@ -25,9 +26,15 @@ class Incident(Frozen, frozen=True):
     message: str
     charged: bool
     pod: Pod | None = None
+    vanished: str | None = None
     ignored: bool = False
     missed: bool = False
     joined: bool = False
+
+    @property
+    def pod_name(self) -> str | None:
+        """The name of the pod that it began with."""
+        return self.pod.name if self.pod else self.vanished
 
 
 SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
@@ -109,7 +116,7 @@ def _first_failure(pods: Iterable[Pod]) -> Pod | None:
 
 def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:
     found = [_disruption(pod) for pod in gang.pods if cut_off(pod)]
-    found += [_vanished(replica) for replica in gang.vanished]
+    found += [_vanished(replica, gang) for replica in gang.vanished]
     return min(found, key=lambda each: each[0], default=None)
 
 
@@ -122,5 +129,7 @@ def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     return when, Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
 
 
-def _vanished(replica: Replica) -> tuple[datetime, Incident]:
-    return _LONG_AGO, Incident(reason="PodDeleted", message=f"the pod of {replica} is gone", charged=False)
+def _vanished(replica: Replica, gang: Gang) -> tuple[datetime, Incident]:
+    message = f"the pod of {replica} is gone"
+    name = next((f"{pod.name.removesuffix(pod.label)}{replica}" for pod in gang.pods), None)
+    return _LONG_AGO, Incident(reason="PodDeleted", message=message, charged=False, vanished=name)

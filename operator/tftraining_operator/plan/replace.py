@@ -6,7 +6,7 @@ The launchers of the others wait for them; where a worker is restarted alone (re
 import msgspec
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import Replica
+from tftraining_operator.model.names import Replica, pod_name
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import LOST, Report
 from tftraining_operator.plan import restart
@@ -27,7 +27,7 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
     status = restart.record_failure(with_latest(status, scene.said), incident)
     incident, problem = judged(scene.spec, job.status, incident)
-    missed, joined = _missed(scene.said, incident.pod), _joined(job, scene, incident)
+    missed, joined = _missed(job, scene.said, incident), _joined(job, scene, incident)
     incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
     restarts = restart.charge(scene.spec, status, incident, now)
     if problem := problem or restart.exhausted(scene.spec, restarts, incident):
@@ -39,12 +39,12 @@ def replace(job: Job, scene: Scene, incident: Incident) -> Plan:
     return told(assemble(msgspec.structs.replace(job, status=status), scene.after(status)), incident, status.message)
 
 
-def _missed(said: Report | None, pod: Pod | None) -> bool:
+def _missed(job: Job, said: Report | None, incident: Incident) -> bool:
     """Whether the launchers have stopped because they do not hear of the pod any more, and wait for the next one."""
     last = said.last_restart if said else None
-    if last is None or pod is None:
+    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST:
         return False
-    return last.down_seconds is None and last.reason in LOST and last.member == pod.label
+    return pod_name(job.key.name, last.member) == incident.pod_name
 
 
 def _joined(job: Job, scene: Scene, incident: Incident) -> bool:

@@ -37,9 +37,13 @@ def change_of(scene: Scene) -> Incident | None:
 
 
 def departing(scene: Scene) -> tuple[Pod, ...]:
-    """The surplus pods whose time has come: the launchers go on without them, or there are none to wait for."""
-    said = scene.said
-    knows = said is None or said.gang is None or said.gang.full <= len(scene.spec.trainers)
+    """The surplus pods whose time has come: the launchers go on without them, or there are none to wait for. What is
+    not known yet, because the operator has just been started, is waited for too."""
+    said, chief = scene.said, scene.gang.chief
+    if said is not None:
+        knows = said.gang is None or said.gang.full <= len(scene.spec.trainers)
+    else:
+        knows = scene.seen.silent or chief is None or not chief.running or chief.deleting
     return scene.gang.surplus if knows else ()
 
 

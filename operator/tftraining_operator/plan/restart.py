@@ -143,7 +143,7 @@ def _last_restart(incident: Incident, now: datetime) -> LastRestart:
     how = incident.pod.exit if incident.pod and (incident.charged or incident.ignored) else None
     return LastRestart(
         time=now,
-        pod=incident.pod.name if incident.pod else None,
+        pod=incident.pod_name,
         exit_code=how.code if how else None,
         signal=how.signal if how else None,
         reason=incident.reason,

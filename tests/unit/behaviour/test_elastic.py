@@ -170,10 +170,19 @@ def test_a_worker_that_goes_is_deleted_when_its_program_need_not_run_any_more() 
 def test_a_surplus_pod_goes_at_once_where_no_launcher_answers() -> None:
     world = running(a_launched_job().workers(3))
     world.api.edit(REPLICAS, 2)
-    world.heard = None
+    world.heard, world.silent = None, True
     world.settle()
     world.kubelet.remove_deleted()
     assert world.pods == ["worker-0", "worker-1"]
+
+
+def test_an_operator_that_has_not_heard_the_launchers_yet_leaves_a_surplus_pod_alone() -> None:
+    world = running(a_launched_job().workers(3))
+    world.api.edit(REPLICAS, 2)
+    world.forget()
+    assert world.settle().pods == ["worker-0", "worker-1", "worker-2"]
+    world.delete("worker-0").settle().kubelet.remove_deleted()
+    assert "worker-2" not in world.settle().pods, "nobody is left to wait for"
 
 
 def test_there_and_back_is_nothing() -> None:

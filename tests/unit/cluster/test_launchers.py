@@ -145,6 +145,26 @@ async def test_after_three_silences_nothing_is_known_any_more(
     assert pods.changed == [KEY, KEY]
 
 
+async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
+    pods = Pods(OSError("refused"), OSError("refused"), OSError("refused"), said())
+    async with following(pods) as launchers:
+        await until(lambda: pods.changed == [KEY])
+        assert (len(pods.asked), launchers.silent(KEY)) == (3, True)
+        await until(lambda: launchers.heard(KEY) is not None)
+        assert not launchers.silent(KEY)
+
+
+async def test_another_pod_is_not_silent_because_the_last_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
+    async with following(Pods(OSError("refused"))) as launchers:
+        await until(lambda: launchers.silent(KEY))
+        launchers.follow(KEY, replace(CHIEF, mark="Restarting 0/2"))
+        assert launchers.silent(KEY)
+        launchers.follow(KEY, replace(CHIEF, uid="uid-2"))
+        assert not launchers.silent(KEY)
+
+
 async def test_a_fault_of_our_own_does_not_end_the_asking(quick: None, caplog: pytest.LogCaptureFixture) -> None:
     pods = Pods(KeyError("bug"), said())
     async with following(pods) as launchers:

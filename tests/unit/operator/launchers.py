@@ -49,14 +49,21 @@ class Launchers:
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
         self.ever: set[str] = set()
+        self.orders: tuple[str, dict[str, Any]] = ("", {})  # as its chief's launcher knows them, by the pod's UID
         self.missed: set[str] = set()
         self.done: set[str] = set()  # those whose programs have ended with 0 in this round
 
     # --- what they do
 
     def tick(self) -> bool:
-        """Whoever is lost is missed, and a gang that is complete starts; whether something happened."""
+        """Whoever is lost is missed, and a gang that is complete starts; whether something happened.
+
+        A kubelet may take long to show orders: they are read after all else, and before a round begins.
+        """
         self._notice_attempt()
+        return self._tick() or self._hear_orders()
+
+    def _tick(self) -> bool:
         running = self.running
         members = self.members
         absent = [name for name, uid in self.joined.items() if running.get(name) != uid]
@@ -68,6 +75,8 @@ class Launchers:
             return self._tick_alone(gone)
         if self.phase == "Training":
             return self._end_round(gone, members, running)
+        if self._hear_orders():
+            return True
         there = {name: running[name] for name in members if name in running}
         if not self._enough(there, members):
             return False
@@ -311,12 +320,27 @@ class Launchers:
         settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
         return settings | self._orders()
 
+    def _hear_orders(self) -> bool:
+        """What the annotation of the chief's pod says now; whether that is news."""
+        before = self.orders
+        if chief := self._chief():
+            told = chief["metadata"]["annotations"].get("tftraining.dev/orders")
+            self.orders = (chief["metadata"]["uid"], json.loads(told) if told else {})
+        return self.orders != before
+
     def _orders(self) -> dict[str, Any]:
-        chief = self.pods.get("chief-0" if self._cluster().get("chief") else "worker-0")
-        told = chief and chief["metadata"]["annotations"].get("tftraining.dev/orders")
-        return json.loads(told) if told else {}
+        """What the chief's launcher was told; a new one reads it when it starts."""
+        chief = self._chief()
+        if chief and self.orders[0] != chief["metadata"]["uid"]:
+            self._hear_orders()
+        return self.orders[1] if chief else {}
+
+    def _chief(self) -> Manifest | None:
+        return self.pods.get("chief-0" if self._cluster().get("chief") else "worker-0")
 
     def _cluster(self) -> dict[str, list[str]]:
+        if not self.pods:
+            return {}
         cluster: dict[str, list[str]] = json.loads(self._variable("TF_CONFIG"))["cluster"]
         return cluster
 

@@ -44,6 +44,7 @@ class World:
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
         self.launchers = Launchers(self.api, self.machines, self.kubelet)
         self.heard: Heard | None = None
+        self.silent = False
         self.notes: list[Note] = []
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
@@ -85,6 +86,7 @@ class World:
             service=service,
             refusal=self.refusal,
             heard=self.heard,
+            silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
         )
 
@@ -121,7 +123,7 @@ class World:
 
     def forget(self) -> None:
         """The operator is started anew: it knows only what is in the cluster."""
-        self.refusal, self.refused, self.timer, self.heard = None, 0, None, None
+        self.refusal, self.refused, self.timer, self.heard, self.silent = None, 0, None, None, False
 
     def settle(self) -> Self:
         """Passes until one has nothing to do."""
