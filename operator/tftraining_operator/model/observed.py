@@ -149,7 +149,8 @@ class Heard(Frozen, frozen=True):
 class Observed(Frozen, frozen=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
-    An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those of its pods; None where nobody may read them.
+    An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
+    of the pods; None where nobody may read them.
     """
 
     pods: tuple[Pod, ...] = ()

@@ -7,6 +7,7 @@ know only their pods' environment, as the real ones do.
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from tests.unit.operator.apiserver import DONE, ApiServer
@@ -22,6 +23,13 @@ NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, 
 
 # Restarts of the whole gang, whoever is named.
 OF_ALL = ("Stalled", "Resized", "Grown")
+
+
+@cache
+def decoded(text: str) -> dict[str, Any]:
+    """The JSON object in a variable of a pod; not to be changed."""
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 class Launchers:
@@ -238,7 +246,8 @@ class Launchers:
         """Who belongs to the gang, the chief first, as the orders in the chief's pod have it, otherwise TF_CONFIG."""
         if not self.pods:
             return []
-        sizes = {role: len(self._cluster().get(role, ())) for role in ("chief", "worker", "ps")}
+        cluster = self._cluster()
+        sizes = {role: len(cluster.get(role, ())) for role in ("chief", "worker", "ps")}
         sizes["worker"] = self._orders().get("workers", sizes["worker"])
         return [f"{role}-{index}" for role, count in sizes.items() for index in range(count)]
 
@@ -317,8 +326,7 @@ class Launchers:
 
     def settings(self, member: str = "") -> dict[str, Any]:
         """What a launcher goes by: what it was made with, and what the chief's was told since."""
-        settings: dict[str, Any] = json.loads(self._variable("TFTRAINING_LAUNCHER", member))
-        return settings | self._orders()
+        return decoded(self._variable("TFTRAINING_LAUNCHER", member)) | self._orders()
 
     def _hear_orders(self) -> bool:
         """What the annotation of the chief's pod says now; whether that is news."""
@@ -339,13 +347,12 @@ class Launchers:
         return self.pods.get("chief-0" if self._cluster().get("chief") else "worker-0")
 
     def _cluster(self) -> dict[str, list[str]]:
-        if not self.pods:
-            return {}
-        cluster: dict[str, list[str]] = json.loads(self._variable("TF_CONFIG"))["cluster"]
+        cluster: dict[str, list[str]] = decoded(self._variable("TF_CONFIG"))["cluster"] if self.pods else {}
         return cluster
 
     def _variable(self, name: str, member: str = "") -> str:
-        pod = self.pods.get(member) or next(iter(self.pods.values()))
+        pods = self.pods
+        pod = pods.get(member) or next(iter(pods.values()))
         env = next(each for each in pod["spec"]["containers"] if each["name"] == "tensorflow")["env"]
         return str(next(each["value"] for each in env if each["name"] == name))
 
