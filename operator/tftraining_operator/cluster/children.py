@@ -14,7 +14,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Observed, owned_by, parse_pod, parse_pods
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.refusals import EARLIER
+from tftraining_operator.plan.refusals import EARLIER, KEY_GONE
 from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
 
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
@@ -62,6 +62,8 @@ class Children:
             await companions.ensure(self._api, job, each)
         if plan.create_secret is not None:
             await self._create_secret(job, plan.create_secret)
+        if plan.expect_secret is not None:
+            await self._expect_secret(job, plan.expect_secret)
         await self._create_pods(job, plan.create_pods, limit)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
@@ -72,6 +74,19 @@ class Children:
         except ApiError as error:
             if error.status != 409:
                 raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
+
+    async def _expect_secret(self, job: Job, manifest: Manifest) -> None:
+        """Raise Refused if the Secret is not there: to create it is asked for, and not done."""
+        child = f"secret/{manifest['metadata']['name']}"
+        path = f"/api/v1/namespaces/{job.key.namespace}/secrets"
+        try:
+            await self._api.request("POST", path, manifest, [("dryRun", "All")])
+        except ApiError as error:
+            # A quota or a webhook may have its say before: if the Secret is gone then, the pods will tell.
+            if error.status not in (400, 403, 409):
+                raise Refused(child, error.status, error.message) from error
+            return
+        raise Refused(child, 410, KEY_GONE)
 
     async def _create_pods(self, job: Job, manifests: tuple[Manifest, ...], limit: asyncio.Semaphore) -> None:
         refused: list[Refused] = []

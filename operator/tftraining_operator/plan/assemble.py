@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.build.launcher import secret
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.service import service
 from tftraining_operator.model.job import Job
@@ -20,6 +19,7 @@ from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count
 from tftraining_operator.plan.incident import ASKED_FOR
+from tftraining_operator.plan.lost_key import secrets
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
@@ -41,12 +41,12 @@ def assemble(job: Job, scene: Scene) -> Plan:
     attempt = msgspec.structs.replace(job, status=status)
     return Plan(
         status=status,
-        create_secret=secret(job) if scene.spec.in_place and wanted else None,
         create_service=None if seen.service or wait else service(job, scene.spec),
         create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
         delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, scene.now),
+        **secrets(job, scene, wanted),
     )
 
 

@@ -15,6 +15,7 @@ from tftraining_operator.plan.completion import has_succeeded
 from tftraining_operator.plan.earlier import announce
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.incident import find_loss
+from tftraining_operator.plan.lost_key import find_lost_key
 from tftraining_operator.plan.recreate import begin_again
 from tftraining_operator.plan.replace import held_by_queue, replace
 from tftraining_operator.plan.reported import take, with_progress
@@ -46,8 +47,8 @@ def _next(job: Job, scene: Scene) -> Plan:
     if (pod := verdicts.failed(gang)) is not None:
         status, problem = verdicts.failure(job, pod, scene)
         return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
-    if (change := change_of(scene)) is not None:
-        return begin_again(job, scene, change)
+    if (cause := change_of(scene) or find_lost_key(scene)) is not None:
+        return begin_again(job, scene, cause)
     incident = find_loss(gang)
     if incident is None:
         return assemble(job, scene)

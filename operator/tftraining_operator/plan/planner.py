@@ -26,6 +26,7 @@ from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import attempt_of, classify
 from tftraining_operator.plan.in_place import in_place
 from tftraining_operator.plan.let_go import with_endings
+from tftraining_operator.plan.lost_key import heed
 from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.suspend import resume, suspend, told
@@ -56,7 +57,8 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
     if (problem := job.problem or _refused(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
-    scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now)
+    seen, key_gone = heed(seen)
+    scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now, key_gone)
     # Of what becomes of the pods of a suspended job on their way out, only a success counts.
     if job.status.phase == "Suspended" and has_succeeded(scene.spec, scene.gang):
         return succeed(job, scene)

@@ -12,13 +12,14 @@ from tftraining_operator.plan.gang import Gang, classify
 
 
 class Scene(Frozen, frozen=True):
-    """The spec, the classified gang, all that was seen, the operator's image, and the time."""
+    """The spec, the classified gang, all that was seen, the operator's image, the time, and the Secret that is gone."""
 
     spec: JobSpec
     gang: Gang
     seen: Observed
     image: str
     now: datetime
+    key_gone: str = ""
 
     @property
     def said(self) -> Report | None:

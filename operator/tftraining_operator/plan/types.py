@@ -47,11 +47,13 @@ class Plan(Frozen, frozen=True):
 
     `delete_job` comes alone, without a change of the status.
     `companions` (see plan/companions.py) are to be there, as they are here, before the pods.
-    `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there.
+    `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there. That
+    `expect_secret` is there is to be made sure of instead where pods have its key already (see plan/lost_key.py).
     """
 
     status: Status
     create_secret: Manifest | None = None
+    expect_secret: Manifest | None = None
     create_service: Manifest | None = None
     delete_service: bool = False
     delete_job: bool = False

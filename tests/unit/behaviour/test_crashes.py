@@ -116,6 +116,10 @@ def cleaned(world: World) -> None:
         world.exit("cleanup", code=0, message=CLEANED)
 
 
+def lose_key(world: World) -> None:
+    world.api.secrets.clear()
+
+
 SUSPENDED, RESUMED = edit(("runPolicy.suspend", True)), edit(("runPolicy.suspend", False))
 UNSEEN = edit(("runPolicy.suspend", True), ("template", OTHER), ("runPolicy.suspend", False))
 # What happens one after the other; all comes to rest after each.
@@ -164,6 +168,11 @@ FINISHING: dict[str, tuple[Act, ...]] = {
 }
 # What is another matter for a gang that goes on with fewer.
 SMALLER = tuple(name for name in STORIES if "delete" in name or "vanish" in name or "lost" in name or "fewer" in name)
+WITHOUT_KEY = {
+    "a pod is deleted": (lose_key, delete("worker-1")),
+    "one vanishes": (lose_key, vanish("worker-2")),
+    "more workers": (lose_key, edit((WORKERS, 5))),
+}
 QUEUED = ("a pod is deleted", "one vanishes", "more and fewer", "resumed at another size", "succeeds")
 
 
@@ -193,6 +202,7 @@ SHAPES: dict[str, tuple[JobBuilder, dict[str, tuple[Act, ...]]]] = {
     "InPlace": (a_launched_job().workers(3).storage().max_restarts(2), STORIES),
     "minReplicas": (a_launched_job().workers(3).storage().max_restarts(2).set("minReplicas", 1), some(*SMALLER)),
 }
+SHAPES["InPlace, without key"] = (SHAPES["InPlace"][0], WITHOUT_KEY)
 for mode, new_job in (("Recreate", a_job), ("InPlace", a_launched_job)):
     SHAPES[f"{mode}, servers"] = (a_parameter_server_job(new_job), BESIDE_SERVERS)
     SHAPES[f"{mode}, AllWorkers"] = (all_workers(new_job), FINISHING)

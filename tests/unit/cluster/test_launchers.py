@@ -27,6 +27,7 @@ from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import Key, Replica
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.status import Phase, Status
+from tftraining_operator.plan.refusals import KEY_GONE
 from tftraining_operator.plan.types import Plan
 
 KEY = Key("ns", "job")
@@ -321,6 +322,31 @@ async def test_the_way_through_the_api_server() -> None:
 
 
 # --- the Secret
+
+
+@pytest.mark.parametrize("status", [201, 400, 403, 409, 0, 500])
+async def test_whether_a_secret_is_still_there_is_found_without_reading_it(status: int) -> None:
+    """A quota or a webhook may answer before it is known; the server's own trouble may pass."""
+    asked: list[tuple[str, str, Any]] = []
+
+    class Answering(Api):
+        async def request(self, method: str, path: str, body: Any = None, query: Any = None) -> dict[str, Any]:
+            assert "data" not in body
+            asked.append((method, path, query))
+            if status != 201:
+                raise ApiError(status, "Reason", "words")
+            return {}
+
+    async with serving() as (_, api):
+        children = Children(Answering(api._client), Store(), Store(), NodeStore(api, print))
+        step = Plan(status=RUNNING, expect_secret=secret(JOB))
+        if status in (400, 403, 409):
+            await children.apply(JOB, step)
+        else:
+            with pytest.raises(Refused, match="secret/mnist-launcher-job-uid: ") as refused:
+                await children.apply(JOB, step)
+            assert (refused.value.message == KEY_GONE) == (status == 201)
+    assert asked == [("POST", "/api/v1/namespaces/ml/secrets", [("dryRun", "All")])]
 
 
 async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() -> None:

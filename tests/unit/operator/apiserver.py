@@ -16,6 +16,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan.refusals import KEY_GONE
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DONE = ("Succeeded", "Failed")
@@ -64,6 +65,7 @@ class ApiServer:
     nodes: dict[str, Manifest] = field(default_factory=dict)
     nodes_readable: bool = True
     companions: dict[str, Manifest] = field(default_factory=dict)
+    secrets: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     gone: bool = False
@@ -102,6 +104,18 @@ class ApiServer:
     def create_service(self, manifest: Manifest) -> None:
         """Create a Service. Raises Rejected, with 409 if its name is taken."""
         self._create("service", self.services, manifest, {})
+
+    def create_secret(self, manifest: Manifest) -> None:
+        """Create a Secret with a key of its own, here a number, if there is none of that name."""
+        name = manifest["metadata"]["name"]
+        if name not in self.secrets:
+            self.secrets[name] = self._numbers()
+            self.writes.append(f"create secret/{name}")
+
+    def expect_secret(self, manifest: Manifest) -> None:
+        """Raises Rejected if the Secret is not there."""
+        if manifest["metadata"]["name"] not in self.secrets:
+            raise Rejected(410, KEY_GONE)
 
     def ensure_companion(self, manifest: Manifest) -> None:
         """Create what stands beside the pods, by kind and name, or bring its spec up to date. Raises Rejected."""

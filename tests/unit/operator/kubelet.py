@@ -1,10 +1,15 @@
 """What kubelets and the control plane do to the pods of the simulated API server, on the orders of a test."""
 
+import copy
 from collections.abc import Iterable
 
 from tests.unit.operator.apiserver import DONE, ApiServer, stamp
 from tests.unit.operator.machines import Machines
 from tftraining_operator.model.spec import Manifest
+
+UNPREPARED = {"type": "PodReadyToStartContainers", "status": "False"}
+PENDING: Manifest = {"phase": "Pending"}
+UNMOUNTED: Manifest = {"phase": "Pending", "conditions": [UNPREPARED]}
 
 
 class Kubelet:
@@ -13,12 +18,15 @@ class Kubelet:
     def __init__(self, api: ApiServer, machines: Machines) -> None:
         self._api = api
         self._machines = machines
+        self.keys: dict[str, int] = {}  # what launchers have read, by the UID of their pod
 
     def start(self, *names: str, ready: bool = True) -> None:
         """Place the pods and run their containers."""
         for name in names:
             pod = self._api.pods[name]
             pod["spec"].setdefault("nodeName", self._machines.place() or "node-a")
+            if not self._mounted(pod):
+                continue
             announced = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
             pod["status"] = {"phase": "Running", "containerStatuses": self._containers(pod, ready)}
             if announced:
@@ -26,12 +34,12 @@ class Kubelet:
 
     def start_all(self, launched: bool = False) -> bool:
         """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
-        idle = [name for name, pod in self._api.pods.items() if pod["status"] == {"phase": "Pending"}]
+        idle = [name for name, pod in self._api.pods.items() if pod["status"] in (PENDING, UNMOUNTED)]
         idle = [name for name in idle if self._heeded(name) and self._machines.place()]
         for name in idle:
             if "deletionTimestamp" not in self._api.pods[name]["metadata"]:
                 self.start(name, ready=not launched or name.endswith("-cleanup"))
-        return bool(idle)
+        return any(self._api.pods[name]["status"] != UNMOUNTED for name in idle)
 
     def remove_deleted(self) -> bool:
         """Carry out the deletions that were asked for; whether there was one."""
@@ -93,6 +101,17 @@ class Kubelet:
         pods = self._api.pods.items()
         return [n for n, p in pods if p["status"]["phase"] not in DONE and "deletionTimestamp" not in p["metadata"]]
 
+    def _mounted(self, pod: Manifest) -> bool:
+        """Whether the pod has the Secrets that it needs, now or since it was started; otherwise they are waited for."""
+        uid = pod["metadata"]["uid"]
+        needed = [] if uid in self.keys else _secrets(pod)
+        if not all(name in self._api.secrets for name in needed):
+            pod["status"] = copy.deepcopy(UNMOUNTED)
+            return False
+        for name in needed:
+            self.keys[uid] = self._api.secrets[name]
+        return True
+
     def _heeded(self, name: str) -> bool:
         """Whether the pod's kubelet is there to do anything for it."""
         return self._machines.hears(self._api.pods[name]["spec"].get("nodeName", ""))
@@ -100,3 +119,9 @@ class Kubelet:
     def _containers(self, pod: Manifest, ready: bool) -> list[Manifest]:
         state = {"running": {"startedAt": stamp(self._api.now)}}
         return [{"name": each["name"], "ready": ready, "state": dict(state)} for each in pod["spec"]["containers"]]
+
+
+def _secrets(pod: Manifest) -> list[str]:
+    """The Secrets that are mounted into the pod as the operator made it."""
+    volumes = pod["spec"].get("volumes") or ()
+    return [each["secret"]["secretName"] for each in volumes if each["name"] == "tftraining-key"]

@@ -237,9 +237,12 @@ class Launchers:
 
     @property
     def running(self) -> dict[str, str]:
-        """The UIDs of those whose launchers run."""
+        """The UIDs of those whose launchers run, and whom the chief's lets in."""
         alive = {name: pod for name, pod in self.pods.items() if pod["status"]["phase"] == "Running"}
-        return {name: pod["metadata"]["uid"] for name, pod in alive.items()}
+        uids = {name: pod["metadata"]["uid"] for name, pod in alive.items()}
+        chief, keys = self._chief(), self._kubelet.keys
+        key = keys.get(chief["metadata"]["uid"]) if chief else None
+        return {name: uid for name, uid in uids.items() if key in (None, keys[uid])}
 
     @property
     def members(self) -> list[str]:

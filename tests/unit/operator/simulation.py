@@ -206,6 +206,9 @@ class World:
         for companion in step.companions:
             kind, name = companion["kind"].lower(), companion["metadata"]["name"]
             yield f"{kind}/{name}", partial(api.ensure_companion, companion)
+        for manifest, do in ((step.create_secret, api.create_secret), (step.expect_secret, api.expect_secret)):
+            if manifest is not None:
+                yield f"secret/{manifest['metadata']['name']}", partial(do, manifest)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 

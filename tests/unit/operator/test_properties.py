@@ -238,6 +238,10 @@ class Life(RuleBasedStateMachine):
     def the_service_is_deleted(self) -> None:
         self.world.api.delete_service("mnist")
 
+    @rule()
+    def the_secret_is_deleted(self) -> None:
+        self.world.api.secrets.clear()
+
     # --- what always holds
 
     @invariant()
