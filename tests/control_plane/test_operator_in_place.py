@@ -154,6 +154,22 @@ def test_a_pod_that_somebody_deletes_is_replaced_alone(new_job: NewJob, launcher
     assert len([name for name in job.objects("secrets") if name.startswith("job-launcher-")]) == 1
 
 
+def test_a_secret_that_somebody_deletes_costs_one_announced_restart(new_job: NewJob, launcher: ChiefLauncher) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    ((name, old),) = ((name, each) for name, each in job.objects("secrets").items() if "-launcher-" in name)
+    job.plane.request("DELETE", f"/api/v1/namespaces/{job.namespace}/secrets/{name}")
+    job.remove_pod("job-worker-1")
+    wait_until(lambda: job.status()["attempt"] == 2, "the next attempt")
+    job.remove_pod("job-worker-0")
+    assert len(job.wait_for_pods(attempt=2)) == 2
+    assert job.objects("secrets")[name]["data"] != old["data"]
+    told = f"secret/{name}, the key of the launchers, was deleted: no new one can join those that run"
+    told += "; restarting the gang as attempt 2"
+    wait_until(lambda: ("Normal", "KeyLost", told) in job.events(), "the event")
+    assert job.status()["restarts"].items() >= {"counted": 0, "disruptions": 2}.items()
+
+
 def test_a_pod_that_fails_as_a_whole_is_replaced_alone_and_charged_once(
     new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.spec import Frozen, JobSpec
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
@@ -26,7 +27,8 @@ class Condition(Frozen, frozen=True):
 class Counts(Frozen, frozen=True):
     """Pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down.
 
-    `completed_indexes` (see model/indexes.py) keeps those that have finished from running again when their pods go.
+    `completed_indexes` (see model/indexes.py) keeps those that have finished from running again when their pods go;
+    by `absent_indexes`, those without a pod, it is known which one is lost when a pod is gone without a word.
     """
 
     desired: int = 0
@@ -36,11 +38,18 @@ class Counts(Frozen, frozen=True):
     failed: int = 0
     highest: int = 0
     completed_indexes: str = ""
+    absent_indexes: str = ""
 
     @property
     def seen(self) -> int:
         """How many pods of the present attempt were there when the status was written."""
         return self.active + self.succeeded + self.failed
+
+    def had(self, index: int) -> bool:
+        """Whether that one had a pod then; an older version did not say who was absent."""
+        if not self.absent_indexes:
+            return index < self.desired <= self.seen
+        return index < self.desired and not chosen(self.absent_indexes, [index])
 
 
 class Restarts(Frozen, frozen=True):

@@ -2,7 +2,7 @@
 
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
-vanished: missing although the whole gang had been seen. The evaluator stands aside: it is counted, and in nobody's way.
+vanished: missing although they had been seen. The evaluator stands aside: it is counted, and in nobody's way.
 A gang is elastic when its launchers can be told of another size: then those that are not wanted any more are surplus,
 not stale, for they are not in the way of others.
 """
@@ -104,7 +104,7 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         leaving=tuple(leaving.values()),
         missing=missing,
         missing_aside=tuple(each for each in not_there if each in aside),
-        vanished=missing if _was_complete(wanted, status) else (),
+        vanished=_vanished(spec, missing, status),
         completed=completed,
         surplus=tuple(surplus),
         elastic=elastic,
@@ -140,13 +140,19 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
                 failed=sum(1 for pod in pods if pod.failed),
                 highest=max(old.get(role, Counts()).highest, *used, 0),
                 completed_indexes=pack(each.index for each in wanted if _is_done(gang, each)),
+                absent_indexes=pack(each.index for each in wanted if each not in gang.members),
             )
     return counts
 
 
-def _was_complete(wanted: tuple[Replica, ...], status: Status) -> bool:
-    """Whether all pods of this attempt have been seen: only then can one be lost rather than not yet made."""
-    return sum(counts.seen for role, counts in status.replicas.items() if role in GANG_ROLES) >= len(wanted)
+def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tuple[Replica, ...]:
+    """Those of the missing that are lost rather than not made yet. Once it has trained a gang with launchers may be
+    without some for long: then it counts who was there, otherwise whether all were."""
+    if sum(counts.seen for role, counts in status.replicas.items() if role in GANG_ROLES) >= len(spec.gang):
+        return missing
+    if not spec.in_place or status.phase not in ("Running", "Restarting"):
+        return ()
+    return tuple(each for each in missing if status.replicas.get(each.role, Counts()).had(each.index))
 
 
 def _is_done(gang: Gang, member: Replica) -> bool:

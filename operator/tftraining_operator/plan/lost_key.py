@@ -47,4 +47,4 @@ def secrets(job: Job, scene: Scene, wanted: tuple[Replica, ...]) -> dict[str, Ma
 
 def _in_use(scene: Scene) -> bool:
     """Whether a pod may have the key already: it reads it as soon as it is placed."""
-    return any(pod.node and not pod.ended for pod in scene.gang.members.values())
+    return any((pod.node or pod.running) and not pod.ended for pod in scene.gang.members.values())

@@ -65,9 +65,9 @@ def lost_pods(scene: Scene) -> tuple[Pod, ...]:
 
 def _others(scene: Scene) -> str:
     """What the launchers of the others do meanwhile, if they are not restarted alone."""
-    workers = all(pod.replica is not None and pod.replica.role == "worker" for pod in lost_pods(scene))
-    goes_on = scene.spec.min_replicas is not None and workers and scene.gang.chief not in lost_pods(scene)
-    return "go on" if goes_on else "wait for it"
+    gone = _gone(scene)
+    workers = all(each is not None and each.role == "worker" for each in gone) and scene.spec.chief not in gone
+    return "go on" if workers and scene.spec.min_replicas is not None else "wait for it"
 
 
 def nobody_waits(scene: Scene) -> bool:

@@ -18,6 +18,8 @@ from tftraining_operator.plan.words import resumed, resumption, what_happened
 
 # How far the launcher's word on a lost pod and our own may be apart: a node that is lost is given up late.
 SAME_INCIDENT = timedelta(minutes=10)
+# The same where we name different ones of several that were lost together.
+TOGETHER = timedelta(seconds=5)
 PROGRESS_EVERY = timedelta(seconds=10)
 # A clock that is ahead by more than this is no clock: the back-off goes by these times.
 CREDIBLE = timedelta(minutes=5)
@@ -102,13 +104,17 @@ def _due(old: Progress | None, new: Progress | None) -> bool:
 
 def _merged_record(old: LastRestart | None, told: LastRestart, news: bool) -> LastRestart | None:
     """The record of the last restart with what the launcher says of it; None if it speaks of an earlier one."""
-    lost = old is not None and told.reason in LOST and told.reason != old.reason and old.pod == told.pod
-    if old is not None and lost and abs(old.time - told.time) < SAME_INCIDENT:
+    if old is not None and told.reason in LOST and told.reason != old.reason and _is_same(old, told):
         # The pod that was given up: its end is known better here, and what came of it there.
         down = old.down_seconds if told.down_seconds is None else told.down_seconds
-        cause = {"time": old.time, "exit_code": old.exit_code, "signal": old.signal, "reason": old.reason}
+        cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason")}
         return msgspec.structs.replace(told, **cause, down_seconds=down)
     return told if news or (old is not None and old.time == told.time) else None
+
+
+def _is_same(old: LastRestart, told: LastRestart) -> bool:
+    """Whether the loss that the launchers tell of is the one that is recorded."""
+    return abs(old.time - told.time) < (SAME_INCIDENT if old.pod == told.pod else TOGETHER)
 
 
 def _failed(job: Job, status: Status, said: Report) -> Status:

@@ -110,6 +110,87 @@ def test_no_start_deadline_ends_a_gang_that_trains_with_fewer() -> None:
     assert world.status.phase == "Running"
 
 
+def lose(world: World, *pods: str) -> World:
+    """The pods are deleted by force, and what is made in their place does not start yet."""
+    world.kubelet.lose(*map(world.name, pods))
+    while world.step() or world.listen():
+        pass
+    return world
+
+
+def losses(world: World) -> tuple[int, int, int]:
+    restarts = world.status.restarts
+    return restarts.counted, restarts.disruptions, restarts.recreated
+
+
+@pytest.mark.parametrize("least", [None, 1], ids=["", "minReplicas"])
+def test_forced_deletions_one_after_another_are_a_loss_each(least: int | None) -> None:
+    world = running(a_launched_job().workers(4).max_restarts(0).set("minReplicas", least))
+    for number, pod in enumerate(("worker-1", "worker-2", "worker-3"), 1):
+        lose(world, pod).wait(0.1)
+        assert losses(world) == (0, number, number)
+        assert world.status.last_restart is not None and world.status.last_restart.pod == f"mnist-{pod}"
+        if least:
+            assert (world.status.phase, world.status.ready) == ("Running", f"{4 - number}/4")
+            assert (world.status.message or "").startswith(f"running with {4 - number} of 4 workers")
+            there = [len(world.launchers.running), world.status.replicas["worker"].ready]
+            assert there == [4 - number] * 2
+    before = world.launchers.round
+    world.run_timers()
+    assert (world.status.phase, world.status.ready, losses(world)) == ("Running", "4/4", (0, 3, 3))
+    assert world.launchers.round == before + 1, "they come back together"
+    assert world.status.replicas["worker"].absent_indexes == ""
+
+
+@pytest.mark.parametrize("least", [None, 1], ids=["", "minReplicas"])
+def test_the_same_one_again_and_again_is_a_loss_each_time(least: int | None) -> None:
+    world = running(a_launched_job().workers(3).max_restarts(0).set("minReplicas", least))
+    for number in (1, 2, 3):
+        lose(world, "worker-1").wait(60).settle()
+        assert losses(world) == (0, number, number)
+    assert world.run_timers().status.ready == "3/3"
+
+
+@pytest.mark.parametrize("least", [None, 1], ids=["", "minReplicas"])
+def test_those_that_are_lost_at_the_same_time_are_one_incident(least: int | None) -> None:
+    world = running(a_launched_job().workers(4).set("minReplicas", least))
+    lose(world, "worker-2", "worker-3")
+    assert losses(world) == (0, 1, 1)
+    world.run_timers()
+    assert (world.status.ready, losses(world)) == ("4/4", (0, 1, 1))
+    assert world.launchers.round == (3 if least else 2)
+
+
+@pytest.mark.parametrize("least", [None, 1], ids=["", "minReplicas"])
+def test_where_it_went_on_is_told_also_if_the_launchers_name_another_one_of_the_lost(least: int | None) -> None:
+    world = running(a_launched_job().workers(4).set("minReplicas", least))
+    world.launchers.joined = dict(reversed(world.launchers.joined.items()))
+    lose(world, "worker-1", "worker-2")
+    if not least:
+        world.run_timers()
+        assert world.status.message == "worker-1 was deleted; resumed from epoch 2 after 1.1 s"
+    last = world.status.last_restart
+    assert last is not None and (last.pod, last.reason) == ("mnist-worker-1", "PodDeleted")
+    assert (last.resumed_from_epoch, last.down_seconds) == (2, 1.1)
+
+
+def test_a_pod_that_was_not_there_is_not_lost() -> None:
+    """Also by the status of an older version, which did not say who was absent."""
+    world = running(a_launched_job().workers(3).set("minReplicas", 1))
+    world.kubelet.lose("mnist-worker-1")
+    world.api.job["status"]["replicas"]["worker"]["active"] = 2
+    world.run_timers()
+    assert (world.status.ready, losses(world)) == ("3/3", (0, 0, 0))
+
+
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+def test_the_words_for_one_that_is_gone_say_it_too(pod: str, others: str) -> None:
+    world = running(a_launched_job().workers(3).set("minReplicas", 2))
+    world.kubelet.lose(world.name(pod))
+    world.step()
+    assert world.status.message == f"the pod of {pod} is gone; making its pod anew, the others {others}"
+
+
 @pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
 def test_the_words_of_the_loss_say_what_the_others_do(pod: str, others: str) -> None:
     world = running(a_launched_job().workers(3).set("minReplicas", 2)).delete(pod)
