@@ -160,8 +160,6 @@ def test_a_secret_that_somebody_deletes_costs_one_announced_restart(new_job: New
     ((name, old),) = ((name, each) for name, each in job.objects("secrets").items() if "-launcher-" in name)
     job.plane.request("DELETE", f"/api/v1/namespaces/{job.namespace}/secrets/{name}")
     job.remove_pod("job-worker-1")
-    wait_until(lambda: job.status()["attempt"] == 2, "the next attempt")
-    job.remove_pod("job-worker-0")
     assert len(job.wait_for_pods(attempt=2)) == 2
     assert job.objects("secrets")[name]["data"] != old["data"]
     told = f"secret/{name}, the key of the launchers, was deleted: no new one can join those that run"

@@ -123,7 +123,9 @@ class Launchers:
             except Exception:
                 logger.exception("%s: what its launcher says could not be taken in", key)
             try:
-                await asyncio.wait_for(followed.wake.wait(), followed.pause)
+                # Not wait_for: in Python 3.11 that forgets a cancellation that comes with the awakening.
+                async with asyncio.timeout(followed.pause):
+                    await followed.wake.wait()
             except TimeoutError:
                 followed.pause = min(LONGEST_PAUSE, followed.pause * 2)
 

@@ -18,9 +18,9 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to start again. `vanished` is the name of the pod if that is not there any
-    more, unless all are gone; `ignored` is a failure that a rule has forgiven; `missed` is
-    whether launchers stopped for it before, and count that restart; `joined` is whether it is one more blow of what the
-    gang is restarting from already, such as the drain of a node with several of its pods."""
+    more, unless all are gone; `ignored` is a failure that a rule has forgiven; `missed` is whether the back-off counts
+    that restart already, as launchers do that stopped for it before; `joined` is whether it is one more blow of what
+    the gang is restarting from already, such as the drain of a node with several of its pods."""
 
     reason: str
     message: str

@@ -32,7 +32,8 @@ def find_lost_key(scene: Scene) -> Incident | None:
     if not scene.key_gone or not _in_use(scene):
         return None
     message = f"{scene.key_gone}, the key of the launchers, was deleted: no new one can join those that run"
-    return Incident(reason=REASON, message=message, charged=False)
+    # Missed: the back-off has counted the loss that made it known.
+    return Incident(reason=REASON, message=message, charged=False, missed=True)
 
 
 def secrets(job: Job, scene: Scene, wanted: tuple[Replica, ...]) -> dict[str, Manifest]:
