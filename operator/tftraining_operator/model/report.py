@@ -110,7 +110,7 @@ class Size(Frozen, frozen=True):
 
 
 class Report(Frozen, frozen=True):
-    """What the chief's launcher says of the gang."""
+    """What the chief's launcher says of the gang. Who has `finished` has done its work before the others."""
 
     phase: Phase
     version: Literal[1] = 1
@@ -118,6 +118,7 @@ class Report(Frozen, frozen=True):
     reason: str = ""
     message: str = ""
     missing: tuple[Member, ...] = ()
+    finished: tuple[Member, ...] = ()
     gang: Size | None = None
     ledger: Ledger = Ledger()
     last_restart: Resumption | None = None

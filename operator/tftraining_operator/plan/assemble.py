@@ -17,13 +17,13 @@ from tftraining_operator.model.report import Report
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
-from tftraining_operator.plan.gang import Gang, count
+from tftraining_operator.plan.gang import Gang, count, is_done
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.lost_key import secrets
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import cause, look_again, why_incomplete, why_no_evaluator
+from tftraining_operator.plan.starting import cause, look_again, some, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
 from tftraining_operator.plan.went_on import with_place
 from tftraining_operator.plan.words import resumption, what_happened
@@ -119,19 +119,29 @@ def _trains(status: Status, said: Report | None) -> bool:
 
 
 def _running(job: Job, scene: Scene) -> Status:
-    status, last, size = job.status, job.status.latest_restart, len(scene.gang.wanted)
+    status, last = job.status, job.status.latest_restart
     if last is not None and last.down_seconds is None:
         down = round((scene.now - last.time).total_seconds(), 1)
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
         status = msgspec.structs.replace(status, last_restart=last)
     status = with_place(status, scene.said, scene.now)
     last = status.latest_restart
-    message = f"{size} replicas train" if size > 1 else "the replica trains"
+    message = _who_trains(scene)
     told = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and scene.spec.in_place and told:
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
     message += why_no_evaluator(scene.gang, scene.seen)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
+
+
+def _who_trains(scene: Scene) -> str:
+    """`3 replicas train`, without those that have done their work before the others."""
+    gang = scene.gang
+    told = scene.said.finished if scene.said is not None else ()
+    done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in told]
+    size = len(gang.wanted) - len(done)
+    message = f"{size} replicas train" if size > 1 else "one replica trains" if done else "the replica trains"
+    return f"{message}; {some(done)} {'has' if len(done) == 1 else 'have'} finished" if done else message
 
 
 def _short_of(status: Status, gang: Gang, why: tuple[str, str]) -> Status:

@@ -139,7 +139,7 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
                 succeeded=sum(1 for pod in pods if pod.succeeded) + gone,
                 failed=sum(1 for pod in pods if pod.failed),
                 highest=max(old.get(role, Counts()).highest, *used, 0),
-                completed_indexes=pack(each.index for each in wanted if _is_done(gang, each)),
+                completed_indexes=pack(each.index for each in wanted if is_done(gang, each)),
                 absent_indexes=pack(each.index for each in wanted if each not in gang.members),
             )
     return counts
@@ -155,7 +155,8 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
     return tuple(each for each in missing if status.replicas.get(each.role, Counts()).had(each.index))
 
 
-def _is_done(gang: Gang, member: Replica) -> bool:
+def is_done(gang: Gang, member: Replica) -> bool:
+    """Whether the member's pod has finished, or had before it was deleted."""
     return member in gang.completed or (member in gang.members and finished(gang.members[member]))
 
 

@@ -16,14 +16,14 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
     if seen.refusal is not None:
         return "CreationRefused", f"{seen.refusal.child}: {seen.refusal.message}"
     if gang.stale:
-        return "Stopping", f"waiting for {_some([_stopping(pod) for pod in gang.stale])} to stop"
+        return "Stopping", f"waiting for {some([_stopping(pod) for pod in gang.stale])} to stop"
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
     held = [(pod.label, why) for pod in waiting if (why := held_up(pod, now))]
     if held:
         more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
         return "PodsNotReady", f"{held[0][0]}: {held[0][1]}{more}"
     if waiting:
-        return "PodsStarting", f"waiting for {_some([pod.label for pod in waiting])} to start"
+        return "PodsStarting", f"waiting for {some([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
 
 
@@ -57,7 +57,7 @@ def _stopping(pod: Pod) -> str:
     return f"{pod.label} of attempt {pod.attempt}{where}"
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
     """The first three by name, the others as a number: a message stays readable with a thousand workers."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.launch.members import alive, restart, sent, started
-from tests.unit.launch.simulation import World, exited, hello
+from tests.unit.launch.simulation import World, beat, exited, hello
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.settings import Policy
 from tftraining.launch.status import of_gang
@@ -29,6 +29,17 @@ def test_the_last_to_finish_decides() -> None:
     finish(chief, "worker-0", now=9.0)
     assert succeeded(chief)
     assert chief.judge.verdict is not None and chief.judge.verdict.message == "every chief and worker has finished"
+
+
+def test_the_progress_is_that_of_those_who_work_on() -> None:
+    chief = started("chief-0", "worker-0", all_workers=True)
+    for name, epoch in (("chief-0", 10), ("worker-0", 4)):
+        chief.heard(name, beat(1, 5.0, epoch=epoch, updated=0.0), 5.0)
+    assert of_gang(chief, 5.0)["progress"]["epoch"] == 10
+    chief.heard("chief-0", exited(1, 0, epoch=10, updated=0.0), 5.5)
+    assert (of_gang(chief, 6.0)["progress"]["epoch"], of_gang(chief, 6.0)["finished"]) == (4, ["chief-0"])
+    chief.heard("worker-0", exited(1, 0, epoch=10, updated=0.0), 7.0)
+    assert of_gang(chief, 7.0)["progress"]["epoch"] == 10
 
 
 def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:

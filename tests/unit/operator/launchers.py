@@ -220,6 +220,7 @@ class Launchers:
             "reason": "",
             "message": "",
             "missing": [each for each in self.members if each not in self.running],
+            "finished": sorted(self.done),
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
             "gang": {"size": len(self.joined), "full": len(self.members)},
             "ledger": self.ledger,

@@ -29,6 +29,7 @@ from tftraining_operator.plan.waiting import can_wait
 
 IMAGE = "operator:1"
 MOST_PASSES = 60
+LOOK = "look at "  # what changes nothing
 FOREIGN = "exists already and does not belong to this job"
 
 Write = tuple[str, Callable[[], None]]
@@ -114,8 +115,9 @@ class World:
         for write in self._writes(seen, step, kept):
             if done == writes:
                 break
-            done += 1
-            if not self._carry_out(write):
+            going_on = self._carry_out(write)
+            done += not (going_on and write[0].startswith(LOOK))
+            if not going_on:
                 break
         if writes is not None:
             self.forget()
@@ -206,9 +208,10 @@ class World:
         for companion in step.companions:
             kind, name = companion["kind"].lower(), companion["metadata"]["name"]
             yield f"{kind}/{name}", partial(api.ensure_companion, companion)
-        for manifest, do in ((step.create_secret, api.create_secret), (step.expect_secret, api.expect_secret)):
-            if manifest is not None:
-                yield f"secret/{manifest['metadata']['name']}", partial(do, manifest)
+        if (secret := step.create_secret) is not None:
+            yield f"secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
+        if (secret := step.expect_secret) is not None:
+            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.expect_secret, secret)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 
@@ -228,8 +231,8 @@ class World:
         try:
             do()
         except Rejected as error:
-            return self._judge(what, error)
-        if "/" in what:
+            return self._judge(what.removeprefix(LOOK), error)
+        if "/" in what and not what.startswith(LOOK):
             self.refusal, self.refused = None, 0
         return True
 

@@ -48,6 +48,13 @@ def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
     assert (world.status.phase, world.status.attempt) == ("Running", 2)
 
 
+def test_who_has_finished_is_not_said_to_train() -> None:
+    world = World(all_workers().workers(3)).run().exit("worker-1", code=0).run()
+    assert world.status.message == "2 replicas train; worker-1 has finished"
+    world.exit("worker-0", code=0).run().delete("worker-1").run()
+    assert world.status.message == "one replica trains; worker-0, worker-1 have finished"
+
+
 # --- with launchers, which count for themselves and end together
 
 
@@ -59,6 +66,7 @@ def launched() -> World:
 def test_with_launchers_the_chief_alone_does_not_decide_either(launched: World) -> None:
     launched.launchers.finish("worker-0")
     assert (launched.run().status.phase, launched.status.ready) == ("Running", "2/2")
+    assert launched.status.message == "one replica trains; worker-0 has finished"
     assert not launched.launchers.verdict_in
     launched.launchers.finish("worker-1")
     assert (launched.run().status.phase, launched.status.reason) == ("Succeeded", "AllWorkersSucceeded")

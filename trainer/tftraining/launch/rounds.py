@@ -40,8 +40,12 @@ class Rounds:
 
     @property
     def progress(self) -> Snapshot:
-        """The chief's progress, or that of the first who reports; in a round without any yet, that of the last one."""
-        return next((peer.progress for peer in self._roster.trainers if reports(peer.progress)), self._earlier)
+        """The chief's progress, or that of the first who reports; in a round without any yet, that of the last one.
+
+        As long as others work on, who has finished says nothing of how far the job is.
+        """
+        trainers = sorted(self._roster.trainers, key=lambda peer: peer.finished)
+        return next((peer.progress for peer in trainers if reports(peer.progress)), self._earlier)
 
     @property
     def missing(self) -> list[str]:

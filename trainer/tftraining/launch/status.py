@@ -47,6 +47,7 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
         "message": message,
         "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
         "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
+        "finished": _finished(coordinator),
         "members": {
             name: {
                 "state": peer.state,
@@ -89,9 +90,9 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.rounds.trained is None:
         told = f"round {coordinator.rounds.number} has started; no step yet"
-        return "Starting", "ProgramsStarted", told + _finished(coordinator)
+        return "Starting", "ProgramsStarted", told + _who_has_finished(coordinator)
     reason, message = _training(coordinator)
-    return "Training", reason, message + _finished(coordinator)
+    return "Training", reason, message + _who_has_finished(coordinator)
 
 
 def _training(coordinator: Coordinator) -> tuple[str, str]:
@@ -103,10 +104,14 @@ def _training(coordinator: Coordinator) -> tuple[str, str]:
     return "Resumed", _resumed(coordinator, incident)
 
 
-def _finished(coordinator: Coordinator) -> str:
+def _who_has_finished(coordinator: Coordinator) -> str:
     """Whose programs have done their work before the others, to be added to what those do; "" for none."""
-    names = [peer.name for peer in coordinator.roster.trainers if peer.finished]
+    names = _finished(coordinator)
     return f"; {some(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
+
+
+def _finished(coordinator: Coordinator) -> list[str]:
+    return [peer.name for peer in coordinator.roster.trainers if peer.finished]
 
 
 def _resumed(coordinator: Coordinator, incident: Incident) -> str:
