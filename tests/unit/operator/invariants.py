@@ -1,9 +1,10 @@
 """What holds for every plan, whatever was observed. Checked at each pass of each simulated job."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan import node_loss
 from tftraining_operator.plan.incident import lost
@@ -16,6 +17,7 @@ AT_REST = ("Suspended", "Succeeded", "Failed")
 def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None:
     """Fail if the plan breaks an invariant of the planner."""
     if job.spec is not None:
+        _force_only_for_the_lost(seen, step, job.spec.run_policy.node_lost_seconds, now)
         seen = node_loss.mark(seen, job.spec.run_policy.node_lost_seconds, now)
     _one_pod_a_name(seen, step)
     _one_attempt_at_a_time(seen, step)
@@ -24,6 +26,11 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _deleted_only_when_done(job, step)
     _within_budget(job, step)
     _only_own_pods_go(job, seen, step)
+    _pauses_are_kept(job, step, now)
+    _counted_as_what_it_is(job, step, now)
+    _what_has_finished_stays_finished(job, step)
+    _surplus_goes_when_the_launchers_know(job, seen, step)
+    _keys_are_never_mixed(job, seen, step)
     assert not step.notes or step.status != job.status, "an event without a change would be repeated for ever"
 
 
@@ -95,3 +102,70 @@ def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
         assert all(lost(pod) or pod.uid in given_up for pod in present), (
             "a pod that trains is left alone by the loss of another"
         )
+
+
+def _force_only_for_the_lost(seen: Observed, step: Plan, patience: int, now: datetime) -> None:
+    """Grace 0 is for pods whose node is gone, out of service, or has not been ready for as long as the job says."""
+    forced = {each.uid for each in step.delete_pods if each.grace == 0}
+    for pod in seen.replicas if seen.nodes is not None else ():
+        node = seen.nodes.named.get(pod.node) if pod.uid in forced and seen.nodes else None
+        since = node and node.unready_since
+        if node is not None and not node.gone and not node.out_of_service:
+            assert since and since + timedelta(seconds=patience) <= now
+
+
+def _pauses_are_kept(job: Job, step: Plan, now: datetime) -> None:
+    """0, 1, 2, 4 … 60 s: not before that, and no longer."""
+    last, blows = step.status.last_restart, step.status.restarts.without_progress
+    if last is None or job.spec is None or step.status.phase not in ("Starting", "Running", "Restarting"):
+        return
+    pause = timedelta(seconds=0 if blows < 2 else min(60, 2 ** min(blows - 2, 10)))
+    if any(pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES for pod in step.create_pods):
+        assert now >= last.time + pause
+
+
+def _counted_as_what_it_is(job: Job, step: Plan, now: datetime) -> None:
+    old, new = job.status, step.status
+    beside = new.replaced.get("evaluator-0") not in (None, old.replaced.get("evaluator-0"))
+    resumed = old.phase == "Suspended" and new.phase != "Suspended" and not new.terminal
+    if resumed:
+        assert new.start_time == now.replace(microsecond=0)
+        assert new.attempt == old.attempt + bool(old.replicas)
+    elif old.attempt and new.attempt > old.attempt and old.phase != "Suspended":
+        assert new.restarts.recreated - old.restarts.recreated == 1 + beside
+    progress, spec = new.progress, job.spec
+    charged = new.restarts.pod_failures > old.restarts.pod_failures
+    if spec is not None and charged and progress is not None and progress.epoch is not None:
+        refilled = progress.epoch > (old.restarts.epoch or 0) and spec.restart_policy.budget_reset == "OnProgress"
+        assert not refilled or new.restarts.budget_used <= max(1, new.restarts.counted - old.restarts.counted)
+    assert new.restarts.disruptions <= old.restarts.disruptions + 1 + beside
+
+
+def _what_has_finished_stays_finished(job: Job, step: Plan) -> None:
+    for pod in step.create_pods:
+        labels = pod["metadata"]["labels"]
+        counts = job.status.replicas.get(labels[LABEL_ROLE])
+        if counts is not None and labels[LABEL_ATTEMPT] == str(job.status.attempt):
+            index = int(labels[LABEL_INDEX])
+            assert not chosen(counts.completed_indexes, [index]), "what has finished runs again"
+
+
+def _surplus_goes_when_the_launchers_know(job: Job, seen: Observed, step: Plan) -> None:
+    spec, going = job.spec, {each.uid for each in step.delete_pods}
+    present = [pod for pod in seen.replicas if pod.attempt == step.status.attempt == job.status.attempt]
+    chief = next((pod for pod in present if spec is not None and pod.replica == spec.chief), None)
+    if spec is None or not spec.in_place or step.status.phase in AT_REST or chief is None:
+        return
+    if not chief.running or chief.deleting or chief.uid in job.status.replaced.values() or seen.silent:
+        return
+    heard = seen.heard.report.gang if seen.heard is not None and seen.heard.uid == chief.uid else None
+    for pod in present:
+        surplus = pod.replica not in (*spec.gang, *spec.evaluators) and not pod.queued and pod.uid in going
+        assert not surplus or pod.uid in job.status.replaced.values() or (heard and heard.full <= len(spec.trainers))
+
+
+def _keys_are_never_mixed(job: Job, seen: Observed, step: Plan) -> None:
+    if step.create_secret is not None:
+        given_up = step.status.replaced.values()
+        present = [pod for pod in seen.replicas if pod.attempt == step.status.attempt and pod.uid not in given_up]
+        assert job.spec is not None and not any(pod.running for pod in present if pod.replica in job.spec.gang)
