@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.unit.operator.apiserver import Snapshot
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
-from tests.unit.operator.simulation import World
+from tests.unit.operator.simulation import World, nodes_of
 from tftraining_operator.model.names import GANG_ROLES
+from tftraining_operator.plan.times import later
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
 ANY = st.integers(0, 7)
@@ -82,6 +83,12 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     return st.builds(made, st.integers(1, 3), others, policies, st.fixed_dictionaries(rest, optional=more))
 
 
+def cleaned_indexes(world: World) -> bool:
+    """Whether there may be a temporary directory: of a worker that is not the chief."""
+    workers = world.status.replicas.get("worker")
+    return workers is not None and workers.highest + ("chief" in world.status.replicas) > 0
+
+
 class Life(RuleBasedStateMachine):
     """The life of one job among faults."""
 
@@ -96,7 +103,10 @@ class Life(RuleBasedStateMachine):
         self.end: tuple[object, ...] | None = None
         self.seen: list[Snapshot] = [self.world.api.snapshot()]
         self.faults = 0
+        self.failures = 0  # those included that a rule forgives
+        self.blows = 0  # disruptions that were dealt, at most one each
         self.allowed = 0
+        self.worked = False  # whether a program has done its work, and was not just told to go
 
     # --- the operator
 
@@ -135,6 +145,22 @@ class Life(RuleBasedStateMachine):
     def look_without_acting(self) -> None:
         self.seen.append(self.world.api.snapshot())
 
+    @rule()
+    def all_that_is_due_is_done(self) -> None:
+        """After its passes an operator that hears all has left nothing undone."""
+        world, run_policy = self.world, self.world.api.job["spec"]["runPolicy"]
+        world.heard = world.launchers.heard() if world.launched else None
+        world.settle()
+        status = world.status
+        if status.phase not in ("Starting", "Running", "Restarting") or world.refusal:
+            return
+        limit = run_policy.get("activeDeadlineSeconds")
+        assert limit is None or status.start_time is None or world.now < later(status.start_time, limit)
+        assert not [pod for pod in self._training() if self._is_given_up(pod, run_policy.get("nodeLostSeconds", 60))]
+        gang = world.heard.report.gang if world.heard is not None and world.heard.report.phase == "Training" else None
+        if gang is not None and gang.size < gang.full and status.ready != f"{gang.full}/{gang.full}":
+            assert status.phase == "Running" or self._is_short_of_others()
+
     @rule(which=ANY)
     def a_pass_on_an_old_observation(self, which: int) -> None:
         self.world.step(seen=self.seen[which % len(self.seen)])
@@ -164,7 +190,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
     def a_program_fails(self, which: int, code: int) -> None:
-        self.faults += self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
+        forgiven = code == 2 and RULES[0] == self.world.api.job["spec"]["restartPolicy"].get("rules")
+        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
+        self.failures += done
+        self.faults += done and not forgiven
 
     @rule(which=ANY, how=st.sampled_from(["evict", "announce", "delete", "delete", "vanish"]), grace=GRACE)
     def a_pod_is_taken(self, which: int, how: str, grace: int) -> None:
@@ -175,7 +204,7 @@ class Life(RuleBasedStateMachine):
             "delete": lambda name: delete(name, grace),
             "vanish": kubelet.lose,
         }
-        self._on(which, self._running if how in ("evict", "announce") else self._existing, ways[how])
+        self.blows += self._on(which, self._running if how in ("evict", "announce") else self._existing, ways[how])
 
     @rule(which=ANY)
     def what_waits_beside_the_gang_ends(self, which: int) -> None:
@@ -206,6 +235,7 @@ class Life(RuleBasedStateMachine):
         }
         possible, act = may[what]
         if possible:
+            self.blows += sum(pod["spec"].get("nodeName") == name for pod in self.world.api.pods.values())
             act(name)
 
     @rule(readable=st.booleans())
@@ -240,6 +270,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def the_secret_is_deleted(self) -> None:
+        self.blows += len(self.world.api.secrets)
         self.world.api.secrets.clear()
 
     # --- what always holds
@@ -277,6 +308,13 @@ class Life(RuleBasedStateMachine):
             assert not status.is_true("Stalled") or status.phase in ("Starting", "Running", "Restarting")
             assert status.phase == "Pending" or (status.reason and status.message is not None)
 
+    @invariant()
+    def everything_counts_once(self) -> None:
+        if hasattr(self, "world"):
+            restarts = self.world.status.restarts
+            assert restarts.counted <= self.faults
+            assert restarts.disruptions <= self.blows + self.failures
+
     # --- the end
 
     def teardown(self) -> None:
@@ -289,11 +327,13 @@ class Life(RuleBasedStateMachine):
         self._finish("chief")
         self._finish("cleanup")
         assert world.status.terminal
-        assert world.status.restarts.counted <= self.faults
+        assert world.status.phase == "Failed" or self.worked
         late = world.status.reason in ("DeadlineExceeded", "StartDeadlineExceeded")
         assert world.status.phase == "Succeeded" or self.faults > 0 or late
         cleaned = world.status.condition("Cleaned")
         assert cleaned is not None and cleaned.status != "Unknown"
+        if cleaned.status == "True" and "storage" in world.api.job["spec"] and cleaned_indexes(world):
+            assert f"create pod/{world.name('cleanup')}" in world.api.writes
         assert world.api.gone == ("ttlSecondsAfterFinished" in world.api.job["spec"]["runPolicy"])
         assert not world.step() and world.timer is None
 
@@ -329,7 +369,9 @@ class Life(RuleBasedStateMachine):
     def _finishes(self, who: str, name: str) -> bool:
         """Whether the program could do its work; behind a launcher it waits for the whole gang."""
         if who == "chief" and self.world.launched:
+            self.worked = True
             return self.world.launchers.finish(*self.world.launchers.trainers)
+        self.worked |= who == "chief"
         self.world.kubelet.exit(name, 0, message='{"removed": 1}')
         return True
 
@@ -346,6 +388,19 @@ class Life(RuleBasedStateMachine):
             return 0
         act(found[which % len(found)])
         return 1
+
+    def _is_given_up(self, pod: dict[str, Any], patience: int) -> bool:
+        """Whether the pod is on a node that has not been ready for so long, and should have been replaced."""
+        nodes = nodes_of(list(self.world.api.pods.values()), list(self.world.api.nodes.values()))
+        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.heard_since
+        if node is None or node.gone or node.unready_since is None or since is None or node.out_of_service:
+            return False
+        running = pod["status"]["phase"] == "Running" and self.world.api.nodes_readable
+        return running and later(max(node.unready_since, since), patience) < self.world.now
+
+    def _is_short_of_others(self) -> bool:
+        """Whether the operator waits for more than those whom the launchers do without."""
+        return self.world.status.phase == "Restarting" and not self.world.api.job["spec"].get("minReplicas")
 
     def _existing(self) -> list[str]:
         return sorted(self.world.api.pods)
@@ -370,7 +425,14 @@ class LifeWithoutLaunchers(Life):
 
     @rule(which=ANY)
     def a_program_finishes(self, which: int) -> None:
-        self._on(which, self._running, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
+        self._on(which, self._running, self._end_well)
+
+    def _end_well(self, name: str) -> None:
+        """With a 0, which from one that was told to go is mere politeness."""
+        pod = self.world.api.pods[name]
+        announced = any(each["type"] == "DisruptionTarget" for each in pod["status"].get("conditions", ()))
+        self.worked |= not announced and "deletionTimestamp" not in pod["metadata"]
+        self.world.kubelet.exit(name, 0, message='{"removed": 1}')
 
 
 class LifeWithLaunchers(Life):
@@ -384,6 +446,7 @@ class LifeWithLaunchers(Life):
     def a_program_finishes(self, which: int) -> None:
         launchers = self.world.launchers
         self._on(which, lambda: [each for each in launchers.trainers if each in launchers.running], launchers.finish)
+        self.worked |= bool(launchers.done)
 
     @rule()
     def launchers_do_what_there_is_to_do(self) -> None:
@@ -417,7 +480,7 @@ class LifeWithLaunchers(Life):
 
     @rule()
     def the_chief_finishes(self) -> None:
-        self.world.launchers.finish()
+        self.worked |= self.world.launchers.finish()
 
 
 TestLifeWithoutLaunchers = LifeWithoutLaunchers.TestCase
