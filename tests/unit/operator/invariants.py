@@ -1,5 +1,6 @@
 """What holds for every plan, whatever was observed. Checked at each pass of each simulated job."""
 
+import json
 from datetime import datetime, timedelta
 
 from tftraining_operator.model.indexes import chosen
@@ -28,6 +29,9 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _only_own_pods_go(job, seen, step)
     _pauses_are_kept(job, step, now)
     _counted_as_what_it_is(job, step, now)
+    _processes_are_counted_by_launchers(job, seen, step)
+    _launchers_are_told_what_the_spec_says(job, step)
+    _a_size_that_launchers_can_change_takes_no_new_pods(job, seen, step)
     _what_has_finished_stays_finished(job, step)
     _surplus_goes_when_the_launchers_know(job, seen, step)
     _keys_are_never_mixed(job, seen, step)
@@ -139,6 +143,37 @@ def _counted_as_what_it_is(job: Job, step: Plan, now: datetime) -> None:
         refilled = progress.epoch > (old.restarts.epoch or 0) and spec.restart_policy.budget_reset == "OnProgress"
         assert not refilled or new.restarts.budget_used <= max(1, new.restarts.counted - old.restarts.counted)
     assert new.restarts.disruptions <= old.restarts.disruptions + 1 + beside
+    for role, counts in old.replicas.items():
+        assert new.replicas[role].highest >= counts.highest
+
+
+def _processes_are_counted_by_launchers(job: Job, seen: Observed, step: Plan) -> None:
+    """The operator counts pods only, and knows of no other failure than what the launchers have told it of."""
+    if job.spec is None or not job.spec.in_place:
+        return
+    told = [seen.heard.report.ledger] if seen.heard is not None else []
+    told += [pod.exit.verdict.ledger for pod in seen.replicas if pod.exit is not None and pod.exit.verdict is not None]
+    known = max([job.status.restarts.counted - job.status.restarts.pod_failures, *(e.process_failures for e in told)])
+    assert step.status.restarts.counted - step.status.restarts.pod_failures <= known
+
+
+def _launchers_are_told_what_the_spec_says(job: Job, step: Plan) -> None:
+    for pod in step.create_pods if job.spec is not None and job.spec.in_place else ():
+        for container in pod["spec"]["containers"] if pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES else ():
+            variables = {each["name"]: each.get("value") for each in container.get("env") or ()}
+            told, spec = json.loads(variables["TFTRAINING_LAUNCHER"] or ""), job.spec
+            assert spec is not None
+            assert (told["minReplicas"], told["scope"]) == (spec.min_replicas, spec.restart_scope)
+            assert (told["maxRestarts"], told["attempt"]) == (spec.restart_policy.max_restarts, step.status.attempt)
+
+
+def _a_size_that_launchers_can_change_takes_no_new_pods(job: Job, seen: Observed, step: Plan) -> None:
+    last, heard = step.status.last_restart, seen.heard
+    if step.status.attempt == job.status.attempt or last is None or last.reason != "Resized" or heard is None:
+        return
+    present = [pod for pod in seen.replicas if pod.attempt == job.status.attempt]
+    chief = any(pod.uid == heard.uid for pod in present)
+    assert not (chief and heard.report.gang and all(pod.orders and not pod.queued for pod in present))
 
 
 def _what_has_finished_stays_finished(job: Job, step: Plan) -> None:

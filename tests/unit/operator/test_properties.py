@@ -5,6 +5,7 @@ made). The examples are the same in every run.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import settings
@@ -14,7 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.operator.apiserver import Snapshot
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World, nodes_of
+from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.names import GANG_ROLES
+from tftraining_operator.model.observed import owned_by
 from tftraining_operator.plan.times import later
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
@@ -94,6 +97,10 @@ class Life(RuleBasedStateMachine):
 
     world: World
 
+    def a_program_finishes(self, which: int) -> None:
+        """It does its work."""
+        raise NotImplementedError
+
     def begin(self, job: JobBuilder, started: bool) -> None:
         """A new job, or one that has had the time to start: then faults strike a gang that trains."""
         self.world = World(job)
@@ -139,7 +146,11 @@ class Life(RuleBasedStateMachine):
         written = len(self.world.api.writes)
         assert not self.world.step()
         assert len(self.world.api.writes) == written
-        assert self.world.timer is None or self.world.timer > self.world.now, "it would look again at once, for ever"
+        timer, now = self.world.timer, self.world.now
+        assert timer is None or timer > now, "it would look again at once, for ever"
+        if timer is None or timer > now + timedelta(seconds=1):
+            self.world.wait(1).step()
+            assert len(self.world.api.writes) == written, "nothing has happened but that time has passed"
 
     @rule()
     def look_without_acting(self) -> None:
@@ -154,12 +165,13 @@ class Life(RuleBasedStateMachine):
         status = world.status
         if status.phase not in ("Starting", "Running", "Restarting") or world.refusal:
             return
+        assert not self._absent() or not self._is_free_to_make_pods()
         limit = run_policy.get("activeDeadlineSeconds")
         assert limit is None or status.start_time is None or world.now < later(status.start_time, limit)
         assert not [pod for pod in self._training() if self._is_given_up(pod, run_policy.get("nodeLostSeconds", 60))]
         gang = world.heard.report.gang if world.heard is not None and world.heard.report.phase == "Training" else None
         if gang is not None and gang.size < gang.full and status.ready != f"{gang.full}/{gang.full}":
-            assert status.phase == "Running" or self._is_short_of_others()
+            assert (status.phase, status.reason) == ("Running", "FewerWorkers")
 
     @rule(which=ANY)
     def a_pass_on_an_old_observation(self, which: int) -> None:
@@ -194,6 +206,36 @@ class Life(RuleBasedStateMachine):
         done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
         self.failures += done
         self.faults += done and not forgiven
+
+    @rule(which=ANY, code=st.sampled_from([1, 1, 2]), times=st.integers(1, 5), pause=st.sampled_from([0, 61]))
+    def a_program_fails_again_and_again(self, which: int, code: int, times: int, pause: float) -> None:
+        """A loop of crashes: only so the budget and the pauses are ever used up."""
+        for _ in range(times):
+            self.a_program_fails(which, code)
+            self.world.settle().kubelet.remove_deleted()
+            self.world.settle().run()
+            self.world.wait(pause)
+            if pause:
+                self.all_that_is_due_is_done()
+
+    @rule(which=ANY)
+    def one_that_has_finished_is_deleted(self, which: int) -> None:
+        self.a_program_finishes(which)
+        self.world.settle()
+        ended = [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Succeeded"]
+        self.blows += self._on(which, lambda: ended, self.world.kubelet.lose)
+        self.world.settle()
+
+    @rule(which=ANY, seconds=st.sampled_from([0, 61, 200]))
+    def a_machine_with_pods_dies(self, which: int, seconds: float) -> None:
+        """And the node controller notices, while others are well."""
+        self.world.machines.add("node-z")
+        nodes = [self.world.api.pods[name]["spec"]["nodeName"] for name in self._running()]
+        if nodes and (name := nodes[which % len(nodes)]) in self.world.api.nodes and name != "node-z":
+            self.something_happens_to_a_machine(name, "die")
+            self.something_happens_to_a_machine(name, "notice")
+            self.world.wait(seconds)
+            self.all_that_is_due_is_done()
 
     @rule(which=ANY, how=st.sampled_from(["evict", "announce", "delete", "delete", "vanish"]), grace=GRACE)
     def a_pod_is_taken(self, which: int, how: str, grace: int) -> None:
@@ -297,6 +339,8 @@ class Life(RuleBasedStateMachine):
             # Launchers hear of a pod's failure only from its successor: what that costs is held in each plan.
             unheard = restarts.pod_failures if self.world.launched else 0
             assert restarts.budget_used - unheard <= self.allowed
+            if not unheard and self.world.api.job["spec"]["restartPolicy"]["budgetReset"] == "Never":
+                assert restarts.counted - restarts.disruptions - unheard <= self.allowed
 
     @invariant()
     def phase_and_conditions_say_the_same(self) -> None:
@@ -389,6 +433,24 @@ class Life(RuleBasedStateMachine):
         act(found[which % len(found)])
         return 1
 
+    def _absent(self) -> set[str]:
+        """The pods of the gang that are not there, and have not finished before."""
+        wanted = {
+            f"{role}-{index}"
+            for role, counts in self.world.status.replicas.items()
+            for index in set(range(counts.desired)) - chosen(counts.completed_indexes, range(counts.desired))
+        }
+        return wanted - set(self.world.pods) - {"evaluator-0"}
+
+    def _is_free_to_make_pods(self) -> bool:
+        """Whether no pod is in the way, and the longest pause is over."""
+        last, uid = self.world.status.last_restart, self.world.api.job["metadata"]["uid"]
+        pods = [pod for pod in self.world.api.pods.values() if owned_by(pod, uid)]
+        attempts = {pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in self._training()}
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods) or "cleanup" in self.world.pods
+        late = last is None or (self.world.now - last.time).total_seconds() > 60
+        return late and not leaving and attempts <= {str(self.world.status.attempt)}
+
     def _is_given_up(self, pod: dict[str, Any], patience: int) -> bool:
         """Whether the pod is on a node that has not been ready for so long, and should have been replaced."""
         nodes = nodes_of(list(self.world.api.pods.values()), list(self.world.api.nodes.values()))
@@ -397,10 +459,6 @@ class Life(RuleBasedStateMachine):
             return False
         running = pod["status"]["phase"] == "Running" and self.world.api.nodes_readable
         return running and later(max(node.unready_since, since), patience) < self.world.now
-
-    def _is_short_of_others(self) -> bool:
-        """Whether the operator waits for more than those whom the launchers do without."""
-        return self.world.status.phase == "Restarting" and not self.world.api.job["spec"].get("minReplicas")
 
     def _existing(self) -> list[str]:
         return sorted(self.world.api.pods)
@@ -427,6 +485,22 @@ class LifeWithoutLaunchers(Life):
     def a_program_finishes(self, which: int) -> None:
         self._on(which, self._running, self._end_well)
 
+    @rule(which=ANY)
+    def a_disruption_takes_others_along(self, which: int) -> None:
+        """What fails after it is no failure of its own."""
+        world = self.world.run()
+        before, names = world.status.restarts.counted, sorted(pod["metadata"]["name"] for pod in self._training())
+        if world.status.phase != "Running" or len(names) < 2 or not set(names) <= set(self._running()):
+            return
+        first, second = names[which % len(names)], names[(which + 1) % len(names)]
+        world.api.delete_pod(first, 30)
+        world.wait(1).kubelet.exit(second, 1)
+        self.blows, self.failures = self.blows + 1, self.failures + 1
+        alone = world.api.job["spec"]["restartPolicy"].get("scope") or ("ps" in world.api.job["spec"]["replicaSpecs"])
+        self.faults += alone not in (False, "Job")
+        world.settle()
+        assert alone not in (False, "Job") or world.status.restarts.counted == before
+
     def _end_well(self, name: str) -> None:
         """With a 0, which from one that was told to go is mere politeness."""
         pod = self.world.api.pods[name]
@@ -447,6 +521,38 @@ class LifeWithLaunchers(Life):
         launchers = self.world.launchers
         self._on(which, lambda: [each for each in launchers.trainers if each in launchers.running], launchers.finish)
         self.worked |= bool(launchers.done)
+
+    @rule(workers=st.integers(1, 4))
+    def a_gang_that_trains_is_scaled(self, workers: int) -> None:
+        world = self.world.run()
+        self.a_person_scales(workers, None)
+        world.settle().run()
+        status = world.status
+        if status.phase == "Running" and status.reason == "Training" and world.launchers.phase == "Training":
+            wanted = {f"worker-{index}" for index in range(workers)}
+            assert {name for name in world.pods if name.startswith("worker-")} <= wanted, "surplus pods stay"
+
+    @rule(which=ANY)
+    def two_are_lost_one_after_the_other(self, which: int) -> None:
+        """What is made in their place does not start before both are gone."""
+        world = self.world.run()
+        names, quiet = self._calm(), world.status.restarts
+        for number, name in enumerate(names[which % 2 :][:2] if len(names) > 2 else (), 1):
+            world.kubelet.lose(name)
+            self.blows += 1
+            while world.step() or world.listen():
+                pass
+            self.all_that_is_due_is_done()
+            assert world.status.terminal or world.status.restarts.disruptions == quiet.disruptions + number
+
+    def _calm(self) -> list[str]:
+        """The workers but the first, if the whole gang trains and nothing is the matter."""
+        status = self.world.status
+        calm = (status.phase, status.reason) == ("Running", "Training") and not self.world.refusal
+        ready = status.ready == "{0}/{0}".format((status.ready or "").rpartition("/")[2]) and not self._absent()
+        calm &= ready and self.world.launchers.phase == "Training" and not self.world.launchers.done
+        plain = not self.world.api.job["metadata"].get("labels") and self.world.api.secrets
+        return [name for name in self._running() if "-worker-" in name and name[-1] != "0"] if calm and plain else []
 
     @rule()
     def launchers_do_what_there_is_to_do(self) -> None:
