@@ -222,7 +222,7 @@ class Launchers:
             "missing": [each for each in self.members if each not in self.running],
             "finished": sorted(self.done),
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
-            "gang": {"size": len(self.joined), "full": len(self.members)},
+            "gang": {"size": len(self.trainers), "full": len([each for each in self.members if "ps-" not in each])},
             "ledger": self.ledger,
             "lastRestart": self.last,
             "failure": self.failure,

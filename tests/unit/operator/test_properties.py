@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -215,8 +215,8 @@ class Life(RuleBasedStateMachine):
             self.world.settle().kubelet.remove_deleted()
             self.world.settle().run()
             self.world.wait(pause)
-            if pause:
-                self.all_that_is_due_is_done()
+        self.world.wait(61 - pause)
+        self.all_that_is_due_is_done()
 
     @rule(which=ANY)
     def one_that_has_finished_is_deleted(self, which: int) -> None:
@@ -593,3 +593,52 @@ TestLifeWithoutLaunchers = LifeWithoutLaunchers.TestCase
 TestLifeWithoutLaunchers.settings = PROFILE
 TestLifeWithLaunchers = LifeWithLaunchers.TestCase
 TestLifeWithLaunchers.settings = PROFILE
+
+
+# What seldom comes up by chance, as it needs a gang that trains, and then one thing after the other.
+Storm = tuple[str, dict[str, Any]]
+STORMS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "a_program_fails_again_and_again": {
+        "which": ANY,
+        "code": st.sampled_from([1, 1, 2]),
+        "times": st.integers(1, 5),
+        "pause": st.sampled_from([0, 61]),
+    },
+    "one_that_has_finished_is_deleted": {"which": ANY},
+    "a_machine_with_pods_dies": {"which": ANY, "seconds": st.sampled_from([0, 61, 200])},
+}
+WITHOUT_LAUNCHERS = STORMS | {"a_disruption_takes_others_along": {"which": ANY}}
+WITH_LAUNCHERS = STORMS | {
+    "a_gang_that_trains_is_scaled": {"workers": st.integers(1, 4)},
+    "two_are_lost_one_after_the_other": {"which": ANY},
+    "the_training_goes_on": {"epoch": st.integers(1, 5)},
+}
+
+
+def some(storms: dict[str, dict[str, st.SearchStrategy[Any]]]) -> st.SearchStrategy[list[Storm]]:
+    one = [st.tuples(st.just(name), st.fixed_dictionaries(fields)) for name, fields in storms.items()]
+    return st.lists(st.one_of(*one), min_size=1, max_size=4)
+
+
+def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
+    """The storms over a gang that trains, and its end."""
+    job.set("runPolicy.suspend", False).set("runPolicy.activeDeadlineSeconds", 100000)
+    Life.begin(life, job, True)
+    for name, fields in storms:
+        getattr(life, name)(**fields)
+        life.world.run_timers()
+        for held in ("what_is_done_is_done", "the_budget_is_never_exceeded", "everything_counts_once"):
+            getattr(life, held)()
+    life.teardown()
+
+
+@settings(PROFILE, max_examples=100)
+@given(jobs(launched=False), some(WITHOUT_LAUNCHERS))
+def test_storms_without_launchers(job: JobBuilder, storms: list[Storm]) -> None:
+    weather(LifeWithoutLaunchers(), job, storms)
+
+
+@settings(PROFILE, max_examples=100)
+@given(jobs(launched=True), some(WITH_LAUNCHERS))
+def test_storms_with_launchers(job: JobBuilder, storms: list[Storm]) -> None:
+    weather(LifeWithLaunchers(), job, storms)
