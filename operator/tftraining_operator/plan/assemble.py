@@ -19,7 +19,7 @@ from tftraining_operator.plan import backoff
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count, is_done
 from tftraining_operator.plan.incident import ASKED_FOR
-from tftraining_operator.plan.lost_key import secrets
+from tftraining_operator.plan.lost_key import with_secret
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
@@ -39,15 +39,15 @@ def assemble(job: Job, scene: Scene) -> Plan:
     wait = _wait_until(status, gang, seen, scene.now)
     wanted = _wanted(gang, seen, wait, scene.now)
     attempt = msgspec.structs.replace(job, status=status)
-    return Plan(
+    step = Plan(
         status=status,
         create_service=None if seen.service or wait else service(job, scene.spec),
         create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
         delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, scene.now),
-        **secrets(job, scene, wanted),
     )
+    return with_secret(step, job, scene, wanted)
 
 
 def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[Deletion, ...]:

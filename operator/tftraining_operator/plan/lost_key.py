@@ -11,11 +11,11 @@ from tftraining_operator.build.launcher import secret
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Replica
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.incident import Incident
 from tftraining_operator.plan.refusals import KEY_GONE
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import held_up
+from tftraining_operator.plan.types import Plan
 
 REASON = "KeyLost"
 
@@ -36,14 +36,12 @@ def find_lost_key(scene: Scene) -> Incident | None:
     return Incident(reason=REASON, message=message, charged=False, missed=True)
 
 
-def secrets(job: Job, scene: Scene, wanted: tuple[Replica, ...]) -> dict[str, Manifest]:
-    """The part of the plan for the Secret when these pods are wanted: to make it, or to see that it is still there."""
-    if not scene.spec.in_place:
-        return {}
-    if _in_use(scene):
+def with_secret(step: Plan, job: Job, scene: Scene, wanted: tuple[Replica, ...]) -> Plan:
+    """The step with its part for the Secret when these pods are wanted: to make it, or to see that it is there."""
+    if scene.spec.in_place and _in_use(scene):
         stuck = any(pod.preparing and held_up(pod, scene.now) for pod in scene.gang.members.values())
-        return {"expect_secret": secret(job)} if wanted or stuck else {}
-    return {"create_secret": secret(job)} if wanted else {}
+        return msgspec.structs.replace(step, expect_secret=secret(job)) if wanted or stuck else step
+    return msgspec.structs.replace(step, create_secret=secret(job)) if scene.spec.in_place and wanted else step
 
 
 def _in_use(scene: Scene) -> bool:

@@ -168,7 +168,7 @@ FINISHING: dict[str, tuple[Act, ...]] = {
 }
 # What is another matter for a gang that goes on with fewer.
 SMALLER = tuple(name for name in STORIES if "delete" in name or "vanish" in name or "lost" in name or "fewer" in name)
-WITHOUT_KEY = {
+WITHOUT_KEY: dict[str, tuple[Act, ...]] = {
     "a pod is deleted": (lose_key, delete("worker-1")),
     "one vanishes": (lose_key, vanish("worker-2")),
     "more workers": (lose_key, edit((WORKERS, 5))),

@@ -29,6 +29,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _only_own_pods_go(job, seen, step)
     _pauses_are_kept(job, step, now)
     _counted_as_what_it_is(job, step, now)
+    _a_quiet_minute_refills(job, seen, step)
     _processes_are_counted_by_launchers(job, seen, step)
     _launchers_are_told_what_the_spec_says(job, step)
     _a_size_that_launchers_can_change_takes_no_new_pods(job, seen, step)
@@ -145,6 +146,16 @@ def _counted_as_what_it_is(job: Job, step: Plan, now: datetime) -> None:
     assert new.restarts.disruptions <= old.restarts.disruptions + 1 + beside
     for role, counts in old.replicas.items():
         assert new.replicas[role].highest >= counts.highest
+
+
+def _a_quiet_minute_refills(job: Job, seen: Observed, step: Plan) -> None:
+    """Where no program tells of epochs, and no launcher counts."""
+    ready, ended = job.status.condition("Ready"), [pod.exit.finished_at for pod in seen.pods if pod.failed and pod.exit]
+    if job.spec is None or job.spec.in_place or ready is None or ready.status != "True":
+        return
+    long = all(at is not None and at >= ready.last_transition_time + timedelta(seconds=60) for at in ended)
+    if step.status.restarts.counted > job.status.restarts.counted and long and job.status.progress is None:
+        assert step.status.restarts.budget_used == 1 or job.spec.restart_policy.budget_reset == "Never"
 
 
 def _processes_are_counted_by_launchers(job: Job, seen: Observed, step: Plan) -> None:

@@ -5,7 +5,7 @@ made). The examples are the same in every run.
 """
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import given, settings
@@ -18,7 +18,6 @@ from tests.unit.operator.simulation import World, nodes_of
 from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import owned_by
-from tftraining_operator.plan.times import later
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
 ANY = st.integers(0, 7)
@@ -84,6 +83,10 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
         },
     )
     return st.builds(made, st.integers(1, 3), others, policies, st.fixed_dictionaries(rest, optional=more))
+
+
+def later(moment: datetime, seconds: float) -> datetime:
+    return moment + timedelta(seconds=seconds)
 
 
 def cleaned_indexes(world: World) -> bool:
@@ -537,7 +540,7 @@ class LifeWithLaunchers(Life):
         """What is made in their place does not start before both are gone."""
         world = self.world.run()
         names, quiet = self._calm(), world.status.restarts
-        for number, name in enumerate(names[which % 2 :][:2] if len(names) > 2 else (), 1):
+        for number, name in enumerate((*names[which % 2 :], *names[: which % 2])[:2], 1):
             world.kubelet.lose(name)
             self.blows += 1
             while world.step() or world.listen():
