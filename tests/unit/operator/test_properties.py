@@ -216,8 +216,7 @@ class Life(RuleBasedStateMachine):
         for _ in range(times):
             self.a_program_fails(which, code)
             self.world.settle().kubelet.remove_deleted()
-            self.world.settle().run()
-            self.world.wait(pause)
+            self.world.run_timers().wait(pause)
         self.world.wait(61 - pause)
         self.all_that_is_due_is_done()
 
@@ -537,10 +536,11 @@ class LifeWithLaunchers(Life):
 
     @rule(which=ANY)
     def two_are_lost_one_after_the_other(self, which: int) -> None:
-        """What is made in their place does not start before both are gone."""
+        """And what was made in place of the first: nothing of it starts before all are gone."""
         world = self.world.run()
         names, quiet = self._calm(), world.status.restarts
-        for number, name in enumerate((*names[which % 2 :], *names[: which % 2])[:2], 1):
+        first, second = names[which % 2 :][:1], names[1 - which % 2 :][:1]
+        for number, name in enumerate(first + second + first if len(names) == 2 else first, 1):
             world.kubelet.lose(name)
             self.blows += 1
             while world.step() or world.listen():
