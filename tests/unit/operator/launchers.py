@@ -79,7 +79,7 @@ class Launchers:
         if self.phase == "Training" and self._tick_done(done):
             return True
         gone = [name for name in absent if name not in done]
-        if self.phase == "Training" and gone and all(self._alone(each) for each in gone):
+        if self.phase == "Training" and gone and all(each in members and self._alone(each) for each in gone):
             return self._tick_alone(gone)
         if self.phase == "Training":
             return self._end_round(gone, members, running)
@@ -96,8 +96,8 @@ class Launchers:
     def _end_round(self, gone: list[str], members: list[str], running: dict[str, str]) -> bool:
         """A round ends when somebody is lost, is not wanted any more, or all who were missing are there."""
         surplus, come = set(self.joined) - set(members), sorted(set(members) - set(self.joined))
-        takes_all = [each for each in gone if not self._alone(each)]
-        if gone and (not members or takes_all[0] in members):
+        takes_all = [each for each in gone if not self._alone(each) and (each in members or not members)]
+        if takes_all:
             self._stop(takes_all[0], "MemberLost", charged=False)
         elif surplus:
             self._stop(members[0], "Resized", charged=False)

@@ -541,6 +541,8 @@ class LifeWithLaunchers(Life):
         names, quiet = self._calm(), world.status.restarts
         first, second = names[which % 2 :][:1], names[1 - which % 2 :][:1]
         for number, name in enumerate(first + second + first if len(names) == 2 else first, 1):
+            if name not in world.api.pods:
+                return  # it waits for its time
             world.kubelet.lose(name)
             self.blows += 1
             while world.step() or world.listen():
@@ -625,7 +627,7 @@ def some(storms: dict[str, dict[str, st.SearchStrategy[Any]]]) -> st.SearchStrat
 
 def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     """The storms over a gang that trains, and its end."""
-    job.set("runPolicy.suspend", False).set("runPolicy.activeDeadlineSeconds", 100000)
+    job.set("runPolicy.suspend", False).set("runPolicy.activeDeadlineSeconds", None)
     Life.begin(life, job, True)
     for name, fields in storms:
         getattr(life, name)(**fields)
