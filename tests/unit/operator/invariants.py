@@ -28,7 +28,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _within_budget(job, step)
     _only_own_pods_go(job, seen, step)
     _pauses_are_kept(job, step, now)
-    _counted_as_what_it_is(job, step, now)
+    _counted_as_what_it_is(job, seen, step, now)
     _a_quiet_minute_refills(job, seen, step)
     _processes_are_counted_by_launchers(job, seen, step)
     _launchers_are_told_what_the_spec_says(job, step)
@@ -129,14 +129,14 @@ def _pauses_are_kept(job: Job, step: Plan, now: datetime) -> None:
         assert now >= last.time + pause
 
 
-def _counted_as_what_it_is(job: Job, step: Plan, now: datetime) -> None:
+def _counted_as_what_it_is(job: Job, seen: Observed, step: Plan, now: datetime) -> None:
     old, new = job.status, step.status
     beside = new.replaced.get("evaluator-0") not in (None, old.replaced.get("evaluator-0"))
     resumed = old.phase == "Suspended" and new.phase != "Suspended" and not new.terminal
     if resumed:
         assert new.start_time == now.replace(microsecond=0)
         assert new.attempt == old.attempt + bool(old.replicas)
-    elif old.attempt and new.attempt > old.attempt and old.phase != "Suspended":
+    elif new.attempt > max([old.attempt, *(pod.attempt for pod in seen.replicas)]) > 0 and old.phase != "Suspended":
         assert new.restarts.recreated - old.restarts.recreated == 1 + beside
     progress, spec = new.progress, job.spec
     charged = new.restarts.pod_failures > old.restarts.pod_failures
@@ -172,6 +172,8 @@ def _launchers_are_told_what_the_spec_says(job: Job, step: Plan) -> None:
     for pod in step.create_pods if job.spec is not None and job.spec.in_place else ():
         for container in pod["spec"]["containers"] if pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES else ():
             variables = {each["name"]: each.get("value") for each in container.get("env") or ()}
+            if "TFTRAINING_LAUNCHER" not in variables:
+                continue
             told, spec = json.loads(variables["TFTRAINING_LAUNCHER"] or ""), job.spec
             assert spec is not None
             assert (told["minReplicas"], told["scope"]) == (spec.min_replicas, spec.restart_scope)

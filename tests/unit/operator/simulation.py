@@ -209,7 +209,8 @@ class World:
             kind, name = companion["kind"].lower(), companion["metadata"]["name"]
             yield f"{kind}/{name}", partial(api.ensure_companion, companion)
         if (secret := step.create_secret) is not None:
-            yield f"secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
+            there = LOOK if secret["metadata"]["name"] in api.secrets else ""
+            yield f"{there}secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
         if (secret := step.expect_secret) is not None:
             yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.expect_secret, secret)
         for pod in step.create_pods:
