@@ -111,14 +111,15 @@ def test_a_pod_that_is_evicted_from_a_node_that_does_not_answer(new_job: NewJob)
 
 
 def test_all_nodes_silent_is_an_outage_of_the_control_plane(new_job: NewJob, nodes: list[Node]) -> None:
-    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
+    patience = 4  # seconds; the last node is found silent up to two after the first
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": patience})
     job.train()
     old = job.uids()
     for node in nodes:
         node.silence()
     wait_until(lambda: {node.ready() for node in nodes} == {"Unknown"}, "all nodes are Unknown")
     job.wait_for("Running", reason="NodeNotReady", ready="0/2")
-    time.sleep(2)
+    time.sleep(patience + 1)
     assert job.uids() == old
     for node in nodes:
         node.speak()
