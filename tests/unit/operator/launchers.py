@@ -301,7 +301,7 @@ class Launchers:
         self.mark = epoch
         if progressed:
             self.ledger["withoutProgress"] = 0
-        if progressed and self.settings()["budgetReset"] == "OnProgress":
+        if progressed and self.pods and self.settings()["budgetReset"] == "OnProgress":
             self.ledger["refilledAt"] = self.ledger["processFailures"] + self.ledger["podFailures"]
         self.ledger["processFailures"] += charged
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
