@@ -148,9 +148,9 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
 def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tuple[Replica, ...]:
     """Those of the missing that are lost rather than not made yet. Once it has trained a gang with launchers may be
     without some for long: then it counts who was there, otherwise whether all were."""
-    if sum(counts.seen for role, counts in status.replicas.items() if role in GANG_ROLES) >= len(spec.gang):
-        return missing
-    if not spec.in_place or status.phase not in ("Running", "Restarting"):
+    then = [counts for role, counts in status.replicas.items() if role in GANG_ROLES]
+    complete = bool(then) and all(counts.desired <= counts.seen for counts in then)
+    if not complete and (not spec.in_place or status.phase not in ("Running", "Restarting")):
         return ()
     return tuple(each for each in missing if status.replicas.get(each.role, Counts()).had(each.index))
 

@@ -151,6 +151,17 @@ def test_the_same_one_again_and_again_is_a_loss_each_time(least: int | None) -> 
     assert world.run_timers().status.ready == "3/3"
 
 
+def test_fewer_workers_while_a_lost_one_waits_for_its_time_is_no_other_loss() -> None:
+    world = running(a_launched_job().workers(4).set("minReplicas", 1))
+    for number in (1, 2):
+        lose(world, "worker-1")
+        assert losses(world) == (0, number, number)
+    assert world.pods == ["worker-0", "worker-2", "worker-3"], "it waits a second"
+    world.api.edit(REPLICAS, 2)
+    world.run_timers()
+    assert (world.status.ready, losses(world)) == ("2/2", (0, 2, 2))
+
+
 @pytest.mark.parametrize("least", [None, 1], ids=["", "minReplicas"])
 def test_those_that_are_lost_at_the_same_time_are_one_incident(least: int | None) -> None:
     world = running(a_launched_job().workers(4).set("minReplicas", least))

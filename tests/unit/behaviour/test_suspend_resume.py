@@ -459,3 +459,12 @@ def test_a_wiped_status_is_made_good_by_the_pods_that_are_still_there() -> None:
     world.run()
     (container,) = world.api.pods["mnist-cleanup"]["spec"]["containers"]
     assert "--index=2" in container["command"]
+
+
+@pytest.mark.parametrize("new_job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
+def test_an_evaluator_that_goes_with_the_suspension_is_no_disruption(new_job: Callable[[], JobBuilder]) -> None:
+    world = suspend(World(new_job().role("evaluator")).run()).settle()
+    resume(world).settle()
+    assert (world.status.phase, world.status.restarts.disruptions) == ("Starting", 0)
+    assert world.run().status.phase == "Running"
+    assert "evaluator-0" in world.pods and world.status.restarts.recreated == 0
