@@ -67,10 +67,16 @@ def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
         pod = _hushed(pod) if trouble.evicted or (pod.disruption == EVICTED and not pod.deleting) else pod
         return msgspec.structs.replace(pod, ready=False, waiting=f"{trouble.what}{when}")
     lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
-    if pod.ended:
+    if pod.ended and not _is_declared(pod):
         return lost
     # Without a time: the node had died before anybody could know, and what failed meanwhile failed because of it.
     return msgspec.structs.replace(lost, disruption=REASON, disrupted_at=None, message=trouble.what)
+
+
+def _is_declared(pod: Pod) -> bool:
+    """Whether Kubernetes' garbage collection, which comes every 20 s, has said that the pod has failed: it does so just
+    before it deletes a pod of such a node by force."""
+    return pod.deleting and pod.disruption == EVICTED and pod.phase == "Failed" and pod.exit is None
 
 
 def _hushed(pod: Pod) -> Pod:
@@ -103,7 +109,7 @@ def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
     """Kubernetes may have yet to delete the pod for the taint, by `due` at the latest. It does that by the pod's name,
     again and again: whoever replaces the pod before it has finished loses the new one too."""
     what = f"node {node.name} is out of service"
-    if not node.evicts:
+    if not node.evicts or _is_declared(pod):
         return Trouble(what, node.unready_since)
     if pod.deleting and pod.disruption == EVICTED and pod.disrupted_at is not None:
         return Trouble(what, later(pod.disrupted_at, EVICTION_SECONDS), evicted=True)

@@ -101,6 +101,15 @@ def test_the_next_pod_waits_until_kubernetes_has_evicted_this_one(world: World) 
     assert recovered(world.wait(1).run())
 
 
+def test_what_the_garbage_collector_declares_to_have_failed_did_not(world: World) -> None:
+    """It comes every 20 s, perhaps while the eviction is waited for, and deletes the pod by force right after."""
+    world.machines.die("node-b")
+    world.run().machines.taint("node-b")
+    assert untouched(world.run())
+    world.api.pods["mnist-worker-1"]["status"] |= {"phase": "Failed", "containerStatuses": []}
+    assert recovered(world.run())
+
+
 def test_a_pod_that_tolerates_the_taint_is_given_up_in_time(world: World) -> None:
     world.machines.die("node-b")
     world.run().machines.taint("node-b", seen=False)
