@@ -102,11 +102,16 @@ for _ in range(10):
 """
 
 
-async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
+async def begun(lab: Lab) -> tuple[Program, int]:
+    """A program whose import takes half a second, and the process that imports."""
     lab.tensorflow(IMPORTS)
     lab.script("print('ran')")
     program = await lab.prepared()
-    importing = int(await written(lab.directory / "importing"))
+    return program, int(await written(lab.directory / "importing"))
+
+
+async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
+    program, importing = await begun(lab)
     for wanted, then in ((True, "T"), (False, "S"), (True, "T")):
         program.give_way(wanted)
         await state(importing, then)
@@ -120,10 +125,7 @@ async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
 
 
 async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
-    lab.tensorflow(IMPORTS)
-    lab.script("print('ran')")
-    program = await lab.prepared()
-    importing = int(await written(lab.directory / "importing"))
+    program, importing = await begun(lab)
     program.give_way(True)
     await state(importing, "T")
     assert (await lab.go(program)).lines == ("ran",)
@@ -131,10 +133,7 @@ async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
 
 
 async def test_an_import_that_gave_way_ends_with_its_launcher(lab: Lab) -> None:
-    lab.tensorflow(IMPORTS)
-    lab.script("print('ran')")
-    program = await lab.prepared()
-    importing = int(await written(lab.directory / "importing"))
+    program, importing = await begun(lab)
     program.give_way(True)
     await state(importing, "T")
     await program.close()
