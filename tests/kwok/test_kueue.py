@@ -3,6 +3,7 @@
 The pods have launchers in their manifests but none runs: what a launcher does meanwhile is for the other tiers.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,10 @@ def group(job: SimulatedJob) -> str:
     return str(name)
 
 
+def evaluates(job: SimulatedJob) -> bool:
+    return bool(job.status()["replicas"]["evaluator"].get("ready"))
+
+
 def leaves_nothing(queue: Queue, *jobs: SimulatedJob) -> None:
     """Neither pods nor Workloads are left, and all quota is free."""
     wait_until(lambda: not any(job.pods() for job in jobs), "no pod is left", NEVER_PLACED_SECONDS)
@@ -56,9 +61,10 @@ def leaves_nothing(queue: Queue, *jobs: SimulatedJob) -> None:
 def test_a_job_is_admitted_as_a_whole_and_the_next_one_waits_for_its_end(new_job: NewJob, queue: Queue) -> None:
     first = queued(new_job, "first")
     first.train()
-    second = queued(new_job, "second", spec__runPolicy={"startDeadlineSeconds": 1})
+    second = queued(new_job, "second", spec__runPolicy={"startDeadlineSeconds": 4})
     waits(second, queue)
     wait_until(lambda: queue.reserved() == 2, "the quota of the first is taken")
+    time.sleep(5)  # the deadline counts from its admission
     assert first.finish()["restarts"]["counted"] == 0
     second.train()
     second.finish()
@@ -174,11 +180,11 @@ def test_the_evaluator_is_queued_and_lost_by_itself(new_job: NewJob, queue: Queu
     roles = {"worker": {"replicas": 2}, "evaluator": {"replicas": 1}}
     job = queued(new_job, spec__replicaSpecs=roles)
     job.wait_for("Running", ready="2/2")
-    wait_until(lambda: job.status()["replicas"]["evaluator"]["ready"] == 1, "the evaluator runs")
+    wait_until(lambda: evaluates(job), "the evaluator runs")
     old = job.uids()
     job.delete_pod("job-evaluator-0")
     job.wait_for_another("job-evaluator-0", old["job-evaluator-0"])
-    wait_until(lambda: job.status()["replicas"]["evaluator"]["ready"] == 1, "the next evaluator runs")
+    wait_until(lambda: evaluates(job), "the next evaluator runs")
     assert {**job.uids(), "job-evaluator-0": ""} == {**old, "job-evaluator-0": ""}
     job.finish()
 

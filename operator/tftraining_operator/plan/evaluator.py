@@ -25,8 +25,13 @@ AT_MOST_EVERY = timedelta(minutes=1)
 
 def look_after_evaluator(job: Job, step: Plan, scene: Scene) -> Plan:
     """The step with the replacement of an evaluator that is lost, or the job's end if a rule says so."""
+    if step.status.terminal:
+        return step
+    # One that does not fit the spec any more is on its way out, also if the spec is changed back meanwhile.
+    outdated = [pod for pod in scene.gang.leaving if pod.replica in scene.gang.aside]
+    step = msgspec.structs.replace(step, status=_given_up(step.status, *outdated))
     gone = next((pod for pod in scene.gang.evaluators if lost(pod)), None)
-    if gone is None or step.status.terminal:
+    if gone is None:
         return step
     if (problem := _failed_by_rule(scene, gone)) is not None:
         return fail(job, problem, scene.seen, scene.image, scene.now)
@@ -63,4 +68,8 @@ def _with_replaced(status: Status, pod: Pod) -> Status:
     restarts = msgspec.structs.replace(
         status.restarts, recreated=status.restarts.recreated + 1, disruptions=status.restarts.disruptions + cut_off(pod)
     )
-    return msgspec.structs.replace(status, restarts=restarts, replaced={**status.replaced, pod.label: pod.uid})
+    return _given_up(msgspec.structs.replace(status, restarts=restarts), pod)
+
+
+def _given_up(status: Status, *pods: Pod) -> Status:
+    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in pods}})

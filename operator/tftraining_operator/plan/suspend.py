@@ -44,7 +44,7 @@ def resume(job: Job, scene: Scene) -> Job:
         attempt=old.attempt + bool(old.replicas),
         start_time=scene.now.replace(microsecond=0),
         # An evaluator without a launcher does not go with the attempt, but with the suspension it does.
-        replaced={pod.label: pod.uid for pod in scene.gang.evaluators},
+        replaced={pod.label: pod.uid for pod in scene.seen.replicas if pod.replica in scene.gang.aside},
         replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )

@@ -323,6 +323,16 @@ def test_an_evaluator_outlives_an_attempt_where_nobody_but_its_pod_knows_of_it()
     assert (world.status.attempt, uids(world)["evaluator-0"] != before) == (3, True)
 
 
+def test_an_evaluator_on_its_way_out_is_no_disruption_when_the_size_is_changed_back() -> None:
+    world = running(everybody(a_job()))
+    for size in (3, 2):
+        world.api.edit("replicaSpecs.worker.replicas", size)
+        world.settle()  # its pod is told to go, and still there
+    world.run()
+    assert (world.pods, world.status.restarts.disruptions) == (ALL, 0)
+    assert told(world) == [("Normal", "Resized"), ("Normal", "Training")]
+
+
 def test_an_evaluator_that_does_not_go_holds_nobody_up() -> None:
     world = running(everybody(a_launched_job()))
     world.api.edit("replicaSpecs.worker.replicas", 1)

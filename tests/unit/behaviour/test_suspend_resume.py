@@ -468,3 +468,12 @@ def test_an_evaluator_that_goes_with_the_suspension_is_no_disruption(new_job: Ca
     assert (world.status.phase, world.status.restarts.disruptions) == ("Starting", 0)
     assert world.run().status.phase == "Running"
     assert "evaluator-0" in world.pods and world.status.restarts.recreated == 0
+
+
+def test_nor_is_one_that_goes_through_several_of_them_at_other_sizes() -> None:
+    world = World(a_job().role("evaluator")).run()
+    for size in (3, 2):
+        suspend(world).settle()
+        world.api.edit("replicaSpecs.worker.replicas", size)
+        resume(world).settle()
+    assert (world.run().status.phase, world.status.restarts.disruptions) == ("Running", 0)

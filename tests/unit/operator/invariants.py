@@ -131,7 +131,7 @@ def _pauses_are_kept(job: Job, step: Plan, now: datetime) -> None:
 
 def _counted_as_what_it_is(job: Job, seen: Observed, step: Plan, now: datetime) -> None:
     old, new = job.status, step.status
-    beside = new.replaced.get("evaluator-0") not in (None, old.replaced.get("evaluator-0"))
+    beside = any(note.reason == "EvaluatorReplaced" for note in step.notes)
     resumed = old.phase == "Suspended" and new.phase != "Suspended" and not new.terminal
     if resumed:
         assert new.start_time == now.replace(microsecond=0)
