@@ -6,6 +6,8 @@ PYTHON ?= python3.11
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m tests.cluster.lab during
+# Each tier starts hundreds of interpreters: where this is set each one of them compiles our packages and tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
 .PHONY: help demo demo-cluster test test-faults check lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench lock clean

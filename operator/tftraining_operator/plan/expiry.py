@@ -1,7 +1,8 @@
 """runPolicy.ttlSecondsAfterFinished: the job is deleted, and what it owns with it, some time after its end.
 
 Never before all that remained to be done is done: the temporary directories are removed, or given up, first, and pods
-that are on their way out are gone. One on a dead node would be left for the next job of that name to wait for.
+that are on their way out are gone. One on a dead node, or kept by a queue, would be left for the next job of that name
+to wait for.
 """
 
 from datetime import datetime
@@ -10,6 +11,7 @@ import msgspec
 
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.observed import Observed
+from tftraining_operator.plan.let_go import is_held
 from tftraining_operator.plan.temporaries import decided
 from tftraining_operator.plan.times import later
 from tftraining_operator.plan.types import Plan
@@ -27,5 +29,5 @@ def expire(job: Job, step: Plan, seen: Observed, now: datetime) -> Plan:
 
 
 def _at_work(job: Job, step: Plan, seen: Observed) -> bool:
-    leaving = any(pod.deleting and not (pod.ended or pod.abandoned) for pod in seen.replicas)
+    leaving = any(is_held(pod) or (pod.deleting and not (pod.ended or pod.abandoned)) for pod in seen.replicas)
     return leaving or step != Plan(status=job.status) or not decided(step.status)

@@ -14,11 +14,12 @@ from tftraining_operator.plan.types import Ending, Plan
 
 def with_endings(step: Plan, seen: Observed) -> Plan:
     """The step with the ends of those pods, as they were seen once those of lost nodes were marked."""
-    endings = tuple(Ending(pod.name, pod.uid, _why(pod)) for pod in seen.pods if _is_held(pod))
+    endings = tuple(Ending(pod.name, pod.uid, _why(pod)) for pod in seen.pods if is_held(pod))
     return msgspec.structs.replace(step, end_pods=endings)
 
 
-def _is_held(pod: Pod) -> bool:
+def is_held(pod: Pod) -> bool:
+    """Whether Kueue keeps the pod, and nobody but us can say that it has ended."""
     nobody_there = pod.abandoned or not pod.node
     return pod.queued and pod.deleting and nobody_there and pod.phase not in ("Succeeded", "Failed")
 

@@ -321,6 +321,18 @@ def test_a_queued_gang_on_a_silent_node_is_not_waited_for() -> None:
     assert (left["spec"]["nodeName"], left["status"]["phase"]) == ("node-b", "Failed")
 
 
+def test_a_job_that_expires_leaves_no_pod_behind_that_its_queue_keeps() -> None:
+    limits = {"ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 30, "nodeLostSeconds": 60}
+    world = World(queued(a_job().set("runPolicy", limits)))
+    world.machines.add("node-b")
+    kept(world.run()).machines.die("node-b")
+    (left,) = world.wait(31).run().api.pods
+    world.api.delete_pod(left, 0)  # a person loses patience, in vain
+    assert world.run().status.reason == "DeadlineExceeded" and not world.api.gone
+    writes = world.wait(60).run().api.writes
+    assert writes.index(f"end pod/{left}") < writes.index("delete job")
+
+
 def test_what_a_kubelet_or_nobody_has_been_told_to_end_is_left_to_it() -> None:
     world = kept(World(queued(a_launched_job())).run())
     world.api.edit("runPolicy.suspend", True)

@@ -50,12 +50,12 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
             job.set(f"runPolicy.{name}", value)
         for role in sorted(others):
             job.role(role)
-        if rest.pop("storage"):
+        if rest["storage"]:
             job.storage()
-        if rest.pop("queue"):
+        if rest["queue"]:
             job.labelled(**{"kueue.x_k8s.io__queue_name": "research"})
-        for path, value in rest.items():
-            job.set(path.replace("__", "."), value)
+        for path in rest.keys() - {"storage", "queue"}:
+            job.set(path.replace("__", "."), rest[path])
         return job
 
     others = st.sets(st.sampled_from(["chief", "ps", "evaluator"]))
