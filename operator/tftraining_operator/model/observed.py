@@ -67,8 +67,8 @@ class Pod(Frozen, frozen=True):
     """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
     whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
     its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
-    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion (see
-    plan/node_loss.py)."""
+    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
+    whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
 
     name: str
     uid: str
@@ -87,6 +87,7 @@ class Pod(Frozen, frozen=True):
     overdue_at: datetime | None = None
     silent_since: datetime | None = None
     abandoned: bool = False
+    evicting: bool = False
     disruption: str = ""
     disrupted_at: datetime | None = None
     running: bool = False
@@ -103,6 +104,11 @@ class Pod(Frozen, frozen=True):
     def deleting(self) -> bool:
         """Whether somebody has asked for the pod's end."""
         return self.deleted_at is not None
+
+    @property
+    def going(self) -> bool:
+        """The same, and whether it is spoken of or not."""
+        return self.deleting or self.evicting
 
     @property
     def told_at(self) -> datetime | None:

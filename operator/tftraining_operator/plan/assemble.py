@@ -52,7 +52,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
 
 def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[Deletion, ...]:
     """Deletions of those that nobody has asked to go yet, and by force of those that nobody is there to delete."""
-    due = [each for each in pods if not each.deleting or (each.abandoned and each.overdue_at)]
+    due = [each for each in pods if not each.going or (each.abandoned and each.overdue_at)]
     return tuple(Deletion(each.name, each.uid, 0 if each.abandoned else grace) for each in due)
 
 

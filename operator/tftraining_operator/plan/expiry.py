@@ -29,5 +29,5 @@ def expire(job: Job, step: Plan, seen: Observed, now: datetime) -> Plan:
 
 
 def _at_work(job: Job, step: Plan, seen: Observed) -> bool:
-    leaving = any(is_held(pod) or (pod.deleting and not (pod.ended or pod.abandoned)) for pod in seen.replicas)
+    leaving = any(is_held(pod) or (pod.going and not (pod.ended or pod.abandoned)) for pod in seen.replicas)
     return leaving or step != Plan(status=job.status) or not decided(step.status)

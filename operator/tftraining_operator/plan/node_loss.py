@@ -81,7 +81,7 @@ def _is_declared(pod: Pod) -> bool:
 
 def _hushed(pod: Pod) -> Pod:
     """The pod without the eviction that is announced or under way: in a moment it is over, and the pod is lost."""
-    return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None)
+    return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None, evicting=pod.deleting)
 
 
 def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:

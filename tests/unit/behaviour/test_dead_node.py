@@ -101,6 +101,15 @@ def test_the_next_pod_waits_until_kubernetes_has_evicted_this_one(world: World) 
     assert recovered(world.wait(1).run())
 
 
+def test_suspended_during_the_eviction_a_pod_is_not_deleted_over_and_over(world: World) -> None:
+    world.machines.die("node-b")
+    world.run().machines.taint("node-b")
+    world.api.edit("runPolicy.suspend", True)
+    world.settle()
+    assert world.api.writes.count("delete pod/mnist-worker-1") == 1, "that of Kubernetes"
+    assert "worker-1" not in world.wait(2).run().pods
+
+
 def test_what_the_garbage_collector_declares_to_have_failed_did_not(world: World) -> None:
     """It comes every 20 s, perhaps while the eviction is waited for, and deletes the pod by force right after."""
     world.machines.die("node-b")
