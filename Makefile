@@ -88,7 +88,7 @@ demo: $(VENV)/installed  ## A training of two workers on this machine, one of th
 demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
 	@$(RUN)python -m tests.cluster.demo
 
-bench: $(VENV)/installed  ## The figures of docs/results.md that need no cluster: about ten minutes.
+bench: $(VENV)/installed  ## The first figures of docs/results.md, which need no cluster: about ten minutes.
 	@$(RUN)python -m benchmarks.control_plane
 	@$(RUN)python -m benchmarks.recovery --local
 	@$(RUN)python -m benchmarks.overhead

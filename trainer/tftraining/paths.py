@@ -12,14 +12,16 @@ import posixpath
 import shutil
 from pathlib import Path
 
-from tftraining.cluster import Task
+from tftraining.cluster import Task, task_from_environment
 
 
-def write_filepath(path: str, task: Task) -> str:
+def write_filepath(path: str, task: Task | None = None) -> str:
     """Where `task` saves what the job saves at `path`: there if chief, else `<dirname>/workertemp_<index>/<basename>`.
 
-    The directory that will hold it is made if it is a local one. Local paths and URLs (`gs://…`) both work.
+    Without `task` it is this process's, as TF_CONFIG has it; TFConfigError if that is not usable. The directory that
+    will hold it is made if it is a local one. Local paths and URLs (`gs://…`) both work.
     """
+    task = task_from_environment() if task is None else task
     directory, name = posixpath.split(path)
     directory = directory if task.is_chief else temporary_directory(directory, task)
     if "://" not in directory and directory:

@@ -7,11 +7,13 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining_operator.model.report import LOST
+from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+# Restarts in place that are charged to nobody.
+FREE = (*LOST, *CHANGED_SIZE)
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
@@ -54,7 +56,7 @@ class Metrics:
         if new.last_restart is not None and recreated + in_place > 0:
             reason = new.last_restart.reason or "Unknown"
             # The charge of a restart in place may have been written before it began.
-            charged = reason not in LOST if in_place > 0 else new.restarts.counted > old.restarts.counted
+            charged = reason not in FREE if in_place > 0 else new.restarts.counted > old.restarts.counted
             labels = (reason, str(charged).lower(), "InPlace" if in_place > 0 else "Recreate")
             self._restarts.labels(*labels).inc(recreated + in_place)
         if new.last_restart is not None and new.last_restart.down_seconds is not None:

@@ -20,7 +20,10 @@ TOO_OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.[678]
 def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: Path) -> None:
     assert install.main([str(tmp_path / "launcher")]) == 0
     script = tmp_path / "script.py"
-    script.write_text("import tftraining\ntftraining.report(step=1)\nprint('it works', tftraining.__file__)\n")
+    script.write_text(
+        "import tftraining\nfrom tftraining.paths import write_filepath\ntftraining.report(step=1)\n"
+        "print('it works', tftraining.__file__, write_filepath('model'))\n"
+    )
     with Gang(tmp_path, {"worker": 1}) as gang:
         environment = {**gang.environment("worker-0"), "PATH": os.defpath}
         environment.pop("PYTHONPATH", None)
@@ -29,7 +32,7 @@ def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: 
         environment["PYTHONPATH"] = str(tmp_path / "launcher")
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 0, done.stderr
-        assert f"it works {tmp_path}" in done.stdout
+        assert f"it works {tmp_path}" in done.stdout and done.stdout.split()[-1] == "model"
         assert gang.message("worker-0")["verdict"] == "Succeeded"
 
 

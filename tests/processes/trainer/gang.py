@@ -84,6 +84,21 @@ class Gang:
             assert time.monotonic() < deadline, f"worker {index} never printed {start!r}: {self.lines(index)}"
             time.sleep(0.05)
 
+    def wait_for_saves(self, number: int) -> None:
+        """Wait until the chief has saved so many more times."""
+        deadline, seen = time.monotonic() + PATIENCE, self._saved()
+        while number > 0:
+            assert time.monotonic() < deadline, f"{number} more saves never came:\n{self.errors(0)[-2000:]}"
+            time.sleep(0.01)
+            if (now := self._saved()) != seen:
+                seen, number = now, number - 1
+
+    def _saved(self) -> list[str]:
+        """Which checkpoint is the latest, as TensorFlow notes it in each place where the chief saves."""
+        walk = os.walk(self.directory)  # what vanishes meanwhile is left out
+        places = [Path(root, "checkpoint") for root, _, files in walk if "checkpoint" in files]
+        return [path.read_text().partition("\n")[0] for path in places if "workertemp_" not in str(path)]
+
     def wait(self) -> list[int]:
         """The exit codes of all workers, once they have ended by themselves."""
         deadline = time.monotonic() + PATIENCE

@@ -68,10 +68,12 @@ def test_a_worker_killed_in_the_middle_of_an_epoch_costs_that_epoch(job: Path, l
 
         gang.start()
         assert gang.wait() == [0, 0]
+        resumed = resumed_from(gang.lines(0))
+        assert resumed in (done - 1, done), "the last one that the victim told of may not have been saved yet"
         for index in (0, 1):
-            assert resumed_from(gang.lines(index)) == done
-            assert epochs(gang.lines(index)) == list(range(done + 1, EPOCHS + 1))
-        check_result(gang, resumed=done)
+            assert resumed_from(gang.lines(index)) == resumed
+            assert epochs(gang.lines(index)) == list(range(resumed + 1, EPOCHS + 1))
+        check_result(gang, resumed=resumed)
         # What the operator cleans up on a cluster, for the whole of the job's runs.
         assert (job / "workertemp_1" / "model").is_dir()
 
@@ -109,10 +111,9 @@ def test_a_chief_killed_after_the_last_save_does_not_train_again(job: Path) -> N
 def test_a_backup_by_step_resumes_within_the_epoch(job: Path, loop: tuple[str, ...]) -> None:
     with Gang(job, ["--epochs", str(EPOCHS), "--save-freq", "7", "--loop", *loop]) as gang:
         gang.start()
-        gang.wait_for_line(1, "epoch 2/")
-        time.sleep(0.8)
-        gang.kill(1)
-        done = max(epochs(gang.lines(1)))
+        for index in (0, 1):
+            gang.wait_for_line(index, "epoch 2/")
+        gang.wait_for_saves(2)  # the first may be that of the epoch
         gang.kill_all()
 
         gang.start()
@@ -120,8 +121,8 @@ def test_a_backup_by_step_resumes_within_the_epoch(job: Path, loop: tuple[str, .
         (resumed,) = [line for line in gang.lines(0) if line.startswith("resumed")]
         step = int(resumed.split("step ")[1].split()[0])
         assert step % 7 == 0
-        assert step > done * 70
-        check_result(gang, resumed=done)
+        assert step > 2 * 70
+        check_result(gang, resumed=step // 70)
 
 
 @pytest.mark.slow_fault

@@ -88,8 +88,9 @@ def test_a_killed_parameter_server_costs_an_epoch(tmp_path: Path, loop: str) -> 
         for worker in workers:
             worker.kill()
         chief, *_ = cluster.start_all()
-        assert chief.result()["resumed_from"] == done
-        assert epochs(chief) == list(range(done + 1, 7))
+        resumed = chief.result()["resumed_from"]
+        assert resumed in (done - 1, done), "the last one that it told of may not have been saved yet"
+        assert epochs(chief) == list(range(resumed + 1, 7))
 
 
 SHARDED = ("--loop", "custom", "--shard-variables", "--ps", "2")

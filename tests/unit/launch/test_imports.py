@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-LAUNCH = Path(__file__).parents[3] / "trainer/tftraining/launch"
-FILES = sorted(LAUNCH.rglob("*.py"))
+from tftraining.launch import install
+
+LAUNCH = Path(install.__file__).parent
+# Installed with it: what programs of the user's own call.
+BESIDE = [LAUNCH.parent / name for name in install.FOR_PROGRAMS]
+FILES = [*sorted(LAUNCH.rglob("*.py")), *BESIDE]
+OWN = ("tftraining.launch.", *(f"tftraining.{path.stem}." for path in BESIDE))
 # Inside the training process, where the user's own packages are; _tftraining is this package under a name of its own.
 GUESTS = {"zygote.py": {"tensorflow", "tf_keras", "_tftraining"}, "sitecustomize.py": {"_tftraining"}}
 
@@ -33,7 +38,7 @@ def test_only_the_standard_library_and_itself(path: Path) -> None:
     foreign = [
         name
         for name in imported(ast.parse(path.read_text()))
-        if name.split(".")[0] not in allowed and not f"{name}.".startswith("tftraining.launch.")
+        if name.split(".")[0] not in allowed and not f"{name}.".startswith(OWN)
     ]
     assert foreign == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ def test_the_chief_writes_the_real_thing_and_each_other_worker_its_own_copy(tmp_
     assert write_filepath(model, CHIEF) == model
     assert write_filepath(model, WORKER) == str(tmp_path / "job" / "workertemp_2" / "model")
     assert write_filepath(model, WORKER_BESIDE_CHIEF) == str(tmp_path / "job" / "workertemp_0" / "model")
+
+
+def test_without_a_task_it_is_that_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(gang))
+    assert write_filepath(str(tmp_path / "model")) == str(tmp_path / "workertemp_1" / "model")
+    monkeypatch.delenv("TF_CONFIG")
+    assert write_filepath(str(tmp_path / "model")) == str(tmp_path / "model")
 
 
 def test_the_directory_to_write_into_is_there(tmp_path: Path) -> None:

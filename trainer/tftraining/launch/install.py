@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
+# What programs of the user's own call: where to save, and how far they are.
+FOR_PROGRAMS = ("__init__.py", "cluster.py", "paths.py", "report.py")
 
 
 def install(directory: Path) -> None:
     """Copy the launcher into `directory`, which need not be there; OSError if it cannot."""
     package = directory / PACKAGE.name
     shutil.copytree(PACKAGE / "launch", package / "launch", ignore=_unwanted, dirs_exist_ok=True)
-    for name in ("__init__.py", "report.py"):
+    for name in FOR_PROGRAMS:
         shutil.copy(PACKAGE / name, package / name)
     shutil.copy(PACKAGE / "launch" / "entry.py", directory / "__main__.py")
 
