@@ -125,6 +125,26 @@ ROLES = [
 TEMPLATES = [
     bad("no spec in the template", "spec.template", {"metadata": {}}, "Required value", "spec.template.spec"),
     bad("no containers", "spec.template.spec.containers", [], "should have at least 1 items"),
+    bad("a volume without its dash", "spec.template.spec.volumes", {"name": "data"}, "unknown field"),
+    bad("a mount without its dash", f"{TENSORFLOW}.volumeMounts", {"mountPath": "/x"}, "unknown field", "volumeMounts"),
+    bad(
+        "two paths", f"{TENSORFLOW}.volumeMounts", [{"mountPath": ["/a", "/b"]}], "must be of type string", "mountPath"
+    ),
+    bad("resources in a word", f"{TENSORFLOW}.resources", "2 cpu", "must be of type object", "resources"),
+    bad(
+        "limits as a list", f"{TENSORFLOW}.resources", {"limits": ["cpu"]}, "must be of type object", "resources.limits"
+    ),
+    bad("security in a word", "spec.template.spec.securityContext", "restricted", "must be of type object"),
+    bad("a container's security", f"{TENSORFLOW}.securityContext", ["x"], "must be of type object", "securityContext"),
+    bad(
+        "labels as a list", "spec.template.metadata", {"labels": ["team"]}, "must be of type object", "metadata.labels"
+    ),
+    bad(
+        "a label of a number", "spec.template.metadata", {"labels": {"year": 2026}}, "must be of type string", "labels"
+    ),
+    bad(
+        "annotations as a text", "spec.template.metadata", {"annotations": "x"}, "must be of type object", "annotations"
+    ),
     bad(
         "no container tensorflow",
         f"{TENSORFLOW}.name",

@@ -110,6 +110,17 @@ def test_accepted(control_plane: ControlPlane, namespace: str, changes: dict[str
     assert dry_run(control_plane, namespace, job)["spec"][("template" in job["spec"] and "template") or "replicaSpecs"]
 
 
+def test_what_is_left_empty_is_stored_as_it_was_written(control_plane: ControlPlane) -> None:
+    """kubectl apply and Helm leave it out, other clients do not. A definition that dropped it would change what running
+    pods were made from."""
+    empty = template(securityContext=None, resources={"limits": None}, volumeMounts=None)
+    empty["metadata"] = {"labels": None, "annotations": None}
+    empty["spec"] |= {"volumes": None, "securityContext": None}
+    path = "/apis/tftraining.dev/v1/namespaces/default/tftrainingjobs?dryRun=All"
+    stored = control_plane.request("POST", path, changed(minimal(), {"spec.template": empty}))
+    assert stored["spec"]["template"] == empty
+
+
 @pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
 def test_rejected(control_plane: ControlPlane, row: Bad) -> None:
     manifest = changed(full(), row.changes)

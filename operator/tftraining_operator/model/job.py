@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, Key
+from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 from tftraining_operator.model.status import Status
+from tftraining_operator.model.template import check_template
 
 
 class Problem(Frozen, frozen=True):
@@ -95,6 +96,13 @@ def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
         spec = msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
         return None, Problem("InvalidSpec", f"the spec cannot be read: {error}")
+    templates = {"spec.template": spec.template}
+    templates |= {f"spec.replicaSpecs.{role}.template": own.template for role in ROLES if (own := spec.role(role))}
+    for name, template in templates.items():
+        try:
+            check_template(template or {})
+        except msgspec.ValidationError as error:
+            return None, Problem("InvalidSpec", f"{name} cannot be read: {error}")
     if not spec.trainers:
         return None, Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
     return spec, None

@@ -22,7 +22,7 @@ KNOWN_KEYWORDS = {
     *("type", "format", "description", "default", "properties", "items", "additionalProperties", "required", "enum"),
     *("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
     *("x-kubernetes-validations", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type"),
-    "x-kubernetes-list-map-keys",
+    *("x-kubernetes-list-map-keys", "nullable"),  # nulls are left out before anything is looked at
 }
 
 

@@ -1,5 +1,7 @@
 """What cannot be run fails and says why; it is never silently ignored and never retried for ever."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.operator.builders import a_job
@@ -38,6 +40,33 @@ def test_a_spec_that_cannot_be_read(path: str, value: object, said: str) -> None
     world = World(a_job().set(path, value)).run()
     assert (world.status.phase, world.status.reason, world.pods) == ("Failed", "InvalidSpec", [])
     assert world.status.message is not None and said in world.status.message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("volumes", {"name": "data"}, "$.spec.volumes"),
+        ("securityContext", "restricted", "$.spec.securityContext"),
+        ("containers.0.volumeMounts", {"mountPath": "/data"}, "$.spec.containers[0].volumeMounts"),
+        ("containers.0.volumeMounts", [{"mountPath": 7}], "$.spec.containers[0].volumeMounts[0].mountPath"),
+        ("containers.0.resources", {"limits": ["cpu"]}, "$.spec.containers[0].resources.limits"),
+        ("containers.0.securityContext", [], "$.spec.containers[0].securityContext"),
+        ("containers.0.env", {"A": "b"}, "$.spec.containers[0].env"),
+        ("initContainers", {"name": "fetch"}, "$.spec.initContainers"),
+    ],
+)
+@pytest.mark.parametrize("role", ["", "replicaSpecs.worker."])
+def test_a_template_whose_parts_are_of_another_type(role: str, path: str, value: object, said: str) -> None:
+    """The schema refuses them now; a definition of an earlier version did not."""
+    template: dict[str, Any] = {"spec": {"containers": [{"name": "tensorflow", "image": "i", "command": ["train"]}]}}
+    first, _, rest = path.partition(".0.")
+    place = template["spec"]["containers"][0] if rest else template["spec"]
+    place[rest or first] = value
+    world = World(a_job().set(f"{role}template", template)).run()
+    assert (world.status.phase, world.status.reason, world.pods) == ("Failed", "InvalidSpec", [])
+    assert f"spec.{role}template cannot be read" in (world.status.message or "") and said in (
+        world.status.message or ""
+    )
 
 
 @pytest.mark.parametrize("spec", [None, [], "none"])
