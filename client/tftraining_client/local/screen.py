@@ -3,6 +3,7 @@
 Must never change what a program prints, but for the name in front of each line.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -91,7 +92,10 @@ class LiveScreen:
 
 
 def make_screen(names: Sequence[str]) -> Screen:
-    """The screen that suits our standard output."""
+    """The screen that suits our standard output. Letters that it cannot show are written as `\\u2588`: a program that
+    prints a bar must not be held up by that."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = Console()
     if console.is_terminal and not console.is_dumb_terminal and os.isatty(sys.stdout.fileno()):
         return LiveScreen(names, console)

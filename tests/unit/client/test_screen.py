@@ -1,6 +1,7 @@
 """What is shown: plain lines for files, the same in colour above a display for terminals."""
 
 import io
+import sys
 from typing import Any
 
 import pytest
@@ -96,3 +97,10 @@ def test_the_bar_knows_the_end_or_stays_empty(progress: dict[str, Any], part: fl
 
 def test_what_is_no_terminal_gets_plain_lines() -> None:
     assert isinstance(make_screen(NAMES), PlainScreen)
+
+
+def test_letters_that_the_output_does_not_know_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+    make_screen(["worker-0"]).output("worker-0", ["█ 100 %"])
+    assert raw.getvalue() == b"worker-0 | \\u2588 100 %\n"
