@@ -248,6 +248,16 @@ def test_the_same_exit_after_a_step_is_restarted() -> None:
     assert chief.judge.verdict is None
 
 
+@pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (0, False), (None, False)])
+def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: int | None, goes_on: bool) -> None:
+    chief = coordinator()
+    chief.hello(hello("worker-0", incarnation="new"), 0.0)
+    chief.hello(hello("worker-1", round=1, known=1, witness=1, down=2.0, step=step), 0.0)
+    assert chief.rounds.number == 2
+    chief.heard("worker-1", exited(2, 1, kind="ImportError"), 1.0)
+    assert (chief.judge.verdict is None) == goes_on
+
+
 def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
     chief = started()
     chief.heard("worker-0", beat(1, 20.0, stuck=12.0), 20.0)

@@ -88,7 +88,9 @@ class Coordinator:
             self._advance(now)
 
     def _hear_of_earlier_rounds(self, last_round: int, frame: Mapping[str, Any], now: float) -> None:
-        """A chief's new launcher learns from the others where the rounds are, and since when they stand still."""
+        """A chief's new launcher learns from the others where the rounds are, since when they stand still, and whether
+        steps were made, or restored, before it came. A training that has only begun is at step 0."""
+        self.rounds.proven = self.rounds.proven or int(frame.get("step") or 0) > 0
         if self.rounds.hear_of(last_round) and frame.get("down") is not None:
             self.incident = self._blame.chief_lost(float(frame["down"]), frame.get("step"), now)
 
