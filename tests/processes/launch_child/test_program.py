@@ -61,6 +61,17 @@ async def test_a_command_that_cannot_be_started(harness: Harness, name: str, cod
     assert name in ended.lines[0]
 
 
+async def test_a_command_that_cannot_be_started_just_now(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    with path.open("w") as file:
+        path.chmod(0o755)
+        ended = await harness.run(str(path))
+        assert (ended.code, ended.kind) == (126, "")
+        assert "Text file busy" in ended.lines[0]
+        file.write("#!/bin/sh\nexit 3\n")
+    assert (await harness.run(str(path))).code == 3
+
+
 async def test_kill_leaves_nothing_not_even_what_left_the_session(harness: Harness, tmp_path: Path) -> None:
     script = "(setsid sh -c 'setsid sleep 600 & echo $! > escaped; sleep 600') & sleep 600 & echo $! > child; sleep 600"
     program = harness.make(*sh(f"cd {tmp_path}; {script}"))

@@ -9,22 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from tftraining.launch.ending import NOT_FOUND
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
 
 KILL_SECONDS = 5.0  # how long killed processes may take; what takes longer hangs in the kernel (state D)
 
 
-class StartError(Exception):
-    """The command cannot be started; the message is one line, `code` what a shell would exit with."""
+# What says of the command itself that it cannot be started. All else may be over at the next try: no process or memory
+# is left (EAGAIN, ENOMEM), the storage fails (EIO, ESTALE), the file is being written (ETXTBSY).
+LASTING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 
-    def __init__(self, message: str, code: int) -> None:
+
+class StartError(Exception):
+    """The command cannot be started; the message is one line, `code` what a shell would exit with, `kind` an Exit's."""
+
+    def __init__(self, message: str, code: int, kind: str) -> None:
         super().__init__(message)
         self.code = code
+        self.kind = kind
 
 
 def spawn(
@@ -42,10 +50,11 @@ def spawn(
             preexec_fn=_die_with_parent,  # noqa: PLW1509  # one system call; the other threads only copy output
         )
     except FileNotFoundError as error:
-        raise StartError(f"command not found: {command[0]}", 127) from error
+        raise StartError(f"command not found: {command[0]}", 127, NOT_FOUND) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise StartError(f"cannot start {command[0]}: {reason}", 126) from error
+        kind = NOT_FOUND if isinstance(error, OSError) and error.errno in LASTING else ""
+        raise StartError(f"cannot start {command[0]}: {reason}", 126, kind) from error
     program.returncode = 0  # the reaper waits for it
     return program.pid
 

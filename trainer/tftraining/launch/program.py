@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tftraining.launch import memory, snapshot
-from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
+from tftraining.launch.ending import Exit, exit_of
 from tftraining.launch.output import Output
 from tftraining.launch.page import STACKS_SIGNAL
 from tftraining.launch.process import Process, StartError, end_children, spawn
@@ -165,7 +165,7 @@ class Program:
             return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends)
         except StartError as error:
             self.say(f"tftraining: {error}")
-            ended = Exit(error.code, None, (f"tftraining: {error}",), NOT_FOUND)
+            ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
             asyncio.get_running_loop().call_soon(on_exit, ended)
             return None
 
