@@ -130,6 +130,8 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "needed": job.status.phase != "Running",
         "orders": f"{orders.DIRECTORY}/{orders.FILE}",
         "ledger": ledger(job.status.restarts),
+        # For a launcher of the chief whom nobody else can tell.
+        "proven": job.status.proven,
     }
     # The kubelet would take a $( in a path for a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}

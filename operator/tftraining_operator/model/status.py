@@ -151,6 +151,13 @@ class Status(Frozen, frozen=True):
             return self.last_restart
         return None
 
+    @property
+    def proven(self) -> bool:
+        """Whether the job may have made a step: it told of progress, or ran before without an end that is for good."""
+        restarts = self.restarts
+        before = restarts.counted + restarts.disruptions + restarts.in_place + restarts.recreated
+        return self.progress is not None or before > 0
+
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
         return next((each for each in self.conditions if each.type == kind), None)

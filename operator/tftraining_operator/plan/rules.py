@@ -57,6 +57,4 @@ def failure_of(spec: JobSpec, pod: Pod) -> rules.Failure:
 def _proven(status: Status, pod: Pod) -> bool:
     """Whether the job may have got as far as a step."""
     finished = pod.exit.finished_at if pod.exit else None
-    restarts = status.restarts
-    before = restarts.counted + restarts.disruptions + restarts.in_place + restarts.recreated
-    return status.progress is not None or before > 0 or finished is None or finished - pod.created > SHORT_LIFE
+    return status.proven or finished is None or finished - pod.created > SHORT_LIFE

@@ -22,10 +22,10 @@ from tftraining.launch.verdict import Verdict
 TICK = 0.5
 
 
-def coordinator(*members: str, ledger: Ledger | None = None, **policy: Any) -> Coordinator:
+def coordinator(*members: str, ledger: Ledger | None = None, proven: bool = False, **policy: Any) -> Coordinator:
     """A coordinator that begins at 0, whose wall clock stands at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = Job("uid", 1, Gang(members, members[0]), Policy(**policy))
+    job = Job("uid", 1, Gang(members, members[0]), Policy(**policy), proven)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 

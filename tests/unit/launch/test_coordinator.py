@@ -258,6 +258,13 @@ def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: i
     assert (chief.judge.verdict is None) == goes_on
 
 
+def test_where_nobody_is_left_to_tell_the_operator_does() -> None:
+    chief = coordinator("worker-0", proven=True)
+    chief.hello(hello("worker-0"), 0.0)
+    chief.heard("worker-0", exited(1, 1, kind="ImportError"), 1.0)
+    assert (chief.judge.verdict, chief.judge.ledger.process_failures) == (None, 1)
+
+
 def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
     chief = started()
     chief.heard("worker-0", beat(1, 20.0, stuck=12.0), 20.0)

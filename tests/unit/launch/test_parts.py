@@ -162,6 +162,11 @@ def test_settings_are_read_once_and_whole() -> None:
     assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
 
 
+@pytest.mark.parametrize(("told", "proven"), [({}, False), ({"proven": False}, False), ({"proven": True}, True)])
+def test_an_older_operator_does_not_tell_of_steps(told: dict[str, object], proven: bool) -> None:
+    assert read(environment(**told)).proven is proven
+
+
 def test_orders_change_what_they_name_and_nothing_else() -> None:
     settings = read(environment(budgetReset="Never", successPolicy="AllWorkers"))
     workers = {"workers": len(settings.gang.trainers)}

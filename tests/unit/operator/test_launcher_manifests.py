@@ -172,6 +172,7 @@ def test_what_the_launcher_is_told() -> None:
         "needed": True,
         "orders": "/opt/tftraining-orders/orders",
         "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0},
+        "proven": False,
     }
 
 
@@ -251,6 +252,29 @@ def test_the_ledger_is_what_the_status_knows() -> None:
     assert settings["ledger"] == {
         "inPlace": 9, "processFailures": 3, "podFailures": 2, "refilledAt": 4, "withoutProgress": 3,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "proven"),
+    [
+        ({}, False),
+        ({"restarts": {"counted": 0, "inPlace": 0}}, False),
+        ({"progress": {"step": 40}}, True),
+        ({"restarts": {"inPlace": 1}}, True),
+        ({"restarts": {"counted": 1}}, True),
+        ({"restarts": {"disruptions": 1}}, True),
+    ],
+)
+def test_the_launcher_is_told_whether_steps_may_have_been_made(status: Manifest, proven: bool) -> None:
+    job = parse_job(a_launched_job().raw() | {"status": {"phase": "Restarting", **status}})
+    assert job.spec is not None
+    made = pod(job, job.spec, Replica("worker", 0), "x")
+    env = {each["name"]: each.get("value", "") for each in made["spec"]["containers"][0]["env"]}
+    assert read(env).proven is proven
+    fresh = parse_job(a_launched_job().raw())
+    assert fresh.spec is not None
+    notes = made["metadata"]["annotations"]
+    assert notes == pod(fresh, fresh.spec, Replica("worker", 0), "x")["metadata"]["annotations"], "made from the same"
 
 
 def test_the_launcher_decides_about_legacy_keras() -> None:

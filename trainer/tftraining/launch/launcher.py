@@ -115,7 +115,7 @@ class Launcher:
     def _coordinator(self) -> Coordinator:
         settings = self._settings
         gang, policy = self._orders.news() or (settings.gang, settings.policy)
-        job = Job(settings.job["uid"], settings.attempt, gang, policy)
+        job = Job(settings.job["uid"], settings.attempt, gang, policy, settings.proven)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _obey(self) -> None:

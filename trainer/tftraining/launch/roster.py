@@ -14,12 +14,13 @@ from tftraining.launch.settings import Gang, Policy, role_of
 
 @dataclass(frozen=True)
 class Job:
-    """Whose rendezvous it is: members must name the UID and the attempt."""
+    """Whose rendezvous it is: members must name the UID and the attempt. `proven`: it made a step before."""
 
     uid: str
     attempt: int
     gang: Gang
     policy: Policy
+    proven: bool = False
 
 
 class Roster:

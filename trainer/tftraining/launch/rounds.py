@@ -26,7 +26,7 @@ class Rounds:
         self.number = 0
         self.running = False
         self.trained: float | None = None  # when the last member of this round made its first step
-        self.proven = False  # some round got as far as a step
+        self.proven = roster.job.proven  # some round got as far as a step
         self.resized = False  # the gang, since the last round
         self._earlier = Snapshot()  # the progress of the last round
         self._born = now

@@ -83,6 +83,7 @@ class Settings:
     cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
     largest_gang: int  # the most members that make steps this job has ever had
+    proven: bool  # the job may have made a step before, as the operator knows
     needed: bool  # False for one that was made while the others trained
     orders: Path | None  # where changes of the spec are told while the job runs
 
@@ -181,6 +182,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         cluster=cluster,
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
+        proven=bool(raw.get("proven", False)),  # older operators do not tell
         needed=bool(raw.get("needed", True)),
         orders=_path(raw.get("orders")),
     )
