@@ -299,6 +299,20 @@ def test_a_stall_is_dumped_named_and_charged() -> None:
     assert [frame["dump"] for frame in stops] == [True, True]
 
 
+@pytest.mark.parametrize(("step", "stalls"), [(1200, True), (0, True), (None, False)])
+def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_reported_before(
+    step: int | None, stalls: bool
+) -> None:
+    chief = coordinator(stall_timeout=10.0)
+    chief.hello(hello("worker-0", incarnation="new"), 0.0)
+    chief.hello(hello("worker-1", round=1, known=1, witness=1, down=2.0, step=step), 0.0)
+    for second in range(1, 12):
+        alive(chief, float(second))
+        chief.tick(float(second))
+    assert chief.incident is not None
+    assert (chief.incident.reason == "Stalled", chief.rounds.running) == (stalls, not stalls)
+
+
 def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
     chief = coordinator(*(f"worker-{index}" for index in range(6)), start_deadline=10.0)
     chief.hello(hello("worker-0"), 0.0)

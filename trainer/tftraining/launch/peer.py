@@ -56,6 +56,8 @@ class Peer:
         self.gone, self.leaving = False, bool(frame.get("leaving"))
         self.elastic, self.prepared = bool(frame.get("elastic")), None
         self.witness = int(frame["witness"])
+        # A chief's new launcher has heard none of its reports, but who has told its own launcher of steps will again.
+        self.reporter = self.reporter or frame.get("step") is not None
         self.round = int(frame["round"])
         self.state = "running" if frame.get("running") else "ready"
 
