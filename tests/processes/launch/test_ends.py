@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -60,6 +61,15 @@ def test_an_import_error_after_a_step_is_restarted(tmp_path: Path) -> None:
         gang.order("worker-1", "error ImportError: a plugin")
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert gang.message("worker-0")["ledger"]["processFailures"] == 1
+
+
+def test_storage_that_hangs_does_not_keep_a_launcher(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
+        os.mkfifo(tmp_path / "message-worker-0")  # a write to it waits for a reader for ever
+        gang.start()
+        assert gang.wait() == {"worker-0": 0}
+        log = gang.log("worker-0")
+    assert "Traceback" not in log and "pending" not in log
 
 
 def test_a_launcher_that_is_told_to_go_is_not_charged(tmp_path: Path) -> None:

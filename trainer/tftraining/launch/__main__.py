@@ -18,7 +18,13 @@ USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 
 
 async def _run(command: Sequence[str]) -> int:
-    return await Launcher(read(os.environ), command, os.environ).run()
+    try:
+        return await Launcher(read(os.environ), command, os.environ).run()
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, file=sys.stderr)
         return 2
     try:
-        return asyncio.run(_run(command))
+        # Not asyncio.run: it waits for the threads of run_in_executor, and one that hangs in dead storage never ends.
+        return asyncio.new_event_loop().run_until_complete(_run(command))
     except SettingsError as error:
         print(f"tftraining: {error}", file=sys.stderr)
         return 2
