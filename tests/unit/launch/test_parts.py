@@ -69,6 +69,24 @@ def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     assert json.loads(first.removeprefix("tftraining/1 "))["exitCode"] == 1
 
 
+@pytest.mark.parametrize("limit", [-1, 0, 1])
+def test_where_there_is_no_room_no_line_is_kept(limit: int) -> None:
+    assert incident.bounded(("a", ""), limit) == []
+
+
+@pytest.mark.parametrize("character", ["m", '"', "ä", "\U0001f600", "\0", "\udcff"])
+def test_the_message_is_cut_by_what_it_takes_as_json(character: str) -> None:
+    ended = Exit(1, None, ("the last line",))
+    told = {"progress": "p" * 1400}
+    text = verdict.termination_message(Verdict("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)
+    assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
+    head, last, _ = text.split("\n")
+    found = json.loads(head.removeprefix("tftraining/1 "))
+    assert (last, found["progress"]) == ("the last line", told["progress"])
+    size = len(json.dumps(found["message"]))
+    assert verdict.WORDS_BYTES - incident.CHARACTER_BYTES < size <= verdict.WORDS_BYTES
+
+
 def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there"
     assert verdict.read_success(directory, "a") is None

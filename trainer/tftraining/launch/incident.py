@@ -24,6 +24,7 @@ FATAL = {
 }
 TAIL_BYTES = 12 * 1024  # of the last lines, so that a frame has room for them whatever they are
 LINE_LENGTH = 500
+CHARACTER_BYTES = 12  # of JSON, at most
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,17 @@ def exit_to_frame(ended: Exit) -> dict[str, Any]:
 def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
     """The last of `lines`, none longer than LINE_LENGTH, as many as are at most `limit` bytes of JSON."""
     kept = [line[:LINE_LENGTH] for line in lines]
-    while len(json.dumps(kept)) > limit:
+    while kept and len(json.dumps(kept)) > limit:
         kept.pop(0)
     return kept
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, as much as is at most `limit` bytes of JSON."""
+    text = text[:limit]
+    while text and (over := len(json.dumps(text)) - limit) > 0:
+        text = text[: -max(1, over // CHARACTER_BYTES)]
+    return text
 
 
 def reason_of(ended: Exit) -> str:

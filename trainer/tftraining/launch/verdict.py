@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.ending import Exit
-from tftraining.launch.incident import bounded, exit_from_frame, exit_to_frame
+from tftraining.launch.incident import bounded, cut, exit_from_frame, exit_to_frame
 from tftraining.launch.ledger import Ledger
 
 FILE = ".tftraining-verdict.json"
 FILE_BYTES = 4096
 MESSAGE_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
 TOLD_BYTES = 1500
+WORDS_BYTES = 1500  # of the message as JSON, in which a character may be 12 bytes
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
@@ -49,7 +50,7 @@ class Verdict:
 
 
 def _head(verdict: Verdict) -> dict[str, Any]:
-    return {"verdict": verdict.verdict, "reason": verdict.reason, "message": verdict.message[:1000]}
+    return {"verdict": verdict.verdict, "reason": verdict.reason, "message": cut(verdict.message, WORDS_BYTES)}
 
 
 def write_success(directory: Path, uid: str) -> None:
