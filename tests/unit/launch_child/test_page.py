@@ -179,6 +179,14 @@ def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:
     assert snapshot.stack_pid(shared.fd) is None
 
 
+@pytest.mark.parametrize("pid", [-(2**63), -1, 0, 2**22, 2**40])
+def test_what_is_no_process_gets_no_signal(shared: Page, pid: int) -> None:
+    os.pwrite(shared.fd, page.PIDS.pack(0, os.getpid()), page.PIDS_AT)
+    assert snapshot.stack_pid(shared.fd) == os.getpid()
+    os.pwrite(shared.fd, page.PIDS.pack(0, pid), page.PIDS_AT)
+    assert snapshot.stack_pid(shared.fd) is None
+
+
 def test_any_bytes_can_be_read(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "PAUSE_SECONDS", 0)  # nobody writes: half of these look unfinished for ever
     source = random.Random(1)

@@ -17,6 +17,7 @@ from tftraining.launch import page
 
 READS, AT_ONCE = 100, 10
 PAUSE_SECONDS = 0.0002
+PIDS = 2**22  # Linux gives no higher ones
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,11 @@ def read(fd: int) -> Snapshot:
 
 
 def stack_pid(fd: int) -> int | None:
-    """The process that answers the signal for stack dumps, None if none does."""
+    """The process that answers the signal for stack dumps, None if none does. Of what may be on the page only the number
+    of a single process is believed: a negative one would be a group for kill(2)."""
     data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
-    return (page.PIDS.unpack(data)[1] or None) if len(data) == page.PIDS.size else None
+    pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
+    return pid if 0 < pid < PIDS else None
 
 
 def _decode(data: bytes) -> Snapshot:
