@@ -1,5 +1,6 @@
 """Run the operator: `python -m tftraining_operator`. Settings come from the environment (see the chart)."""
 
+import asyncio
 import logging
 import sys
 import warnings
@@ -8,7 +9,7 @@ import aiohttp
 import kopf
 
 from tftraining_operator.handlers import registry
-from tftraining_operator.runtime import read_settings
+from tftraining_operator.runtime import narrowed, read_settings
 
 
 def main() -> int:
@@ -23,9 +24,11 @@ def main() -> int:
     # kopf tells of a failed start with a traceback and with what it has not awaited; the line below is for people.
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+    settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
     try:
         kopf.run(
             registry=registry,
+            memo=kopf.Memo(settings=settings),
             standalone=True,
             # Without it kopf asks for the name of the user, and a container's UID has none.
             identity=settings.identity,  # type: ignore[arg-type]

@@ -8,14 +8,14 @@ from typing import Any
 import kopf
 
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION
-from tftraining_operator.runtime import Operator, read_settings
+from tftraining_operator.runtime import Operator
 
 registry = kopf.OperatorRegistry()
 
 
 @kopf.on.startup(registry=registry)
 async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
-    """Configure kopf for one watch, and start everything else."""
+    """Configure kopf for one watch, and start everything else as `memo.settings` has it."""
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -28,7 +28,7 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 12)
     settings.execution.max_workers = 1
     try:
-        memo.operator = await Operator.start(read_settings())
+        memo.operator = await Operator.start(memo.settings)
     except (RuntimeError, ValueError, OSError) as error:
         raise kopf.PermanentError(str(error)) from None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from tftraining_operator.build.network_policy import Asker
@@ -16,6 +17,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Direct, Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.reflector import Reflector
@@ -75,6 +77,19 @@ def _asker(text: str) -> Asker | None:
     if text and not (namespace and all(name and value for name, _, value in pairs)):
         raise ValueError(f"TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE,…, not {text!r}")
     return Asker(namespace, {name: value for name, _, value in pairs}) if text else None
+
+
+async def narrowed(settings: Settings) -> Settings:
+    """The settings without the namespaces that cannot be watched; the same ones if the cluster cannot be asked: the
+    start will say why."""
+    try:
+        api = await connect()
+    except RuntimeError:
+        return settings
+    try:
+        return msgspec.structs.replace(settings, namespaces=await watchable(api, settings.namespaces))
+    finally:
+        await api.close()
 
 
 class Operator:
@@ -139,10 +154,7 @@ class Operator:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
-            try:
-                await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
-            except ApiError as error:
-                logger.warning("the jobs could not be compared with the API server: %s", error)
+            await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
 
     async def _work(self) -> None:
         """Start working once the caches are filled: an empty cache looks like a cluster that lost every pod."""

@@ -128,6 +128,20 @@ def test_an_operator_of_one_namespace_leaves_the_others_alone(
         assert "forbidden" not in one.log_text()
 
 
+def test_a_namespace_that_was_deleted_does_not_stop_the_work_in_the_others(
+    control_plane: ControlPlane, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    operator.kill()
+    control_plane.create_namespace(f"{namespace}-left")
+    kubeconfig = operator_kubeconfig(control_plane, [f"{namespace}-left"], release="left")
+    job = TrainingJob(control_plane, f"{namespace}-left")
+    watched = f"{namespace}-deleted,{namespace}-left"
+    with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=watched) as left:
+        job.create()
+        job.run()
+        assert f"no job in the namespace {namespace}-deleted is looked after" in left.log_text()
+
+
 def test_sigterm_ends_it_at_once_and_quietly(
     control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess
 ) -> None:

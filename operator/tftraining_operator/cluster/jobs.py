@@ -77,18 +77,25 @@ class Jobs:
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
         """Compare with a list from the API server: kopf tells nothing of jobs that were deleted while its watch was
-        broken. An empty namespace stands for all."""
+        broken. An empty namespace stands for all; trouble with one keeps no other from being compared."""
         for namespace in namespaces:
-            path = f"/apis/{GROUP}/{VERSION}" + (f"/namespaces/{namespace}" if namespace else "")
-            raws, listed_at = await self._api.list(f"{path}/{PLURAL}", [])
-            present = {raw["metadata"]["uid"] for raw in raws}
-            for raw in raws:
-                if self.get(_key(raw)) is None:
-                    self.take(raw, deleted=False, changed=changed)
-            for raw in self.all():
-                gone = namespace in ("", _key(raw).namespace) and raw["metadata"]["uid"] not in present
-                if gone and version(raw) <= listed_at:
-                    self.take(raw, deleted=True, changed=changed)
+            try:
+                await self._audit(namespace, changed)
+            except ApiError as error:
+                where = namespace or "all namespaces"
+                logger.warning("the jobs in %s could not be compared with the API server: %s", where, error)
+
+    async def _audit(self, namespace: str, changed: Callable[[Key], None]) -> None:
+        path = f"/apis/{GROUP}/{VERSION}" + (f"/namespaces/{namespace}" if namespace else "")
+        raws, listed_at = await self._api.list(f"{path}/{PLURAL}", [])
+        present = {raw["metadata"]["uid"] for raw in raws}
+        for raw in raws:
+            if self.get(_key(raw)) is None:
+                self.take(raw, deleted=False, changed=changed)
+        for raw in self.all():
+            gone = namespace in ("", _key(raw).namespace) and raw["metadata"]["uid"] not in present
+            if gone and version(raw) <= listed_at:
+                self.take(raw, deleted=True, changed=changed)
 
 
 def _key(raw: Manifest) -> Key:

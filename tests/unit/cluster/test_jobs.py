@@ -69,3 +69,14 @@ async def test_the_audit_finds_ghosts_and_what_was_never_told() -> None:
         await jobs.audit(("",), changed.append)
         assert known(jobs) == {"kept": "3", "missed": "5", "newer-than-the-list": "30"}
         assert set(changed) == {Key("ns", "ghost"), Key("ns", "missed")}
+
+
+async def test_the_audit_goes_on_after_a_namespace_that_was_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as (fake, api):
+        jobs = Jobs(api)
+        path = "GET /apis/tftraining.dev/v1/namespaces/{}/tftrainingjobs"
+        fake.on(path.format("gone"), Answer({"reason": "Forbidden", "message": "no Role"}, 403))
+        fake.on(path.format("ns"), listing([job("missed", 5)], 20))
+        await jobs.audit(("gone", "ns"), lambda key: None)
+        assert known(jobs) == {"missed": "5"}
+        assert "the jobs in gone could not be compared with the API server: 403 Forbidden: no Role" in caplog.text

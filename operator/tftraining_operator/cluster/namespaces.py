@@ -1,0 +1,38 @@
+"""Finds out before the start which of the namespaces to watch can be watched at all. Never changes anything in them."""
+
+import asyncio
+import logging
+
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.model.names import GROUP, PLURAL, VERSION
+
+logger = logging.getLogger(__name__)
+
+
+async def watchable(api: Api, namespaces: tuple[str, ...]) -> tuple[str, ...]:
+    """The namespaces without those whose jobs may not be listed, each of which is named in a warning.
+
+    A namespace that was deleted took the operator's Role with it: it must not keep the jobs of the others waiting. All
+    are kept if none is left, and where the API server has other trouble: whoever watches them finds out, and says so.
+    """
+    refusals = await asyncio.gather(*(_refusal(api, each) for each in namespaces))
+    left = tuple(name for name, refusal in zip(namespaces, refusals, strict=True) if refusal is None)
+    if not left:
+        return namespaces
+    for name, refusal in zip(namespaces, refusals, strict=True):
+        if refusal is not None:
+            logger.warning(
+                "no job in the namespace %s is looked after: take it out of watchNamespaces, or create it and the"
+                " operator's Role in it, and restart the operator: %s",
+                name,
+                refusal,
+            )
+    return left
+
+
+async def _refusal(api: Api, namespace: str) -> ApiError | None:
+    try:
+        await api.request("GET", f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}", query=[("limit", "1")])
+    except ApiError as error:
+        return error if error.status in (403, 404) else None
+    return None
