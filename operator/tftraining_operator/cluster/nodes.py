@@ -64,35 +64,35 @@ class NodeStore:
             "status": {"conditions": status.get("conditions")},
         }
 
-    def upsert(self, raw: Manifest) -> str | None:
+    def upsert(self, raw: Manifest) -> set[str]:
         """Take in a new or changed node; its name if that matters to its pods: heartbeats do not."""
         name = raw["metadata"]["name"]
         old, new = self._known.get(name), _Known(version(raw), parse_node(raw))
         if old is not None and old.version >= new.version:
-            return None
+            return set()
         self._known[name] = new
         was_gone = self._gone.pop(name, None) is not None
         news = was_gone or old is None or old.node != new.node
         self._outdated |= news
-        return name if news else None
+        return {name} if news else set()
 
-    def discard(self, raw: Manifest) -> str | None:
+    def discard(self, raw: Manifest) -> set[str]:
         """Take a node for gone; its name if it was not yet."""
         name = raw["metadata"]["name"]
-        return name if self._known.pop(name, None) is not None and self._bury(name) else None
+        return {name} if self._known.pop(name, None) is not None and self._bury(name) else set()
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[str]:
         """Take in a whole list: what is not in it is gone, unless it is newer. Nodes are in no namespace."""
         self._listed = True
         raws = list(raws)
         present = {raw["metadata"]["name"] for raw in raws}
-        changed = {self.upsert(raw) for raw in raws}
+        changed = {name for raw in raws for name in self.upsert(raw)}
         for name, known in list(self._known.items()):
             if name not in present and known.version <= listed_at:
                 del self._known[name]
                 self._bury(name)
                 changed.add(name)
-        return {name for name in changed if name is not None}
+        return changed
 
     async def run(self) -> None:
         """Ask for the nodes that nobody has told of, until cancelled."""

@@ -29,11 +29,11 @@ class Cache(Protocol[K]):
     def lean(self, raw: Manifest, /) -> Manifest:
         """The object without what nobody will ask for."""
 
-    def upsert(self, raw: Manifest, /) -> K | None:
-        """Take in a new or changed object; the key if that was news."""
+    def upsert(self, raw: Manifest, /) -> set[K]:
+        """Take in a new or changed object; the keys that this is news for."""
 
-    def discard(self, raw: Manifest, /) -> K | None:
-        """Forget an object; its key if it was known."""
+    def discard(self, raw: Manifest, /) -> set[K]:
+        """Forget an object; the keys that this is news for."""
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int, /) -> set[K]:
         """Take in a whole list, as it was at that version; the keys that it changes something for."""
@@ -110,6 +110,5 @@ class Reflector(Generic[K]):
         self._version = raw["metadata"]["resourceVersion"]
         if kind == "BOOKMARK":
             return
-        key = self._store.discard(raw) if kind == "DELETED" else self._store.upsert(raw)
-        if key is not None:
+        for key in self._store.discard(raw) if kind == "DELETED" else self._store.upsert(raw):
             self._changed(key)

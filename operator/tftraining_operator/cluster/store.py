@@ -17,6 +17,8 @@ class Store:
 
     def __init__(self) -> None:
         self._jobs: defaultdict[Key, dict[str, Manifest]] = defaultdict(dict)
+        # By namespace and name: labels may change, and the deletion then tells of the new ones only.
+        self._keys: dict[tuple[str, str], Key] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
 
     def of(self, key: Key) -> list[Manifest]:
@@ -36,45 +38,58 @@ class Store:
         node = (raw.get("spec") or {}).get("nodeName")
         return {**raw, "spec": {"nodeName": node} if node else {}}
 
-    def upsert(self, raw: Manifest) -> Key | None:
-        """Take in a new or changed object; the key of its job if that was news."""
+    def upsert(self, raw: Manifest) -> set[Key]:
+        """Take in a new or changed object; the key of its job if that was news, and of the job that it was labelled
+        for before."""
         key, meta = job_of(raw), raw["metadata"]
-        if self._deleted.get(meta["uid"], -1) >= version(raw):
-            return None
-        old = self._jobs[key].get(meta["name"])
-        if old is not None and version(old) >= version(raw):
-            return None
+        before, old = self._known(meta)
+        newest = max(self._deleted.get(meta["uid"], -1), version(old) if old else -1)
+        if newest >= version(raw):
+            return set()
+        if before is not None and before != key:
+            self._drop(before, meta["name"])
         self._jobs[key][meta["name"]] = self.lean(raw)
-        return key
+        self._keys[meta["namespace"], meta["name"]] = key
+        return {key, before or key}
 
-    def discard(self, raw: Manifest) -> Key | None:
+    def discard(self, raw: Manifest) -> set[Key]:
         """Forget an object that was deleted, or has lost its label; the key of its job if it was known."""
-        key, meta = job_of(raw), raw["metadata"]
+        meta = raw["metadata"]
         # By version: what only lost its label may get it back.
         self._deleted[meta["uid"]] = version(raw)
         if len(self._deleted) > REMEMBERED:
             self._deleted.popitem(last=False)
-        known = self._jobs[key].get(meta["name"]) if key in self._jobs else None
-        if known is None or known["metadata"]["uid"] != meta["uid"]:
-            return None
-        del self._jobs[key][meta["name"]]
+        key, known = self._known(meta)
+        if key is None or known is None or known["metadata"]["uid"] != meta["uid"]:
+            return set()
+        self._drop(key, meta["name"])
+        return {key}
+
+    def _known(self, meta: Manifest) -> tuple[Key | None, Manifest | None]:
+        """What is known of the name: the job that it is kept under, whatever its labels say now, and the object."""
+        key = self._keys.get((meta["namespace"], meta["name"]))
+        return key, self._jobs[key][meta["name"]] if key is not None else None
+
+    def _drop(self, key: Key, name: str) -> None:
+        del self._keys[key.namespace, name]
+        del self._jobs[key][name]
         if not self._jobs[key]:
             del self._jobs[key]
-        return key
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[Key]:
         """Take in a whole list: what is not in it has been deleted meanwhile, unless it is newer than the list.
 
         Returns the keys of the jobs that it changes something for. An empty `namespace` stands for all.
         """
-        changed, present = set(), set()
+        changed: set[Key] = set()
+        present = set()
         for raw in raws:
             present.add(raw["metadata"]["uid"])
-            changed.add(self.upsert(raw))
+            changed |= self.upsert(raw)
         for raw in self._all(namespace):
             if raw["metadata"]["uid"] not in present and version(raw) <= listed_at:
-                changed.add(self.discard(raw))
-        return {key for key in changed if key is not None}
+                changed |= self.discard(raw)
+        return changed
 
     def _all(self, namespace: str) -> list[Manifest]:
         return [

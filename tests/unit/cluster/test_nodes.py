@@ -88,9 +88,9 @@ def test_the_taint_of_a_node_that_is_shut_down() -> None:
 
 def test_heartbeats_are_no_news() -> None:
     store = a_store(node("a", 1))
-    assert [store.upsert(node("a", version)) for version in range(2, 30)] == [None] * 28
-    assert store.upsert(node("a", 30, "Unknown")) == "a"
-    assert store.upsert(node("a", 29)) is None, "older than what is known"
+    assert [store.upsert(node("a", version)) for version in range(2, 30)] == [set()] * 28
+    assert store.upsert(node("a", 30, "Unknown")) == {"a"}
+    assert store.upsert(node("a", 29)) == set(), "older than what is known"
 
 
 def test_a_thousand_nodes_are_a_few_words_each() -> None:
@@ -126,8 +126,8 @@ def test_what_a_list_does_not_show_any_more_is_gone_unless_it_is_newer() -> None
 
 def test_a_node_that_joins_again_is_not_gone() -> None:
     store = a_store(node("a", 1))
-    assert store.discard(node("a", 2)) == "a" and store.discard(node("a", 2)) is None
-    assert store.upsert(node("a", 3)) == "a"
+    assert store.discard(node("a", 2)) == {"a"} and store.discard(node("a", 2)) == set()
+    assert store.upsert(node("a", 3)) == {"a"}
     nodes = store.of({"a"})
     assert nodes is not None and not nodes.named["a"].gone
 

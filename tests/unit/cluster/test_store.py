@@ -13,16 +13,16 @@ def names(store: Store) -> set[str]:
 
 def test_only_news_is_news() -> None:
     store = Store()
-    assert store.upsert(pod("a", 5)) == KEY
-    assert store.upsert(pod("a", 5)) is None
-    assert store.upsert(pod("a", 4)) is None
-    assert store.upsert(pod("a", 6)) == KEY
+    assert store.upsert(pod("a", 5)) == {KEY}
+    assert store.upsert(pod("a", 5)) == set()
+    assert store.upsert(pod("a", 4)) == set()
+    assert store.upsert(pod("a", 6)) == {KEY}
 
 
 def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
     store = Store()
-    assert store.discard(pod("a", 7)) is None
-    assert store.upsert(pod("a", 5)) is None
+    assert store.discard(pod("a", 7)) == set()
+    assert store.upsert(pod("a", 5)) == set()
     assert names(store) == set()
 
 
@@ -30,15 +30,15 @@ def test_another_pod_of_the_same_name_replaces_it_and_outlives_its_late_deletion
     store = Store()
     store.upsert(pod("a", 5, uid="old"))
     store.upsert(pod("a", 8, uid="new"))
-    assert store.discard(pod("a", 7, uid="old")) is None
+    assert store.discard(pod("a", 7, uid="old")) == set()
     assert store.of(KEY)[0]["metadata"]["uid"] == "new"
 
 
 def test_a_label_that_is_taken_away_and_given_back() -> None:
     store = Store()
     store.upsert(pod("a", 5))
-    assert store.discard(pod("a", 6)) == KEY
-    assert store.upsert(pod("a", 7)) == KEY
+    assert store.discard(pod("a", 6)) == {KEY}
+    assert store.upsert(pod("a", 7)) == {KEY}
     assert names(store) == {"a"}
 
 
@@ -65,5 +65,22 @@ def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
         store.discard(pod("a", index * 3 + 2, uid=f"u{index}", job=f"job-{index}"))
         store.discard(pod("b", index * 3 + 3, uid=f"v{index}", job=f"unknown-{index}"))
     assert store.replace("", [], listed_at=10**9) == set()
-    assert len(store._jobs) == 0
+    assert len(store._jobs) == len(store._keys) == 0
     assert len(store._deleted) == 4096
+
+
+def test_a_pod_that_is_labelled_for_another_job_leaves_no_ghost_with_the_first() -> None:
+    store, other = Store(), Key("ns", "other")
+    store.upsert(pod("a", 5))
+    assert store.upsert(pod("a", 6, job="other")) == {KEY, other}
+    assert (names(store), len(store.of(other))) == (set(), 1)
+    assert store.upsert(pod("a", 5)) == set()
+    assert store.discard(pod("a", 7, job="third")) == {other}
+    assert store.of(other) == []
+
+
+def test_a_list_tells_of_a_label_that_was_changed_in_the_gap() -> None:
+    store, other = Store(), Key("ns", "other")
+    store.upsert(pod("a", 5))
+    assert store.replace("", [pod("a", 6, job="other")], listed_at=10) == {KEY, other}
+    assert (names(store), len(store.of(other))) == (set(), 1)
