@@ -36,6 +36,12 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
 
+    @property
+    def exists(self) -> bool:
+        """Whether a creation failed as the name is taken. A ResourceQuota that many write to at once answers with a 409
+        too, of reason Conflict: nothing is there then (kubernetes#67761)."""
+        return self.status == 409 and self.reason != "Conflict"
+
 
 class Api:
     """A connection to one API server. `requests` counts what was sent, by HTTP method; `inside` is whether this process

@@ -72,7 +72,7 @@ class Children:
         try:
             await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
         except ApiError as error:
-            if error.status != 409:
+            if not error.exists:
                 raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
 
     async def _expect_secret(self, job: Job, manifest: Manifest) -> None:
@@ -110,7 +110,7 @@ class Children:
             # Strict: a misspelt field in a template is an error, not a surprise.
             store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
         except ApiError as error:
-            if error.status != 409:
+            if not error.exists:
                 raise Refused(f"{kind[:-1]}/{name}", error.status, error.message) from error
             await self._adopt(job, kind, store, name)
 

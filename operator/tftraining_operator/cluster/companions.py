@@ -36,7 +36,7 @@ async def _create_or_patch(api: Api, path: str, manifest: Manifest) -> None:
     try:
         await api.request("POST", path, {**manifest, "spec": given}, [("fieldValidation", "Strict")])
     except ApiError as error:
-        if error.status != 409:
+        if not error.exists:
             raise
         await api.request("PATCH", f"{path}/{manifest['metadata']['name']}", {"spec": manifest["spec"]})
 

@@ -1,15 +1,20 @@
 """What a refusal means, and what an object in the way is."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from tests.unit.cluster.fake_server import pod
-from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, _in_the_way
+from tests.unit.cluster.fake_server import Answer, pod, serving
+from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, Children, _in_the_way
+from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.refused import Refused
+from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.refusals import EARLIER, judge
+from tftraining_operator.plan.types import Plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=None)
@@ -59,3 +64,29 @@ def test_what_may_be_taken_for_the_child(owners: list[object], labels: dict[str,
     raw["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-01-01T00:00:00Z"}
     raw["metadata"]["labels"] |= labels
     assert _in_the_way(JOB, raw) == why
+
+
+CONTENDED = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+
+
+@pytest.mark.parametrize(
+    ("step", "collection"),
+    [
+        ({"create_pods": ({"metadata": {"name": "a"}},)}, "/api/v1/namespaces/ns/pods"),
+        ({"create_secret": {"metadata": {"name": "a"}}}, "/api/v1/namespaces/ns/secrets"),
+        (
+            {"companions": ({"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}},)},
+            "/apis/g/v1/namespaces/ns/podgroups",
+        ),
+    ],
+    ids=["pod", "secret", "companion"],
+)
+async def test_a_quota_that_many_write_to_is_no_object_in_the_way(step: dict[str, Any], collection: str) -> None:
+    """Kubernetes answers 409 for both; only the reason tells them apart (kubernetes#67761)."""
+    async with serving() as (fake, api):
+        fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
+        children = Children(api, Store(), Store(), NodeStore(api, print))
+        with pytest.raises(Refused, match="/a: Operation cannot be fulfilled") as refused:
+            await children.apply(JOB, Plan(status=Status(), **step))
+        assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
+    assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
