@@ -90,7 +90,7 @@ def _hit_in_the_middle(training: Training) -> None:
 
 async def _heard_from_outside(training: Training) -> Report:
     """What an operator outside the cluster hears of the chief's launcher: through the API server's pod proxy."""
-    chief = Target(uid="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", mark="")
+    chief = Target(uid="", job="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", mark="")
     async with connected(training.kube) as api:
         return parse_report(await through(api)(chief))
 

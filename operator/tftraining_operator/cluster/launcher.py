@@ -31,9 +31,11 @@ MOST_SILENCES = 3
 
 
 class Target(Frozen, frozen=True):
-    """Whom to ask: the chief's pod. `mark` is what, when it changes, is worth a question at once."""
+    """Whom to ask: the chief's pod, with its UID and its job's. `mark` is what, when it changes, is worth a question at
+    once."""
 
     uid: str
+    job: str
     namespace: str
     pod: str
     ip: str
@@ -51,7 +53,7 @@ def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
     for pod in pods:
         chief = pod.replica == job.spec.chief and pod.attempt == status.attempt
         if chief and pod.running and pod.ip:
-            return Target(pod.uid, job.key.namespace, pod.name, pod.ip, f"{status.phase} {status.ready}")
+            return Target(pod.uid, job.uid, job.key.namespace, pod.name, pod.ip, f"{status.phase} {status.ready}")
     return None
 
 
@@ -133,7 +135,7 @@ class Launchers:
         asked, before, was_silent = followed.target, followed.heard, followed.silent
         try:
             async with self._limit:
-                report = parse_report(await self._fetch(asked))
+                report = _of_job(parse_report(await self._fetch(asked)), asked.job)
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._note_silence(key, followed, error)
         else:
@@ -149,6 +151,14 @@ class Launchers:
         if followed.silences == MOST_SILENCES:
             logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.target.pod, error)
             followed.heard = None
+
+
+def _of_job(report: Report, uid: str) -> Report:
+    """The report; ValueError if it is another job's: chiefs that use one host's network share its address, and one that
+    was given back may be given to another pod."""
+    if report.job.uid not in ("", uid):
+        raise ValueError("the launcher of another job answered")
+    return report
 
 
 def _has_changed(old: Report, new: Report) -> bool:

@@ -109,11 +109,18 @@ class Size(Frozen, frozen=True):
     full: Tally
 
 
+class Subject(Frozen, frozen=True):
+    """The job that the launcher belongs to."""
+
+    uid: str = ""
+
+
 class Report(Frozen, frozen=True):
-    """What the chief's launcher says of the gang. Who has `finished` has done its work before the others."""
+    """What the chief's launcher says of the gang of its job. Who has `finished` has done its work before the others."""
 
     phase: Phase
     version: Literal[1] = 1
+    job: Subject = Subject()
     round: Count = 0
     reason: str = ""
     message: str = ""

@@ -31,7 +31,7 @@ from tftraining_operator.plan.refusals import KEY_GONE
 from tftraining_operator.plan.types import Plan
 
 KEY = Key("ns", "job")
-CHIEF = Target("uid-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
+CHIEF = Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
 
 
 def said(phase: str = "Training", **fields: Any) -> bytes:
@@ -116,7 +116,7 @@ async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
         launchers.follow(KEY, CHIEF)
         await asyncio.sleep(0.05)
         assert len(pods.asked) == 1
-        launchers.follow(KEY, Target("uid-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
+        launchers.follow(KEY, Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
         await until(lambda: len(pods.asked) == 2)
 
 
@@ -144,6 +144,22 @@ async def test_after_three_silences_nothing_is_known_any_more(
         await until(lambda: len(pods.asked) == 8)
         assert launchers.heard(KEY) is None
     assert pods.changed == [KEY, KEY]
+
+
+async def test_what_the_launcher_of_another_job_says_is_no_answer(
+    quick: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two chiefs on the network of one host have one address; one that was given back is another pod's soon."""
+    caplog.set_level("INFO")
+    own, other = {"name": "job", "uid": "job-1"}, {"name": "other", "uid": "job-2"}
+    pods = Pods(*[said(job=other, round=7)] * 3, said(job=own, round=3))
+    async with following(pods) as launchers:
+        await until(lambda: launchers.silent(KEY))
+        assert launchers.heard(KEY) is None
+        await until(lambda: launchers.heard(KEY) is not None)
+        heard = launchers.heard(KEY)
+        assert heard is not None and heard.report.round == 3
+    assert "the launcher of another job answered" in caplog.text
 
 
 async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +236,9 @@ POD = Pod(
 
 def test_the_chiefs_pod_is_asked() -> None:
     other = replace(POD, name="mnist-worker-1", replica=Replica("worker", 1))
-    assert target(JOB, RUNNING, (other, POD)) == Target("u", "ml", "mnist-worker-0", "10.0.0.1", "Running 1/2")
+    assert target(JOB, RUNNING, (other, POD)) == Target(
+        "u", "job-uid", "ml", "mnist-worker-0", "10.0.0.1", "Running 1/2"
+    )
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Suspended", "Succeeded", "Failed"])
