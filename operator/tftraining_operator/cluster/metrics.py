@@ -7,13 +7,30 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from tftraining.launch import rules
+from tftraining_operator.model.observed import DISRUPTIONS, LOST_WITH_NODE
 from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan import lost_key, node_loss
+from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 # Restarts in place that are charged to nobody.
 FREE = (*LOST, *CHANGED_SIZE)
+# Those that Kubernetes and Kueue give to pods and containers, besides the ones that the operator itself goes by.
+OF_PODS = (
+    "PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC",
+    "TerminationByKubelet", "PodDeleted", "DisruptionTarget", "Evicted", "DeadlineExceeded",
+    "OutOfcpu", "OutOfmemory", "OutOfpods", "ContainerCannotRun", "StartError", "Completed",
+    "WorkloadEvictedDueToPreempted", "WorkloadEvictedDueToPodsReadyTimeout", "WorkloadEvictedDueToAdmissionCheck",
+    "WorkloadEvictedDueToClusterQueueStopped", "WorkloadEvictedDueToLocalQueueStopped",
+    "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
+)  # fmt: skip
+OF_JOBS = (*rules.REASONS, *FREE, *ASKED_FOR, node_loss.REASON, lost_key.REASON)
+# Reasons come out of users' pods, and each new value of a label would be a time series for ever: all others are one.
+KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
+OTHER = "Other"
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
@@ -57,7 +74,11 @@ class Metrics:
             reason = new.last_restart.reason or "Unknown"
             # The charge of a restart in place may have been written before it began.
             charged = reason not in FREE if in_place > 0 else new.restarts.counted > old.restarts.counted
-            labels = (reason, str(charged).lower(), "InPlace" if in_place > 0 else "Recreate")
+            labels = (
+                reason if reason in KNOWN else OTHER,
+                str(charged).lower(),
+                "InPlace" if in_place > 0 else "Recreate",
+            )
             self._restarts.labels(*labels).inc(recreated + in_place)
         if new.last_restart is not None and new.last_restart.down_seconds is not None:
             before = old.last_restart

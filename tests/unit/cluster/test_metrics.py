@@ -9,14 +9,33 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.model.status import LastRestart, Restarts, Status
 
 
+def restarted(metrics: Metrics, reason: str) -> None:
+    """Tell the metrics of one restart in place."""
+    last = LastRestart(time=datetime(2026, 3, 1, tzinfo=UTC), reason=reason)
+    metrics.observe(Status(), Status(restarts=Restarts(in_place=1), last_restart=last))
+
+
 @pytest.mark.parametrize(
     ("reason", "charged"), [("Killed", "true"), ("MemberLost", "false"), ("Resized", "false"), ("Grown", "false")]
 )
 def test_a_restart_in_place_says_whether_it_was_charged(reason: str, charged: str) -> None:
     metrics = Metrics(list, Counter())
-    after = Status(
-        restarts=Restarts(in_place=1), last_restart=LastRestart(time=datetime(2026, 3, 1, tzinfo=UTC), reason=reason)
-    )
-    metrics.observe(Status(), after)
+    restarted(metrics, reason)
     labels = {"reason": reason, "charged": charged, "mode": "InPlace"}
+    assert metrics.registry.get_sample_value("tftraining_restarts_total", labels) == 1
+
+
+def test_reasons_that_pods_make_up_are_one_time_series() -> None:
+    metrics = Metrics(list, Counter())
+    for number in range(100):
+        restarted(metrics, f"MadeUp{number}")
+    labels = {"reason": "Other", "charged": "true", "mode": "InPlace"}
+    assert metrics.registry.get_sample_value("tftraining_restarts_total", labels) == 100
+
+
+@pytest.mark.parametrize("reason", ["OOMKilled", "Keras3Fit", "NodeLost", "KeyLost", "SpecChanged", "PodDeleted"])
+def test_reasons_that_the_operator_knows_are_told_apart(reason: str) -> None:
+    metrics = Metrics(list, Counter())
+    restarted(metrics, reason)
+    labels = {"reason": reason, "charged": "true", "mode": "InPlace"}
     assert metrics.registry.get_sample_value("tftraining_restarts_total", labels) == 1
