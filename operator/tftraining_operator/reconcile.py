@@ -80,7 +80,8 @@ class Reconciler:
         seen = msgspec.structs.replace(seen, refusal=memory.refusal, **said)
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
-        soon = (now - memory.written).total_seconds() < COUNTS_INTERVAL
+        # A clock that was set back must not hold up the counts until it has caught up.
+        soon = 0 <= (now - memory.written).total_seconds() < COUNTS_INTERVAL
         kept = step.status == job.status or (soon and can_wait(job.status, step.status))
         if kept and not step.delete_job:
             if step.status != job.status:

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.unit.cluster.fake_server import Answer, FakeServer, serving
 from tests.unit.cluster.test_refusals import JOB, NOW
@@ -21,6 +23,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import Key
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.types import Plan
 from tftraining_operator.reconcile import Reconciler, World
 
 KEY = Key("ns", "job")
@@ -103,6 +106,22 @@ async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
         reconcile._memory(JOB, NOW)
         await reconcile(KEY)
         assert not reconcile._memories
+
+
+@pytest.mark.parametrize(
+    ("ago", "written"), [(0.5, []), (1.5, [("PUT", f"{PATH}/status")]), (-3600, [("PUT", f"{PATH}/status")])]
+)
+async def test_counts_wait_for_a_second_and_not_for_a_clock_that_was_set_back(
+    ago: float, written: list[tuple[str, str]]
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5, phase="Running", attempt=1, ready="1/2"), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6)))
+        reconcile._memory(JOB, NOW - timedelta(seconds=ago))
+        reconcile.clock = lambda: NOW
+        reconcile._plan = lambda job, seen, now: Plan(msgspec.structs.replace(job.status, ready="2/2"))
+        await reconcile(KEY)
+        assert writes(fake) == written
 
 
 def expired(version: int, **run_policy: int) -> dict[str, Any]:
