@@ -82,7 +82,7 @@ class Reported(Frozen, frozen=True):
 
     def progress(self) -> Progress:
         """The same as the status has it. Metrics that are no number just now (NaN) are left out."""
-        known = [(name[:LONGEST_REASON], value) for name, value in self.metrics.items() if value is not None]
+        known = [(_sound(name[:LONGEST_REASON]), value) for name, value in self.metrics.items() if value is not None]
         known = [(name, value) for name, value in known if isfinite(value)]
         rate = None if self.steps_per_second is None else round(self.steps_per_second, 2)
         return Progress(
@@ -158,7 +158,7 @@ def parse_report(text: bytes) -> Report:
         last_restart=last and msgspec.structs.replace(last, reason=_word(last.reason)),
         failure=failure
         and msgspec.structs.replace(
-            failure, reason=_word(failure.reason), log_tail=(failure.log_tail or "")[-LONGEST_TAIL:] or None
+            failure, reason=_word(failure.reason), log_tail=_sound((failure.log_tail or "")[-LONGEST_TAIL:]) or None
         ),
     )
 
@@ -192,4 +192,9 @@ def _word(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return " ".join(text[: 2 * LONGEST_MESSAGE].split())[:LONGEST_MESSAGE]
+    return _sound(" ".join(text[: 2 * LONGEST_MESSAGE].split())[:LONGEST_MESSAGE])
+
+
+def _sound(text: str) -> str:
+    """The text as UTF-8 can have it: JSON can name halves of a character ("\\ud800"), which nobody could write on."""
+    return text.encode(errors="replace").decode()

@@ -132,3 +132,15 @@ def test_what_is_read_can_be_written() -> None:
     )
     assert report.progress is not None
     assert msgspec.json.encode(report.progress.progress())
+
+
+def test_half_a_character_is_replaced_before_anybody_writes_it_on() -> None:
+    half, whole = chr(0xD800), chr(0x1F600)
+    words = f"a {half} b {whole}"
+    report = parse_report(
+        status(message=words, failure={"logTail": words}, progress={"metrics": {words: 1}}, reason=half)
+    )
+    found, _ = split_verdict("tftraining/1 " + json.dumps({"verdict": "Failed", "message": words}))
+    assert found is not None and report.failure is not None and report.progress is not None
+    texts = [found.message, report.message, report.failure.log_tail, *report.progress.progress().metrics]
+    assert (texts, report.reason) == ([f"a ? b {whole}"] * 4, "")
