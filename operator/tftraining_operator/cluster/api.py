@@ -160,12 +160,13 @@ def _read_environment_once(configuration: Configuration) -> None:
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The whole body; ValueError as soon as it is longer than `limit` bytes."""
-    body = b""
+    # Bytes would be copied anew for each chunk, and who sends them decides how small those are.
+    body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > limit:
             raise ValueError(f"the answer is longer than {limit} bytes")
-    return body
+    return bytes(body)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

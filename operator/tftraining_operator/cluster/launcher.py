@@ -24,7 +24,9 @@ from tftraining_operator.model.status import Status
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 15.0
 PATIENCE = aiohttp.ClientTimeout(total=2.0)
-LONGEST_ANSWER = 256 * 1024
+# A gang of 10,000, the most that a job may have, says 2 MiB. No more than CONCURRENCY answers are held at a time, and
+# they are read one after the other: what is kept of each is a few KiB and the names of who has finished.
+LONGEST_ANSWER = 4 * 1024 * 1024
 CONCURRENCY = 16
 # So many questions in a row without an answer, and what was heard before is worth nothing any more.
 MOST_SILENCES = 3

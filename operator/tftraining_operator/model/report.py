@@ -16,6 +16,9 @@ from tftraining_operator.model.spec import Frozen
 from tftraining_operator.model.status import Progress
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
+MOST_FINISHED = 10_000
+# Longer texts are not read with patience: see _decode.
+LONG = 64 * 1024
 VERDICT = "tftraining/1 "
 # Reasons of restarts in place that nobody's program is to blame for.
 LOST = ("MemberLost", "Terminated")
@@ -149,12 +152,14 @@ class Verdict(Frozen, frozen=True):
 def parse_report(text: bytes) -> Report:
     """What /status answered. ValueError if it is not what a launcher says."""
     report = _decode(text.decode(errors="replace"), Report)
-    last, failure = report.last_restart, report.failure
+    last, failure, progress = report.last_restart, report.failure, report.progress
     return msgspec.structs.replace(
         report,
         reason=_word(report.reason),
         message=_cut(report.message),
         missing=report.missing[:MOST_MISSING],
+        finished=report.finished[:MOST_FINISHED],
+        progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
         last_restart=last and msgspec.structs.replace(last, reason=_word(last.reason)),
         failure=failure
         and msgspec.structs.replace(
@@ -176,13 +181,19 @@ def split_verdict(message: str) -> tuple[Verdict | None, str]:
 
 
 def _decode(text: str, kind: type[Said]) -> Said:
-    """JSON as Python writes it: a NaN among the metrics must not cost the rest."""
+    """JSON as Python writes it: a NaN among the metrics must not cost the rest.
+
+    A long text is that of a large gang, or of somebody who would have the operator build objects for half a second: of
+    it only what is asked for is built, and it has to be JSON to the letter, as launchers write it.
+    """
     try:
+        if len(text) > LONG:
+            return msgspec.json.decode(text, type=kind)
         raw: Any = json.loads(text, parse_constant=lambda _: None)
         return msgspec.convert(raw, kind)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    except msgspec.ValidationError as error:
+    except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
 
 

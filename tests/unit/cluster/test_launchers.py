@@ -298,7 +298,7 @@ async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -
             await response.write(b" " * 65536)
 
     async with a_pod(answer) as port:
-        with pytest.raises(ValueError, match="longer than 262144 bytes"):
+        with pytest.raises(ValueError, match="longer than 4194304 bytes"):
             await ask_directly(monkeypatch, port)
 
 
@@ -330,10 +330,10 @@ async def test_only_a_success_is_an_answer(monkeypatch: pytest.MonkeyPatch, stat
 async def test_the_way_through_the_api_server() -> None:
     path = "/api/v1/namespaces/ns/pods/job-worker-0:8472/proxy/status"
     async with serving() as (fake, api):
-        fake.on(f"GET {path}", Answer(said()), Answer(b"x" * 300_000), Answer({"message": "no endpoints"}, 503))
+        fake.on(f"GET {path}", Answer(said()), Answer(b"x" * 4_200_000), Answer({"message": "no endpoints"}, 503))
         fetch = through(api)
         assert await fetch(CHIEF) == said()
-        with pytest.raises(ValueError, match="longer than 262144 bytes"):
+        with pytest.raises(ValueError, match="longer than 4194304 bytes"):
             await fetch(CHIEF)
         with pytest.raises(ApiError, match="no endpoints"):
             await fetch(CHIEF)

@@ -1,6 +1,7 @@
 """What launchers say is read strictly: a pod is not trusted, and nonsense is ignored rather than half believed."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from tftraining.launch.ending import Exit
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.verdict import Verdict, termination_message
+from tftraining_operator.cluster.launcher import LONGEST_ANSWER
 from tftraining_operator.model.report import parse_report, split_verdict
 
 LAST = {"time": "2026-03-01T12:00:00.25Z", "member": "worker-1", "signal": 9, "reason": "Killed", "downSeconds": 1.1}
@@ -60,7 +62,10 @@ def test_there_are_not_more_metrics_than_the_status_takes() -> None:
         b"[]",
         b"null",
         b"\xff\xfe",
+        b"[" * 50_000,
         b"[" * 100_000,
+        status(message="x" * 100_000)[:-1],
+        status(message="x" * 100_000, phase="Dancing"),
         b'{"phase": "Training", "round": ' + b"9" * 5000 + b"}",
         status(phase="Dancing"),
         status(version=2),
@@ -100,6 +105,40 @@ def test_words_are_bounded() -> None:
     assert report.failure is not None and report.failure.reason == ""
     assert report.failure.log_tail is not None and len(report.failure.log_tail) == 4096
     assert report.failure.log_tail.endswith("the end")
+
+
+def a_gang(size: int) -> dict[str, Any]:
+    """What the chief tells of each member, as long as it gets."""
+    one = {"state": "restarting", "round": 1000, "mode": "multi-worker", "pid": 4194304, "step": 10**9}
+    return {f"worker-{number}": {**one, "silentSeconds": 10000.1} for number in range(size)}
+
+
+def test_the_largest_gang_can_say_how_it_goes() -> None:
+    finished = [f"worker-{number}" for number in range(9_999)]
+    text = status(members=a_gang(10_000), finished=finished, progress={"metrics": {"loss": 0.5}})
+    assert len(text) < LONGEST_ANSWER
+    report = parse_report(text)
+    assert len(report.finished) == 9_999
+    assert report.progress is not None and report.progress.metrics == {"loss": 0.5}
+
+
+def test_what_is_kept_of_a_long_answer_is_little() -> None:
+    many = {f"metric {number}": number for number in range(100_000)}
+    report = parse_report(status(progress={"metrics": many}, finished=["ps-1"] * 100_000))
+    assert report.progress is not None and len(report.progress.metrics) == 64
+    assert len(report.finished) == 10_000
+
+
+@pytest.mark.parametrize("unit", [b"[[]]", b'{"":0}'])
+def test_a_long_answer_builds_nothing_that_nobody_asks_for(unit: bytes) -> None:
+    """It would take half a second and 130 MB of the operator; this is how it would feel with every hostile job."""
+    text = status(x=[]).replace(b"[]", b"[" + b",".join([unit] * (LONGEST_ANSWER // 8)) + b"]")
+    tracemalloc.start()
+    try:
+        assert parse_report(text).phase == "Training"
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_verdict_as_the_launcher_writes_it() -> None:
