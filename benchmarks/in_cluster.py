@@ -97,7 +97,7 @@ class PodGang:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
     async def _look(self, replica: Replica) -> dict[str, Any]:
-        pod = Target(uid="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
+        pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
         try:
             status: dict[str, Any] = json.loads(await self._fetch(pod))
         except (ApiError, ValueError):  # the pod is not there, or not yet

@@ -16,8 +16,6 @@ from tftraining_operator.plan import lost_key, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
-# Restarts in place that are charged to nobody.
-FREE = (*LOST, *CHANGED_SIZE)
 # Those that Kubernetes and Kueue give to pods and containers, besides the ones that the operator itself goes by.
 OF_PODS = (
     "PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC",
@@ -27,7 +25,7 @@ OF_PODS = (
     "WorkloadEvictedDueToClusterQueueStopped", "WorkloadEvictedDueToLocalQueueStopped",
     "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
 )  # fmt: skip
-OF_JOBS = (*rules.REASONS, *FREE, *ASKED_FOR, node_loss.REASON, lost_key.REASON)
+OF_JOBS = (*rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, lost_key.REASON)
 # Reasons come out of users' pods, and each new value of a label would be a time series for ever: all others are one.
 KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
 OTHER = "Other"
@@ -73,7 +71,7 @@ class Metrics:
         if new.last_restart is not None and recreated + in_place > 0:
             reason = new.last_restart.reason or "Unknown"
             # The charge of a restart in place may have been written before it began.
-            charged = reason not in FREE if in_place > 0 else new.restarts.counted > old.restarts.counted
+            charged = reason in rules.REASONS if in_place > 0 else new.restarts.counted > old.restarts.counted
             labels = (
                 reason if reason in KNOWN else OTHER,
                 str(charged).lower(),

@@ -7,8 +7,8 @@ verdict that its launchers leave.
 
 import msgspec
 
+from tftraining.launch.rules import REASONS
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.plan import verdicts
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.completion import has_succeeded
@@ -64,5 +64,5 @@ def _restarted(job: Job, before: int) -> Note | None:
     restarting = "it is restarted alone, the others train on" if last.alone else "restarting in place"
     message = f"{what}; {restarting if last.down_seconds is None else resumption(last)}"
     given_up = (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
-    harmless = given_up or last.reason in (*LOST, *CHANGED_SIZE)
+    harmless = given_up or last.reason not in REASONS
     return Note("Normal" if harmless else "Warning", last.reason or "Error", message)

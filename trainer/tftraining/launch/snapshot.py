@@ -70,8 +70,8 @@ def read(fd: int) -> Snapshot:
 
 
 def stack_pid(fd: int) -> int | None:
-    """The process that answers the signal for stack dumps, None if none does. Of what may be on the page only the number
-    of a single process is believed: a negative one would be a group for kill(2)."""
+    """The process that answers the signal for stack dumps, None if none does. Only the number of a single process is
+    believed: a negative one would be a group for kill(2)."""
     data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
     pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
     return pid if 0 < pid < PIDS else None
