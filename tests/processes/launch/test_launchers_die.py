@@ -59,6 +59,26 @@ def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
         assert gang.message("worker-1")["reason"] == "MaxRestartsExceeded"
 
 
+@pytest.mark.parametrize(
+    ("workers", "told"), [(2, {}), (1, {"proven": True})], ids=["by the members", "by the operator"]
+)
+def test_a_new_launcher_of_the_chief_is_told_that_steps_were_made(
+    tmp_path: Path, workers: int, told: dict[str, bool]
+) -> None:
+    broken, last = tmp_path / "broken", f"worker-{workers - 1}"
+    script = f'[ $STANDIN = {last} ] && rm {broken} 2>/dev/null || exec "$@"; echo "ImportError: x" >&2; exit 1'
+    with Gang(tmp_path, {"worker": workers}, "--epochs", "40", "--steps", "5") as gang:
+        gang.command = ["sh", "-c", script, "sh", *gang.command]
+        gang.start()
+        gang.wait_for_phase("Training")
+        broken.touch()
+        gang.kill("worker-0")
+        gang.start("worker-0", **told)
+        assert set(gang.wait().values()) == {0}
+        assert not broken.exists()
+        assert gang.message("worker-0")["ledger"]["processFailures"] == 1
+
+
 MOMENTS: dict[str, Callable[[Gang], object]] = {
     "before the rendezvous": lambda gang: None,
     "in the rendezvous": lambda gang: gang.wait_for(lambda: gang.get("worker-1", "/healthz")[0] == 200),
