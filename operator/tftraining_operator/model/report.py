@@ -18,7 +18,7 @@ from tftraining_operator.model.status import Progress
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 MOST_FINISHED = 10_000
 # Longer texts are not read with patience: see _decode.
-LONG = 64 * 1024
+LONG = 256 * 1024
 VERDICT = "tftraining/1 "
 # Reasons of restarts in place that nobody's program is to blame for.
 LOST = ("MemberLost", "Terminated")
