@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import aiohttp
 import msgspec
 from aiohttp import web
 
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 WORKERS = 16
 # How long a job that was deleted in a gap of kopf's watch may be counted among the living.
 AUDIT_SECONDS = 300.0
+START_PAUSE = 5.0
 
 
 class Settings(Frozen, frozen=True):
@@ -119,14 +121,16 @@ class Operator:
 
     @classmethod
     async def start(cls, settings: Settings) -> "Operator":
-        """Connect and start. RuntimeError or OSError with one clear line if that cannot be."""
+        """Connect and start, as soon as the API server is there. RuntimeError or OSError with one clear line if that
+        cannot be."""
         api = await connect()
         operator = cls(api, settings)
         try:
+            # First of all: the kubelet is to see that who waits for the API server is well.
+            operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
             if not settings.namespaces and await _may_read_nodes(api):
                 operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
-            operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
         except BaseException:
             await operator._disconnect()
             raise
@@ -141,7 +145,8 @@ class Operator:
     def dead(self) -> list[str]:
         """What only a restart of the operator can cure: each part runs until it is stopped."""
         ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
-        return ended + [f"the watch of {each.what} is dead" for each in self._reflectors if not each.alive]
+        begun = self._reflectors if self._tasks else []
+        return ended + [f"the watch of {each.what} is dead" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
         """What is not known yet."""
@@ -169,11 +174,11 @@ class Operator:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._launchers.close()
-        if self._server is not None:
-            await self._server.cleanup()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
+        if self._server is not None:
+            await self._server.cleanup()
         if self._direct is not None:
             await self._direct.close()
         await self._api.close()
@@ -198,14 +203,33 @@ def _tell_end(name: str, task: asyncio.Task[None]) -> None:
 
 
 async def _check_installed(api: Api) -> None:
-    try:
-        served = await api.request("GET", f"/apis/{GROUP}/{VERSION}")
-    except ApiError as error:
-        if error.status == 404:
-            raise RuntimeError(
-                f"the custom resource {PLURAL}.{GROUP} is not installed: kubectl apply -f crds/tftrainingjobs.yaml"
-            ) from error
-        if error.status == 0:
-            raise RuntimeError(f"the API server cannot be reached: {error.message}") from error
-        raise RuntimeError(f"the API server does not answer as it should: {error}") from error
-    logger.debug("served: %s", [each["name"] for each in served["resources"]])
+    """Wait for the API server, and see that the custom resource is served. RuntimeError for what does not pass by
+    itself.
+
+    To end for what does would cost minutes after an outage: Kubernetes starts what ends ever more slowly.
+    """
+    while True:
+        try:
+            served = await api.request("GET", f"/apis/{GROUP}/{VERSION}")
+        except ApiError as error:
+            if not _may_pass(error):
+                raise RuntimeError(_why_not(error)) from error
+            logger.warning("%s; trying again in %g s", _why_not(error), START_PAUSE)
+            await asyncio.sleep(START_PAUSE)
+        else:
+            logger.debug("served: %s", [each["name"] for each in served["resources"]])
+            return
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Whether it is the server's trouble, rather than a name, an address or a certificate that is wrong."""
+    wrong = (aiohttp.ClientConnectorDNSError, aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
+    return (error.status in (0, 429) or error.status >= 500) and not isinstance(error.__cause__, wrong)
+
+
+def _why_not(error: ApiError) -> str:
+    if error.status == 404:
+        return f"the custom resource {PLURAL}.{GROUP} is not installed: kubectl apply -f crds/tftrainingjobs.yaml"
+    if error.status == 0:
+        return f"the API server cannot be reached: {error.message}"
+    return f"the API server does not answer as it should: {error}"

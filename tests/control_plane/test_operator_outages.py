@@ -87,14 +87,33 @@ def only_line(ended: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
-def test_without_an_api_server_the_start_says_so_in_one_line(tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
+def kubeconfig_for(server: str, directory: Path) -> Path:
+    """A kubeconfig for a server that is not there."""
+    kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(
-        '{"clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}], "current-context": "a",'
+        f'{{"clusters": [{{"name": "a", "cluster": {{"server": "{server}"}}}}], "current-context": "a",'
         ' "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],'
         ' "users": [{"name": "a", "user": {"token": "a"}}]}'
     )
-    assert "the API server cannot be reached" in only_line(start(KUBECONFIG=str(kubeconfig)))
+    return kubeconfig
+
+
+def test_a_server_whose_name_nobody_knows_is_named_in_one_line(tmp_path: Path) -> None:
+    line = only_line(start(KUBECONFIG=str(kubeconfig_for("https://nowhere.invalid", tmp_path))))
+    assert "the API server cannot be reached" in line and "nowhere.invalid" in line
+
+
+def test_the_start_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
+    """It is well meanwhile, and ends at once when it is told to."""
+    waiting = OperatorProcess(kubeconfig_for("https://127.0.0.1:1", tmp_path), tmp_path)
+    waiting.start(wait=False)
+    try:
+        wait_until(partial(logged, waiting, "the API server cannot be reached"), "the operator waits")
+        assert waiting.get("healthz")[0] == 200 and waiting.get("readyz")[0] == 500
+        assert waiting.terminate(seconds=8) == 0
+        assert "Traceback" not in waiting.log_text()
+    finally:
+        waiting.kill()
 
 
 def test_without_the_custom_resource_the_start_says_what_to_apply(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Reflector(Generic[K]):
 
     async def run(self) -> None:
         """Reflect until cancelled. A watch that ends early, for whatever reason, is begun again ever more slowly."""
-        pause = FIRST_PAUSE
+        pause, self._heard = FIRST_PAUSE, self.clock()
         while True:
             began = self.clock()
             try:

@@ -130,3 +130,16 @@ async def test_it_is_dead_when_nothing_was_heard_for_too_long() -> None:
         heard = run.reflector.clock()
         run.reflector.clock = lambda: heard + WATCH_SILENCE + LONGEST_PAUSE + 1
         assert not run.reflector.alive
+
+
+async def test_the_silence_before_it_began_does_not_count() -> None:
+    async with serving() as (fake, api):
+        fake.on(f"GET {PODS}", Answer({"message": "busy"}, 503))
+        late: Reflector[Key] = Reflector(api, "pods", "", Store(), lambda key: None)
+        made = late.clock()
+        late.clock = lambda: made + 1000
+        assert not late.alive
+        task = asyncio.create_task(late.run())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        assert late.alive

@@ -16,7 +16,7 @@ from tftraining_operator.cluster.api import Api
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.server import serve
 from tftraining_operator.model.status import LastRestart, Restarts, Status
-from tftraining_operator.runtime import Operator, Settings, read_settings
+from tftraining_operator.runtime import Operator, Settings, _check_installed, read_settings
 
 
 def test_settings_of_an_empty_environment_are_the_defaults() -> None:
@@ -97,6 +97,55 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
             assert "KeyError: 'bug'" in caplog.text
         finally:
             await operator.stop()
+
+
+INSTALLED = Answer({"resources": [{"name": "tftrainingjobs"}]})
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses of the start are short, and the silences that end a watch as well."""
+    monkeypatch.setattr("tftraining_operator.runtime.START_PAUSE", 0.05)
+    monkeypatch.setattr("tftraining_operator.cluster.reflector.WATCH_SILENCE", -9.98)
+
+
+async def test_the_start_waits_for_the_api_server_and_is_well_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, short: None
+) -> None:
+    async with serving() as (fake, api):
+
+        async def connected() -> Api:
+            return api
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        fake.on("GET /apis/tftraining.dev/v1", *[Answer({"message": "starting"}, 503)] * 5, INSTALLED)
+        port = free_port()
+        starting = asyncio.create_task(Operator.start(Settings(port=port)))
+        await asyncio.sleep(0.12)
+        assert await get(f"http://127.0.0.1:{port}/healthz") == (200, "ok"), "its watches have not begun"
+        assert (await get(f"http://127.0.0.1:{port}/readyz"))[0] == 500
+        operator = await starting
+        try:
+            assert fake.count("GET /apis/tftraining.dev/v1") == 6
+            assert "503 : starting; trying again in 0.05 s" in caplog.text
+        finally:
+            await operator.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(403, "does not answer as it should: 403"), (404, "is not installed: kubectl apply")]
+)
+async def test_what_does_not_pass_by_itself_ends_the_start(status: int, said: str) -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /apis/tftraining.dev/v1", Answer({}, status), INSTALLED)
+        with pytest.raises(RuntimeError, match=said):
+            await _check_installed(api)
+
+
+async def test_too_many_requests_pass(short: None) -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /apis/tftraining.dev/v1", Answer({}, 429), INSTALLED)
+        await _check_installed(api)
 
 
 def restarted(when: str, reason: str, down: float | None = None, counted: int = 0, recreated: int = 1) -> Status:
