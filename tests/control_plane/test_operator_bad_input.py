@@ -134,10 +134,10 @@ def test_huge_messages_fit_into_the_status(new_job: NewJob) -> None:
 
 
 def test_labels_that_somebody_else_wrote_do_not_stop_a_job(new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    job.patch_pod("job-worker-1", {"metadata": {"labels": {"tftraining.dev/attempt": "9" * 63}}})
-    job.patch_pod("job-worker-0", {"metadata": {"labels": {"tftraining.dev/index": "nonsense"}}})
+    for label, value in (("attempt", "9" * 63), ("index", "nonsense")):
+        job = new_job(label)
+        job.run()
+        job.patch_pod(f"{label}-worker-1", {"metadata": {"labels": {f"tftraining.dev/{label}": value}}})
     later = new_job("later")
     later.run()
 
