@@ -71,7 +71,7 @@ test: check control-plane kwok processes cluster  ## Every tier, with one fault 
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
-	@$(RUN)pytest tests/processes
+	@$(RUN)pytest tests/processes --numprocesses=2
 	@$(DURING) $(RUN)pytest tests/cluster
 
 cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.

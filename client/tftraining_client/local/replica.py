@@ -81,8 +81,9 @@ class Start:
     def with_ledger(self, ledger: Mapping[str, int]) -> "Start":
         """The same for a launcher that follows another one, and is told what the restarts have cost so far."""
         settings = json.loads(self.environment[SETTINGS])
-        changed = {SETTINGS: json.dumps({**settings, "ledger": {**settings["ledger"], **ledger}})}
-        return Start(self.replica, self.command, {**self.environment, **changed})
+        # As the operator has it: who ran before is given the benefit of the doubt that it made a step.
+        told = {"ledger": {**settings["ledger"], **ledger}, "proven": any(ledger.values())}
+        return Start(self.replica, self.command, {**self.environment, SETTINGS: json.dumps({**settings, **told})})
 
 
 def local_job(stored: Json, workdir: Path) -> LocalJob:

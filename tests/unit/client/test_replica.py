@@ -124,9 +124,10 @@ def test_what_is_optional_may_be_missing(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_follows_another_is_told_what_that_cost(tmp_path: Path) -> None:
-    start = starts(tmp_path, {})["worker-0"].with_ledger({"podFailures": 2})
-    assert json.loads(start.environment["TFTRAINING_LAUNCHER"])["ledger"]["podFailures"] == 2
-    assert json.loads(start.environment["TFTRAINING_LAUNCHER"])["ledger"]["inPlace"] == 0
+    first = starts(tmp_path, {})["worker-0"]
+    settings = json.loads(first.with_ledger({"podFailures": 2}).environment["TFTRAINING_LAUNCHER"])
+    assert (settings["ledger"]["podFailures"], settings["ledger"]["inPlace"], settings["proven"]) == (2, 0, True)
+    assert not json.loads(first.with_ledger({"podFailures": 0}).environment["TFTRAINING_LAUNCHER"])["proven"]
 
 
 def test_the_launcher_restarts_whatever_the_mode(tmp_path: Path) -> None:
