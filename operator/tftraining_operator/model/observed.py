@@ -107,7 +107,7 @@ class Pod(Frozen, frozen=True):
 
     @property
     def going(self) -> bool:
-        """The same, and whether it is spoken of or not."""
+        """Whether somebody has asked for the pod's end, spoken of or not."""
         return self.deleting or self.evicting
 
     @property

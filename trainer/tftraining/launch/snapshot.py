@@ -17,7 +17,7 @@ from tftraining.launch import page
 
 READS, AT_ONCE = 100, 10
 PAUSE_SECONDS = 0.0002
-PIDS = 2**22  # Linux gives no higher ones
+TOO_HIGH_A_PID = 2**22  # for Linux
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def stack_pid(fd: int) -> int | None:
     believed: a negative one would be a group for kill(2)."""
     data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
     pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
-    return pid if 0 < pid < PIDS else None
+    return pid if 0 < pid < TOO_HIGH_A_PID else None
 
 
 def _decode(data: bytes) -> Snapshot:
