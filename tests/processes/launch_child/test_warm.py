@@ -94,6 +94,32 @@ async def state(pid: int, wanted: str) -> None:
     )
 
 
+def shown(pid: int, what: str = "cmdline") -> list[str]:
+    """The command line of a process, or another list of /proc."""
+    return Path(f"/proc/{pid}/{what}").read_text().split("\0")
+
+
+async def test_who_looks_at_ps_can_tell_the_program_from_the_warm_interpreter(lab: Lab) -> None:
+    lab.script(SLEEPS)
+    program = await lab.prepared("python", "script.py", "--epochs", "3")
+    await program.start(lab.environment(), lab.on_exit)
+    pid = int(await written(lab.directory / "pid"))
+    assert program.mode == "warm"
+    (interpreter,) = set(children_of(os.getpid())) - {pid}
+    assert shown(pid) == ["python", "script.py", "--epochs", "3", ""]
+    assert shown(interpreter)[-2] == warm.TITLE
+    assert not [each for each in shown(interpreter) if "script" in each]
+    assert shown(pid, "comm") == ["python\n"]
+    assert shown(interpreter, "comm") == ["tftraining-warm\n"]
+    lab.extra["TF_CONFIG"] = '{"round": 2}'
+    os.kill(pid, signal.SIGKILL)
+    await lab.end(program)
+    (lab.directory / "pid").unlink()
+    await program.start(lab.environment(), lab.on_exit)
+    pid = int(await written(lab.directory / "pid"))
+    assert 'TF_CONFIG={"round": 2}' in shown(pid, "environ")  # not that of the start
+
+
 IMPORTS = """
 import os, time
 print(os.getpid(), file=open(os.environ['OUT'] + '/importing', 'w'), flush=True)

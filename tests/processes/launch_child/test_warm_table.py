@@ -38,7 +38,43 @@ if __name__ == '__main__':
     process.join()
     print(process.exitcode, process.name)
 """
+SHOWS_ITSELF = (
+    "import os\nwith open('/proc/self/cmdline', 'rb') as a, open('/proc/self/comm') as b: print(a.read(), b.read())\n"
+    "with open('/proc/self/environ', 'rb') as file: told = file.read().decode().split('\\0')\n"
+    "print(sorted(each for each in told if not each.startswith(('PYTHONPATH=', 'TFTRAINING_PROGRESS='))))\n"
+)
+LONG = "-".join(map(str, range(2000)))
 CASES = {
+    "command line": Case(
+        SHOWS_ITSELF, ("python", "script.py", "--epochs", "3"), "script.py\\x00--epochs\\x003\\x00' python"
+    ),
+    "command line, shortest": Case(SHOWS_ITSELF, shows="b'python\\x00script.py\\x00' python"),
+    "command line, long": Case(SHOWS_ITSELF, ("python", "-u", "script.py", LONG, "x" * 100_000), "-1999\\x00xxx"),
+    "command line, empty arguments": Case(
+        SHOWS_ITSELF, ("python", "script.py", "", "a", "", ""), "y\\x00\\x00a\\x00\\x00\\x00'"
+    ),
+    "command line, not ASCII": Case(SHOWS_ITSELF, ("python", "script.py", "ä b", "\udcff"), "\\xc3\\xa4 b\\x00\\xff"),
+    "command line, options in one": Case(
+        "", ("python", "-um", "package.itself", "a b"), "-um\\x00package.itself\\x00a b"
+    ),
+    "command line of a module": Case("", ("python", "-u", "-m", "package.itself"), "-u\\x00-m\\x00package."),
+    "command line of an option": Case(SHOWS_ITSELF, ("python", "-O", "script.py"), "python\\x00-O\\x00script.py"),
+    "command line of a fork": Case(
+        SHOWS_ITSELF + "import sys; sys.stdout.flush()\n"
+        "if not os.fork():\n    with open('/proc/self/cmdline', 'rb') as a: print('fork', a.read(), flush=True)\n"
+        "    os._exit(0)\nos.wait()",
+        shows="fork b'python\\x00script.py\\x00'",
+    ),
+    "command line at exit": Case(
+        "class Last:\n    def __del__(self, open=open):\n        print(open('/proc/self/cmdline', 'rb').read())\n"
+        "last = Last()",
+        shows="b'python\\x00script.py\\x00'",
+    ),
+    "name of a thread": Case(
+        "import threading\ndef work():\n    with open('/proc/thread-self/comm') as a: print(a.read())\n"
+        "threading.Thread(target=work).start()",
+        shows="python",
+    ),
     "argv": Case(
         "import sys; print(sys.argv, getattr(sys, 'orig_argv', 0))",
         ("python", "script.py", "-x", "ä b"),
@@ -173,12 +209,14 @@ OF_THE_LAUNCHER = {"dies with its launcher"}
 PLAIN = {
     *("module is not there", "no module at all", "syntax error", "indentation error", "null bytes", "missing file"),
     *("directory", "option X", "option W", "option O", "option c", "option I"),
+    *("command line, options in one", "command line of an option"),  # -um and -O
 }
 FILES = {
     "package/__init__.py": "print('init')",
     "package/__main__.py": "print('package ran', __name__, __package__, __spec__.name)",
     "package/module.py": "import sys\nprint('module ran', sys.argv, sys.path[0], __name__, __package__)\n"
     "print(__spec__.name, __file__, getattr(sys, 'orig_argv', 0))",
+    "package/itself.py": SHOWS_ITSELF,
     "package/fails.py": "from . import module\ndef f():\n    raise ValueError('bad')\nf()",
     "package/interrupts.py": "raise KeyboardInterrupt",
     "package/exits.py": "import sys\nsys.exit('module is over')",

@@ -21,6 +21,9 @@ from tftraining.launch.decision import Invocation, invocation
 from tftraining.launch.process import StartError, spawn
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
+# The last argument of the interpreter, for who looks at ps. It must not have the program's name in it: who kills the
+# program by that is not to kill what starts it again.
+TITLE = "tftraining: the warm interpreter, which the program is forked from"
 HELLO_SECONDS = 60.0  # an interpreter on a cold disk may take this long to come up
 IMPORT_SECONDS = 300.0
 FORK_SECONDS = 10.0
@@ -74,7 +77,7 @@ class WarmInterpreter:
         """Start it; it imports in the background. Never raises."""
         ours, theirs = socket.socketpair()
         invocation = self._invocation
-        command = [invocation.python, *invocation.options, str(ZYGOTE), str(theirs.fileno())]
+        command = [invocation.python, *invocation.options, str(ZYGOTE), str(theirs.fileno()), TITLE]
         try:
             self.pid = spawn(command, self._env, outputs, [theirs.fileno()])
         except StartError as error:

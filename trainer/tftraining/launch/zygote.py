@@ -1,6 +1,6 @@
 """The warm interpreter: imports TensorFlow and nothing else, then forks a process for each start of the program.
 
-    <python> [-u] zygote.py <descriptor of a socket to the launcher>
+    <python> [-u] zygote.py <descriptor of a socket to the launcher> <what this process is, for who looks at ps>
 
 It is run by the user's own interpreter and must leave no trace that a program could see: in a forked process everything
 is as after a plain start in which TensorFlow has been imported already. It must never start a thread or touch a device,
@@ -35,10 +35,12 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import keras_hook, leader_hook, legacy, offer, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining import keras_hook, leader_hook, legacy, offer, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
+OURS = 3  # of the command line: this file, the descriptor, the text
+NAME = b"tftraining-warm"
 _libc = ctypes.CDLL(None)
 
 
@@ -79,6 +81,11 @@ class Program:
         self.arguments = arguments
         self._looked_at: dict[str, tuple[int, int]] = {}
         self._directory_time = -1
+
+    @property
+    def command(self) -> list[str]:
+        """What stands in its command line after the interpreter and its options."""
+        return [*(["-m"] if self.module else []), self.target, *self.arguments]
 
     @property
     def directory(self) -> str:
@@ -122,7 +129,7 @@ class Program:
     def prepare(self) -> None:
         """In the forked process: what the interpreter itself sets up before the program's first line."""
         if hasattr(sys, "orig_argv"):
-            sys.orig_argv[-2:] = [*(["-m"] if self.module else []), self.target, *self.arguments]
+            sys.orig_argv[-OURS:] = self.command
         sys.argv[:] = ["-m" if self.module else self.target, *self.arguments]
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, self.directory)
@@ -237,6 +244,8 @@ def settle(environment: dict[str, str]) -> None:
 def serve() -> Program:
     """Answer the launcher until it goes; returns only in a forked process, with what is to be run there."""
     launcher = Launcher(int(sys.argv[1]))
+    name, started = proctitle.name(), proctitle.command_line()
+    proctitle.set_name(NAME)
     launcher.tell(hello=True)
     request = launcher.hear()
     program = Program(bool(request["module"]), str(request["target"]), list(request["arguments"]))  # type: ignore[call-overload]
@@ -261,9 +270,12 @@ def serve() -> Program:
         except Refusal as refusal:
             launcher.tell(refused=str(refusal))
             continue
+        told = dict(environment)
         legacy.apply(environment)
         if fork(launcher):
             launcher.close()
+            proctitle.set_name(name)
+            proctitle.show([*started[:-OURS], *program.command], told)
             settle({**own, **environment})
             program.prepare()
             return program

@@ -1,0 +1,116 @@
+"""What `ps`, /proc/PID/cmdline and /proc/PID/environ show of this process, and how to have them show something else.
+
+For the warm interpreter, whose forks are to be found by the user's own command. Only what others see changes: neither
+sys.argv nor os.environ. It must never fail, and never write over the environment that the process began with, for C
+code keeps pointers into that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+
+PR_SET_NAME = 15
+PR_GET_NAME = 16
+PR_SET_MM = 35
+PR_SET_MM_MAP = 14  # needs no capability, unlike to set a single field; since Linux 3.18
+NAME_BYTES = 16
+TRIES = 8
+# The fields of /proc/PID/stat, see proc_pid_stat(5), by the names of those of struct prctl_mm_map.
+STAT = {"start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47, "start_stack": 28}
+STAT_ARGUMENTS = {"arg_start": 48, "arg_end": 49, "env_start": 50, "env_end": 51}
+
+_libc = ctypes.CDLL(None)
+
+
+class _Map(ctypes.Structure):
+    """struct prctl_mm_map of linux/prctl.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("start_code", "end_code", "start_data", "end_data", "start_brk", "brk")),
+        *((name, ctypes.c_uint64) for name in ("start_stack", "arg_start", "arg_end", "env_start", "env_end", "auxv")),
+        ("auxv_size", ctypes.c_uint32),  # 0: as it is
+        ("exe_fd", ctypes.c_uint32),  # -1: as it is
+    ]
+
+
+def command_line() -> list[str]:
+    """What is shown of this process now; nothing where there is no /proc."""
+    with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
+        return [os.fsdecode(each) for each in file.read().split(b"\0")[:-1]]
+    return []
+
+
+def name() -> bytes:
+    """The name of this thread, in a process of one thread that of the process: what `ps` and `top` show as COMMAND."""
+    found = ctypes.create_string_buffer(NAME_BYTES)
+    with contextlib.suppress(AttributeError):
+        _libc.prctl(PR_GET_NAME, found, 0, 0, 0)
+    return found.value
+
+
+def set_name(shown: bytes) -> None:
+    """Another name, at most 15 bytes of it; threads that start later have it as well."""
+    with contextlib.suppress(AttributeError):
+        _libc.prctl(PR_SET_NAME, ctypes.create_string_buffer(shown[: NAME_BYTES - 1], NAME_BYTES), 0, 0, 0)
+
+
+def show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Have this process shown with these arguments and this environment, as if it had been started with them."""
+    told = _block(map(os.fsencode, arguments))
+    variables = _block(os.fsencode(f"{key}={value}") for key, value in environment.items())
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        fields = _stat()
+        if not _map(fields, told, variables):
+            _write_over(fields, told)
+
+
+def _block(strings: object) -> bytes:
+    return b"".join(each + b"\0" for each in strings)  # type: ignore[attr-defined]
+
+
+def _stat() -> dict[str, int]:
+    with open("/proc/self/stat", "rb") as file:
+        found = file.read().rpartition(b")")[2].split()
+    return {field: int(found[number - 3]) for field, number in {**STAT, **STAT_ARGUMENTS}.items()}
+
+
+def _map(fields: Mapping[str, int], arguments: bytes, environment: bytes) -> bool:
+    """Tell the kernel that both are elsewhere; False where it cannot (no CONFIG_CHECKPOINT_RESTORE, no Linux)."""
+    first, second = _copy(arguments), _copy(environment)
+    places = {"arg_start": first, "arg_end": first + len(arguments)}
+    places |= {"env_start": second, "env_end": second + len(environment)}
+    wanted = _Map(**{**fields, **places}, exe_fd=0xFFFFFFFF)
+    for _ in range(TRIES):
+        # The end of the heap has to be told as well, and an allocation on our way to the call may move it.
+        wanted.brk = _end_of_heap()
+        done = _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)), 0)
+        if done or wanted.brk == _end_of_heap():
+            return not done
+    return True
+
+
+def _copy(data: bytes) -> int:
+    """Where a copy lies that is never freed: it has to outlive the interpreter."""
+    allocate = _libc.malloc
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    place: int | None = allocate(len(data) + 1)
+    if not place:
+        raise OSError("no memory")
+    ctypes.memmove(place, data, len(data) + 1)
+    return place
+
+
+def _end_of_heap() -> int:
+    ask = _libc.sbrk
+    ask.restype, ask.argtypes = ctypes.c_size_t, [ctypes.c_ssize_t]
+    return int(ask(0))
+
+
+def _write_over(fields: Mapping[str, int], arguments: bytes) -> None:
+    """As much of the arguments as there is room for, where those of the start are. The last byte has to stay a NUL."""
+    room = fields["arg_end"] - fields["arg_start"] - 1
+    if room > 0:
+        ctypes.memmove(fields["arg_start"], arguments[:room].ljust(room + 1, b"\0"), room + 1)
