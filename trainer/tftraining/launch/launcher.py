@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import cluster, legacy, orders, status
+from tftraining.launch import cluster, folding, legacy, orders, status
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.incident import exit_code
 from tftraining.launch.ledger import Ledger
@@ -47,7 +47,8 @@ class Launcher:
         self._settings = settings
         secret = settings.key()
         self._scratch = scratch_directory(environment)
-        self._program = Program(command, warm=settings.warm_start, grace=settings.grace, directory=self._scratch)
+        warm, grace, folds = settings.warm_start, settings.grace, folding.wanted(environment)
+        self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, cluster.largest(settings))
         self._member = Member(settings, secret, self._program, self._environment)
         self._orders = Orders(settings, self._program.say)

@@ -210,10 +210,12 @@ class Member:
             if frame["type"] == "start":
                 await self._start(int(frame["round"]), frame)
             elif frame["type"] == "stop":
+                self._blame(frame.get("member"))
                 await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
             elif frame["type"] == "end":
                 self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
                 self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
+                self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
 
     async def _start(self, number: int, frame: Frame) -> None:
         self.program.say(f"tftraining: round {number} starts")
@@ -245,6 +247,10 @@ class Member:
         self.state = "ready"
         self._tell(type="ready", round=number)
 
+    def _blame(self, member: object) -> None:
+        """The round is over because of that member, None: nobody knows."""
+        self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
+
     def _exited(self, number: int, ended: Exit) -> None:
         """The program has ended by itself, unless we are about to kill it."""
         if number != self.round:
@@ -275,6 +281,7 @@ class Member:
     async def _cut_off(self) -> None:
         """The chief is lost: nothing of the gang may run on. An evaluator may."""
         if self.verdict is None and self._joined and self.settings.in_gang:
+            self._blame(self.settings.gang.chief)
             await self._kill()
             self.state = "waiting"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tftraining.launch.elastic import ASKED_FOR
 from tftraining.launch.incident import Incident
 from tftraining.launch.judgement import Judge
 from tftraining.launch.peer import Peer
@@ -42,8 +43,9 @@ class Outbox:
     def stop(self, peer: Peer, incident: Incident) -> None:
         """A member's round is over; one that is not connected needs no word."""
         if peer.connected:
-            dump = incident.reason == "Stalled"
-            self._send(peer.name, type="stop", round=peer.round, why=incident.message, dump=dump)
+            culprit = None if incident.reason in ASKED_FOR else incident.member
+            told = {"why": incident.message, "member": culprit, "dump": incident.reason == "Stalled"}
+            self._send(peer.name, type="stop", round=peer.round, **told)
 
     def end(self, peer: Peer) -> None:
         """The verdict, if there is one."""

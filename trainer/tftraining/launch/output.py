@@ -1,4 +1,4 @@
-"""Passes the program's output on unchanged as it comes, and keeps its last lines.
+"""Passes the program's output on as it comes, and keeps its last lines; see folding.py for what is left out.
 
 The pipes live as long as the launcher; every round's program writes into the same two. A reader of the launcher's own
 output who stops reading slows the program down, as it would without a launcher, but must never block the event loop:
@@ -15,8 +15,11 @@ import re
 import select
 import termios
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+
+from tftraining.launch.folding import Folding
 
 LINES = 40
 LINE_BYTES = 4096  # of a line that has no end yet: a progress bar may never have one
@@ -66,14 +69,15 @@ def _waiting(fd: int) -> int:
 
 
 class Pump:
-    """One stream: `end` is what the program gets; whatever is written there goes to `sink` and to `feed`."""
+    """One stream: `end` is what the program gets; whatever is written there goes to `feed`, and to `sink` as folded."""
 
-    def __init__(self, sink: int, feed: Callable[[bytes], None]) -> None:
+    def __init__(self, sink: int, feed: Callable[[bytes], None], folding: Folding | None = None) -> None:
         self._source, self.end = os.pipe()
         self._wakes, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         self._sink = sink
         self._feed = feed
+        self._folding = folding
         self._lock = threading.Lock()
         self._backlog: deque[bytes] = deque()
         self._held = 0
@@ -88,8 +92,16 @@ class Pump:
                 count = _waiting(self._source)
                 if not count:
                     break
-                self._keep(data := os.read(self._source, min(count, 1 << 16)))
-                self._feed(data)
+                self._feed(data := os.read(self._source, min(count, 1 << 16)))
+                self._keep(data if self._folding is None else self._folding.feed(data, time.monotonic()))
+
+    def fold(self, decide: Callable[[Folding], bytes]) -> None:
+        """Pass on what becomes of the tracebacks by a decision; never blocks."""
+        if self._folding is not None:
+            self.take()
+            with self._lock:
+                self._keep(decide(self._folding))
+            self.wake()
 
     def say(self, line: str) -> None:
         """Put a whole line of our own into the stream; never blocks."""
@@ -111,6 +123,8 @@ class Pump:
                 os.close(fd)
 
     def _keep(self, data: bytes, own: bool = False) -> None:
+        if not data:
+            return
         if own and not self._newline:
             data = b"\n" + data
         self._newline = data.endswith(b"\n")
@@ -123,12 +137,24 @@ class Pump:
         poll.register(self._wakes, select.POLLIN)
         ended = False
         while not ended:
-            events = dict(poll.poll())
+            events = dict(poll.poll(self._patience()))
             if self._wakes in events:
                 os.read(self._wakes, 4096)
             self.take()
             ended = bool(events.get(self._source, 0) & select.POLLHUP) and not _waiting(self._source)
+            self._let_go(ended)
             self._write_backlog()
+
+    def _patience(self) -> float | None:
+        """Milliseconds until what is held back has to be passed on."""
+        with self._lock:
+            until = self._folding.until if self._folding is not None else None
+        return None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
+
+    def _let_go(self, ended: bool) -> None:
+        if self._folding is not None:
+            with self._lock:
+                self._keep(self._folding.resolve() if ended else self._folding.tick(time.monotonic()))
 
     def _write_backlog(self) -> None:
         while True:
@@ -145,12 +171,12 @@ class Pump:
 
 
 class Output:
-    """Both streams of the program and their tail. Make it once in a launcher's life."""
+    """Both streams of the program and their tail. Make it once in a launcher's life. `folds`: see folding.py."""
 
-    def __init__(self, stdout: int = 1, stderr: int = 2) -> None:
+    def __init__(self, stdout: int = 1, stderr: int = 2, folds: bool = True) -> None:
         self._tail = Tail()
         self._out = Pump(stdout, lambda data: self._tail.feed(1, data))
-        self._err = Pump(stderr, lambda data: self._tail.feed(2, data))
+        self._err = Pump(stderr, lambda data: self._tail.feed(2, data), Folding() if folds else None)
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -160,7 +186,16 @@ class Output:
     def begin(self) -> None:
         """A new round: what was printed before is passed on, but is not its tail."""
         self._take()
+        self._err.fold(lambda folding: folding.resolve() + folding.blame(""))
         self._tail.clear()
+
+    def blame(self, member: str) -> None:
+        """The round is over because of this other member, "": not because of another one that is known."""
+        self._err.fold(lambda folding: folding.blame(member))
+
+    def settle(self) -> None:
+        """The program is dead: hold nothing of it back."""
+        self._err.fold(Folding.resolve)
 
     def lines(self) -> tuple[str, ...]:
         """The last lines of this round, up to what the program has written at this moment."""

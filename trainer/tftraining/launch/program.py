@@ -29,12 +29,14 @@ INJECT = Path(__file__).with_name("inject")
 class Program:
     """One command that is started again and again, at most once at a time. `directory` is scratch space of its own."""
 
-    def __init__(self, command: Sequence[str], *, warm: bool, grace: float, directory: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], *, warm: bool, grace: float, directory: Path, folds: bool = True
+    ) -> None:
         self._command = tuple(command)
         self._grace = grace
         self._directory = directory
         self._reaper = Reaper()
-        self._output = Output()
+        self._output = Output(folds=folds)
         self._process: Process | None = None
         self._page: int | None = None
         self._rounds = 0
@@ -62,6 +64,13 @@ class Program:
     def say(self, line: str) -> None:
         """A line of the launcher's own into its log; never blocks, also when nobody reads the log."""
         self._output.say(line)
+
+    def blame(self, member: str) -> None:
+        """This other member has failed first, and ours cannot go on: so its traceback is of no interest. "": no other.
+
+        Holds until the next start.
+        """
+        self._output.blame(member)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Start warming in the background, for starts with this environment; TF_CONFIG and TFTRAINING_* may change."""
@@ -95,6 +104,7 @@ class Program:
             left = await self._process.kill()
             if left:
                 self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+        self._output.settle()
 
     async def terminate(self) -> None:
         """SIGTERM, then SIGKILL to everything that is left when the grace period is over or the program has ended."""

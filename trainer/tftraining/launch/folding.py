@@ -1,0 +1,192 @@
+"""Leaves out of the log the tracebacks of a program that could not go on because another member had failed.
+
+The member that failed first says why, in a traceback of its own. Those of the others, "Socket closed" and the like,
+come at the same moment, are longer, and bury it: each becomes one line. Pure: bytes and times (seconds) come in, bytes
+to be passed on come out. In doubt everything is passed on, unchanged and in order: a traceback is left out only when it
+ends in an error that the loss of a peer brings about, or is cut off, and another member is known to have failed. Until
+then it is held back with what follows it, HOLD_SECONDS at most; nothing else ever waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+VARIABLE = "TFTRAINING_FULL_TRACEBACKS"
+HOLD_SECONDS = 2.0
+HOLD_BYTES = 1 << 16
+REASON_LENGTH = 200
+
+_HEADER = b"Traceback (most recent call last):\n"
+# The line that ends a traceback: the name of an exception, and often a text.
+_EXCEPTION = re.compile(rb"^[A-Za-z_][\w.]*(: .*)?$")
+_OF_A_LOST_PEER = re.compile(
+    rb"^[\w.]*\b(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown|BrokenPipe"
+    rb"|Connection\w*)Error\b"
+)
+_CHAINS = (b"During handling of the above exception, another", b"The above exception was the direct cause of the")
+# A warning or an error of TensorFlow's C++ code: as absl writes it, and as it was before.
+_LOG = re.compile(rb"^([WEF]\d{4} \d\d:\d\d:\d+\.\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )")
+# How lines go on with the text of an exception that have no indentation, and by what the last of them can be told.
+_TEXT = re.compile(
+    rb"^(Detected at node|Collective ops is aborted by|The error could be from|Additional GRPC error|:?\{\"|\(\d+\) "
+    rb"|\d+ (root error|successful op|derived error)|Original stack trace|Function call stack)"
+)
+_TEXT_END = re.compile(rb"\[Op:|\[\[\{\{node")
+_TELLING = re.compile(rb"socket closed|connection (re|closed|timed)|heartbeat|broken pipe|no route", re.I)
+
+
+def wanted(environment: Mapping[str, str]) -> bool:
+    """Whether tracebacks are to be folded: unless the container's environment asks for all of them."""
+    return environment.get(VARIABLE, "") in ("", "0")
+
+
+class Folding:
+    """One stream of a program, over all rounds."""
+
+    def __init__(self) -> None:
+        self._block: _Block | None = None
+        self._since = 0.0
+        self._cause = ""
+        self._line_begins = True
+
+    @property
+    def until(self) -> float | None:
+        """When `tick` is to be called; None: nothing is held back."""
+        return self._since + HOLD_SECONDS if self._block is not None else None
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        """What can be passed on when the program has written `data`."""
+        passed = b""
+        while data:
+            if self._block is None:
+                begin = self._begin_of_traceback(data)
+                passed += self._pass(data[:begin])
+                data = data[begin:]
+                self._block, self._since = (_Block(), now) if data else (None, now)
+            else:
+                data = self._block.feed(data)
+                if not self._block.doubtful:
+                    passed += self._release()
+        return passed
+
+    def tick(self, now: float) -> bytes:
+        """What can be passed on at `now`."""
+        return self.resolve() if self._block is not None and now >= self._since + HOLD_SECONDS else b""
+
+    def blame(self, member: str) -> bytes:
+        """The round is over because of this other member; "": because of the program itself, or nobody knows."""
+        self._cause = member
+        return b"" if member else self._release()
+
+    def resolve(self) -> bytes:
+        """Hold nothing back any more: the program is dead, or was waited for long enough."""
+        if self._block is None or not self._cause:
+            return self._release()
+        block, self._block = self._block, None
+        return self._pass(block.folded(self._cause))
+
+    def _release(self) -> bytes:
+        block, self._block = self._block, None
+        return self._pass(block.text()) if block is not None else b""
+
+    def _begin_of_traceback(self, data: bytes) -> int:
+        if self._line_begins and data.startswith(_HEADER):
+            return 0
+        found = data.find(b"\n" + _HEADER)
+        return found + 1 if found >= 0 else len(data)
+
+    def _pass(self, data: bytes) -> bytes:
+        self._line_begins = data.endswith(b"\n") if data else self._line_begins
+        return data
+
+
+class _Block:
+    """What is held back: a traceback from its first line on, and whatever came after it."""
+
+    def __init__(self) -> None:
+        #: Whether it may still be the traceback of a program that has lost a peer.
+        self.doubtful = True
+        self._lines: list[bytes] = []
+        self._begun = b""
+        self._size = 0
+        self._in_frames = True
+        self._mixed = False  # with another process's
+        self._lost_peer = False
+        self._error: int | None = None  # the line that names the last exception
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in what follows; what is left of it when this has turned out to be another kind of text."""
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for number, line in enumerate(lines):
+            fits = self._fits(line)
+            if fits:
+                self._lines.append(line)
+                self._size += len(line) + 1
+            if not self.doubtful:
+                rest, self._begun = [*lines[number + fits :], self._begun], b""
+                return b"\n".join(rest)
+        self.doubtful = self._size + len(self._begun) <= HOLD_BYTES
+        return b""
+
+    def text(self) -> bytes:
+        """All of it."""
+        return b"".join(line + b"\n" for line in self._lines) + self._begun
+
+    def folded(self, member: str) -> bytes:
+        """One line for the traceback, and what came after it."""
+        lines = [*self._lines, *([self._begun] if self._begun else [])]
+        own = len(lines) if self._error is None else self._error + 1 + _length_of_text(lines[self._error + 1 :])
+        end = b"" if self._begun and own < len(lines) else b"\n"
+        told = f"its traceback of {own} lines is left out: {self._reason(lines[:own])} ({VARIABLE}=1 shows it)"
+        first = f"tftraining: this program could not go on because of {member}; {told}\n".encode()
+        return first + (b"\n".join(lines[own:]) + end if own < len(lines) else b"")
+
+    def _fits(self, line: bytes) -> bool:
+        """Whether the line can follow in such a block; whether that is in doubt any longer is left in `doubtful`."""
+        header = line + b"\n" == _HEADER
+        if not self._in_frames:
+            self._in_frames = header and self._is_chained()
+            return True
+        if header or line[:1].isspace():
+            self._mixed = self._mixed or (header and bool(self._lines))
+            return True
+        if not _EXCEPTION.match(line):
+            self.doubtful = False
+            return False
+        self._in_frames, self._error = False, len(self._lines)
+        # What was raised while a peer's loss was handled comes of that loss.
+        self._lost_peer = self._lost_peer or bool(_OF_A_LOST_PEER.match(line))
+        self.doubtful = self._lost_peer and not self._mixed
+        return True
+
+    def _is_chained(self) -> bool:
+        before = [line for line in self._lines[-2:] if line]
+        return bool(before) and before[-1].startswith(_CHAINS)
+
+    def _reason(self, lines: list[bytes]) -> str:
+        """The exception, with the line of its text that tells most."""
+        if self._error is None:
+            return "it was killed while it printed it"
+        name, _, first = lines[self._error].partition(b": ")
+        text = [first, *lines[self._error + 1 :]]
+        telling = _readable(next(filter(_TELLING.search, text), first))[:REASON_LENGTH]
+        return _readable(name).rpartition(".")[2] + (f": {telling}" if telling else "")
+
+
+def _length_of_text(lines: list[bytes]) -> int:
+    """How many lines after the one that names an exception belong to it, or are TensorFlow's complaints about it."""
+    alien = (n for n, line in enumerate(lines) if line + b"\n" == _HEADER or _LOG.match(line))
+    ends = [n for n, line in enumerate(lines[: next(alien, len(lines))]) if _TEXT_END.search(line)]
+    length = ends[-1] + 1 if ends else 0
+    while length < len(lines) and _goes_on(lines[length]):
+        length += 1
+    return length
+
+
+def _goes_on(line: bytes) -> bool:
+    return not line or line[:1].isspace() or bool(_TEXT.match(line) or _LOG.match(line))
+
+
+def _readable(text: bytes) -> str:
+    return text.decode("utf-8", "replace").strip()
