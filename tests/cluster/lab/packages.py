@@ -18,6 +18,8 @@ PACKAGES = {
     "gcc": "gcc",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
+    "pgrep": "procps",
+    "pkill": "procps",
 }
 POLICY = Path("/usr/sbin/policy-rc.d")
 

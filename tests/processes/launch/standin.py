@@ -3,7 +3,8 @@
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
 
 It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
-then exit 1), `eat` (all memory that there is), `hang`. Each process holds a shared lock on the file of its round; who
+then exit 1), `lose MEMBER` (that one fails, but only when this one has said that it lost it, and hangs), `eat` (all
+memory that there is), `hang`. Each process holds a shared lock on the file of its round; who
 finds another round's lock held has found two rounds at once, and writes that into the file `violations`. With --serve
 workers do as those of parameter servers: they wait until they are told to go, and look for a second of themselves.
 """
@@ -24,6 +25,15 @@ from typing import Any
 
 import tftraining
 
+LOST = """\
+Traceback (most recent call last):
+  File "/app/train.py", line 15, in <module>
+    model.fit(data)
+tensorflow.python.errors_impl.UnavailableError: {{function_node __X}} Collective ops is aborted by: Socket closed
+Additional GRPC error information from remote target /job:worker/replica:0/task:1:
+:{"created":"@1","description":"Socket closed"}
+The error could be from a previous operation. Restart your program to reset. [Op:CollectiveReduceV2] name:\
+"""
 FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid (0 for locks of an open file)
 
 
@@ -106,6 +116,11 @@ def obey(path: Path) -> None:
     if order == "error":
         print(f"Traceback (most recent call last):\n{argument}", file=sys.stderr, flush=True)
         os._exit(1)
+    if order == "lose":
+        print(LOST, "closing", sep="\n", file=sys.stderr, flush=True)
+        other = path.with_name(f"order-{argument}")
+        other.with_suffix(".new").write_text("error ValueError: boom")
+        other.with_suffix(".new").rename(other)
     if order == "eat":
         eaten = []
         while True:

@@ -33,6 +33,7 @@ _TEXT = re.compile(
     rb"|\d+ (root error|successful op|derived error)|Original stack trace|Function call stack)"
 )
 _TEXT_END = re.compile(rb"\[Op:|\[\[\{\{node")
+_NODE = re.compile(rb"^\{\{function_node [^}]*\}\} *")  # says nothing to a person
 _TELLING = re.compile(rb"socket closed|connection (re|closed|timed)|heartbeat|broken pipe|no route", re.I)
 
 
@@ -170,7 +171,7 @@ class _Block:
             return "it was killed while it printed it"
         name, _, first = lines[self._error].partition(b": ")
         text = [first, *lines[self._error + 1 :]]
-        telling = _readable(next(filter(_TELLING.search, text), first))[:REASON_LENGTH]
+        telling = _readable(_NODE.sub(b"", next(filter(_TELLING.search, text), first)))[:REASON_LENGTH]
         return _readable(name).rpartition(".")[2] + (f": {telling}" if telling else "")
 
 

@@ -1,0 +1,70 @@
+"""What the logs of a gang show of tracebacks: that of the member that failed first, and none that came of its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes.launch.gang import Gang
+from tests.processes.launch.standin import LOST
+
+BOOM = "Traceback (most recent call last):\nValueError: boom\n"
+FOLDED = (
+    "tftraining: this program could not go on because of worker-1; its traceback of 7 lines is left out: "
+    "UnavailableError: Collective ops is aborted by: Socket closed (TFTRAINING_FULL_TRACEBACKS=1 shows it)\n"
+    "closing\n"
+)
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, restarts: int) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=restarts) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-0", "lose worker-1")
+        if restarts:
+            gang.wait_for_phase("Training", 2)
+            gang.order("worker-0", "exit 0")
+        gang.wait()
+        assert BOOM in gang.log("worker-1")
+        survivor = gang.log("worker-0")
+        assert FOLDED in survivor
+        assert "/app/train.py" not in survivor
+        if restarts:
+            assert "ValueError: boom" in survivor.partition(FOLDED)[0]  # the cause comes first
+            assert survivor.index(FOLDED) < survivor.index("round 2 starts")
+        else:
+            assert gang.message("worker-0")["member"] == "worker-1"
+
+
+def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFTRAINING_FULL_TRACEBACKS", "1")
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-0", "lose worker-1")
+        gang.wait()
+        assert f"{LOST}\nclosing\n" in gang.log("worker-0")
+        assert "is left out" not in gang.log("worker-0")
+
+
+def test_the_first_failure_is_shown_whatever_it_looks_like(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-1", "error UnavailableError: Socket closed")
+        gang.wait()
+        shown = "Traceback (most recent call last):\nUnavailableError: Socket closed\n"
+        assert shown in gang.log("worker-1")
+        assert gang.message("worker-0")["member"] == "worker-1"
+        assert "UnavailableError: Socket closed" in gang.message("worker-0")["message"]
+
+
+def test_a_program_that_survives_the_loss_tells_of_it_a_moment_later(tmp_path: Path) -> None:
+    """It caught the error itself, and nobody has failed: all is shown, in its order, while it goes on."""
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        gang.command[1:] = ["-c", f"import sys, time; print('''{LOST}\\nclosing''', file=sys.stderr); time.sleep(600)"]
+        gang.start()
+        gang.wait_for(lambda: f"{LOST}\nclosing\n" in gang.log("worker-0"))
+        assert gang.status()["state"] == "running"
