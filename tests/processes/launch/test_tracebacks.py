@@ -38,6 +38,18 @@ def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, 
             assert gang.message("worker-0")["member"] == "worker-1"
 
 
+def test_a_member_whose_chief_is_gone(tmp_path: Path) -> None:
+    """Nobody is left to say whose failure it is, and no program of the gang can go on without the chief."""
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-1", "lose nobody")
+        gang.wait_for((gang.directory / "order-nobody").exists)
+        gang.kill("worker-0")
+        folded = FOLDED.replace("because of worker-1", "because of worker-0")
+        gang.wait_for(lambda: folded in gang.log("worker-1"))
+
+
 def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_FULL_TRACEBACKS", "1")
     with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:

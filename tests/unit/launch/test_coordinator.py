@@ -46,6 +46,13 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
     assert (chief.rounds.number, chief.rounds.running, chief.judge.ledger.in_place) == (2, True, 1)
 
 
+def test_everybody_is_told_whose_incident_ends_the_round() -> None:
+    chief = started()
+    alive(chief, 4.9)
+    chief.heard("worker-1", exited(1, 1), 5.0)
+    assert [frame["member"] for _, frame in chief.outbox.take() if frame["type"] == "stop"] == ["worker-1", "worker-1"]
+
+
 def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
     chief = started()
     alive(chief, 4.9)

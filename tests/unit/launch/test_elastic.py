@@ -251,6 +251,13 @@ def resize(chief: Coordinator, workers: int, now: float) -> None:
     chief.change(Gang(chief.roster.job.gang.members, chief.roster.chief).resized(workers), chief.roster.policy, now)
 
 
+def test_a_round_that_ends_because_it_was_asked_for_is_nobodys_fault() -> None:
+    chief = elastic("worker-0", "worker-1", "worker-2", least=None)
+    chief.outbox.take()
+    resize(chief, 2, 5.0)
+    assert {frame["member"] for _, frame in chief.outbox.take() if frame["type"] == "stop"} == {None}
+
+
 def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 4, 5.0)
