@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.processes.client.local_run import Run, manifest
+from tests.processes.launch.gang import STANDIN as LOSER
 
 
 def test_the_road_to_the_end(tmp_path: Path) -> None:
@@ -92,6 +93,20 @@ def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
     assert re.search(r"^worker-[01] \| no more of this", log, re.MULTILINE), log
     assert re.search(r"^digits: Failed after .* failed with exit code 7", log, re.MULTILINE), log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_traceback_of_the_first_failure_is_the_one_that_is_shown(tmp_path: Path, whole: bool) -> None:
+    job = manifest(restartPolicy={"maxRestarts": 0})
+    job["spec"]["template"]["spec"]["containers"][0]["command"][1:] = [str(LOSER), "$(TFTRAINING_DIR)"]
+    (tmp_path / "work/digits").mkdir(parents=True)
+    (tmp_path / "work/digits/order-worker-0").write_text("lose worker-1")
+    with Run(tmp_path, job, *(["--env", "TFTRAINING_FULL_TRACEBACKS=1"] if whole else [])) as run:
+        assert run.wait() == 1
+        assert "worker-1 | ValueError: boom\n" in run.log
+        assert ("worker-0 | Traceback (most recent call last):\n" in run.log) == whole
+        assert ("worker-0 | tftraining: this program could not go on because of worker-1; " in run.log) != whole
+        assert "worker-0 | closing\n" in run.log
 
 
 @pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
