@@ -101,21 +101,10 @@ def _checked(path: str, job: Json) -> Json:
     return job
 
 
-def with_changes(job: Json, changes: list[str]) -> Json:
-    """Apply `--set spec.path.to.field=value` in place, the value in YAML; UserError for a path that leads nowhere."""
-    for change in changes:
-        path, equals, text = change.partition("=")
-        if not equals or not path:
-            raise UserError(f"--set {change}: must be PATH=VALUE, such as spec.replicaSpecs.worker.replicas=1")
-        try:
-            _set(job, path.split("."), yaml.load(text, _Loader))
-        except (KeyError, IndexError, TypeError, ValueError, yaml.YAMLError) as error:
-            raise UserError(f"--set {change}: there is no such field to set in this manifest") from error
-    return job
-
-
-def _set(node: Any, path: list[str], value: Any) -> None:
-    *way, last = path
-    for step in way:
-        node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
-    node[int(last) if isinstance(node, list) else last] = value
+def read_value(text: str) -> Any:
+    """A value from the command line, in YAML as in the file; ValueError if it is none."""
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+        raise ValueError(f"the value is not YAML: {problem or ' '.join(str(error).split())}") from error

@@ -34,6 +34,13 @@ class Kill:
         reached = (status.get("progress") or {}).get(self.what)
         return reached is not None and reached >= self.value
 
+    def why_never(self, progress: Status, seconds: float) -> str:
+        """Why it did not come due in a job that ended with that progress, after so many seconds."""
+        if self.what == "seconds":
+            return f"the job ended after {seconds:.1f} s"
+        reached = progress.get(self.what)
+        return f"no {self.what} was reported" if reached is None else f"the job ended at {self.what} {reached}"
+
 
 def parse_kill(text: str, members: Collection[str]) -> Kill:
     """Read one --kill; UserError if it is not one, or of a member that the job does not have."""

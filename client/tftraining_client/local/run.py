@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from tftraining_client.changes import with_changes
 from tftraining_client.errors import UserError
 from tftraining_client.local import leavings
 from tftraining_client.local.kills import parse_kill
@@ -22,9 +23,10 @@ from tftraining_client.local.replica import LocalJob, Places, Start, local_job, 
 from tftraining_client.local.runner import Outcome, Runner, check_commands
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.manifest import read_job, with_changes
+from tftraining_client.manifest import read_job
 from tftraining_client.validation import validate
 
+WORKDIR = "training"
 INTERRUPTED = "stopped; nothing of the job runs any more. The same command goes on from the last backup"
 
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `tftj run`."""
     add = parser.add_argument
     add("manifest", help="file with a TFTrainingJob; - for standard input")
-    add("--workdir", default="training", metavar="DIR", help="stands for the job's storage (training)")
+    add("--workdir", metavar="DIR", help=f"stands for the job's storage ({WORKDIR})")
     add("--job", metavar="NAME", help="which one, if the file holds several")
     add("--set", action="append", default=[], metavar="PATH=VALUE", help="change a field, such as spec.minReplicas=1")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of every replica")
@@ -48,10 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped us. UserError for bad input."""
     notes: list[str] = []
-    manifest = with_changes(read_job(arguments.manifest, arguments.job, notes.append), arguments.set)
+    manifest = read_job(arguments.manifest, arguments.job, notes.append)
+    manifest = with_changes(manifest, arguments.set, notes.append)
     stored = validate(manifest)
-    local = local_job(stored, Path(arguments.workdir).resolve())
+    local = local_job(stored, Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve())
     notes += _notes(local)
+    if arguments.workdir is not None and local.directory is None:
+        notes.append(f"--workdir {arguments.workdir} is not used: the job has no spec.storage, nothing is kept")
     if stored["spec"]["restartPolicy"]["mode"] == "Recreate":
         notes.append(
             "restartPolicy.mode Recreate: there are no pods to make anew here, so the launchers restart in place"

@@ -80,7 +80,7 @@ class Runner:
             watching.cancel()
             await self._end_all()
         for kill in self._kills if self._verdict else ():
-            self.note(f"--kill {kill} never came due")
+            self.note(f"--kill {kill} never came due: {kill.why_never(self.story.progress, self.seconds)}")
         return Outcome(self._verdict, None if self._verdict else self._stopped)
 
     def note(self, text: str) -> None:

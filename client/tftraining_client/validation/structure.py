@@ -45,21 +45,23 @@ def _unknown(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[tu
             yield from _unknown(item, schema.get("items", {}), (*at, index))
     elif isinstance(value, dict):
         for name, item in value.items():
-            below = _schema_of(name, schema)
+            below = schema_of(name, schema)
             if below is not None:
                 yield from _unknown(item, below, (*at, name))
             elif not schema.get(KEEP):
                 yield (*at, name)
 
 
-def _schema_of(name: str, schema: Json) -> Json | None:
+def schema_of(name: str, schema: Json) -> Json | None:
+    """The schema of a field below; None if it has no field of that name."""
     found: Json | None = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
     return found
 
 
 def stored(job: Json, schema: Json) -> Json:
     """A copy as the API server goes on with: defaults, no nulls, whole numbers as integers, no status (not ours)."""
-    result: Json = _stored({name: value for name, value in job.items() if name != "status"}, schema)
+    result: Json = _stored(job, schema)
+    result.pop("status", None)
     if not isinstance(result.get("metadata"), dict):
         result["metadata"] = {}
     return result
@@ -82,7 +84,7 @@ def _stored_object(value: Json, schema: Json) -> Json:
     for name, below in schema.get("properties", {}).items():
         if "default" in below and name not in present:
             present[name] = copy.deepcopy(below["default"])
-    return {name: _stored(item, _schema_of(name, schema) or {}) for name, item in present.items()}
+    return {name: _stored(item, schema_of(name, schema) or {}) for name, item in present.items()}
 
 
 def structural_problems(job: Json, schema: Json) -> list[Problem]:
@@ -140,7 +142,7 @@ def _duplicates(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator
     """A set may hold each member once; each is told of once, however often it comes."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _duplicates(item, _schema_of(name, schema) or {}, (*at, name))
+            yield from _duplicates(item, schema_of(name, schema) or {}, (*at, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             if schema.get(LIST_TYPE) == "set" and value[:index].count(item) == 1:

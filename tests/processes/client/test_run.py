@@ -38,6 +38,20 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
     assert (run.job / "model").is_dir()
 
 
+def test_what_the_command_line_changes_and_what_of_it_is_not_used(tmp_path: Path) -> None:
+    container = "spec.template.spec.containers[0]"
+    changes = [f"{container}.command=[python, -c, print('another program')]", "spec.storage=null"]
+    changes += [f"{container}.resources.limits.cpu=1", "spec.template.spec.nodeSelector.disk=fast"]
+    options = [word for change in changes for word in ("--set", change)]
+    with Run(tmp_path, manifest("3", "0.05"), *options, "--kill", "worker-1@step=3") as run:
+        assert run.wait() == 0
+        log = run.log
+    assert "worker-1 | another program" in log.splitlines() and "begins after epoch" not in log
+    assert "only a cluster can judge the new field spec.template.spec.nodeSelector; it is taken as it is" in log
+    assert re.search(r"--workdir \S+ is not used: the job has no spec.storage", log), log
+    assert "--kill worker-1@step=3 never came due: no step was reported" in log
+
+
 @pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
 def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> None:
     with Run(tmp_path, manifest("4", "0.3"), "--kill", f"{member}@epoch=3") as run:
@@ -82,7 +96,7 @@ def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
         assert run.wait() == 0
         log = run.log
     assert "restarts  2, " in log
-    assert "--kill worker-0@epoch=9 never came due" in log
+    assert "--kill worker-0@epoch=9 never came due: the job ended at epoch " in log
 
 
 def test_a_program_that_fails_for_good(tmp_path: Path) -> None:

@@ -42,6 +42,18 @@ def test_not_a_kill(text: str, words: str) -> None:
         parse_kill(text, MEMBERS)
 
 
+@pytest.mark.parametrize(
+    ("kill", "progress", "why"),
+    [
+        (Kill("worker-1", "epoch", 9), {"epoch": 4}, "the job ended at epoch 4"),
+        (Kill("worker-1", "step", 9), {"epoch": 4}, "no step was reported"),
+        (Kill("worker-1", "seconds", 90), {"epoch": 4}, "the job ended after 12.3 s"),
+    ],
+)
+def test_why_it_never_came_due(kill: Kill, progress: dict[str, int], why: str) -> None:
+    assert kill.why_never(progress, 12.34) == why
+
+
 def test_due() -> None:
     kill = Kill("worker-1", "epoch", 2)
     assert not kill.due({}, 100)

@@ -10,7 +10,7 @@ import yaml
 from tests.control_plane.manifests import minimal
 from tftraining_client.__main__ import main
 from tftraining_client.errors import UserError
-from tftraining_client.manifest import read_job, with_changes
+from tftraining_client.manifest import read_job
 
 JOB = yaml.safe_dump(minimal())
 COMMAND = "spec.template.spec.containers.0.command=[python]"
@@ -81,40 +81,18 @@ def test_what_is_no_job(file: Path, text: str | bytes, words: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_changes() -> None:
-    job = with_changes(
-        minimal(),
-        ["spec.replicaSpecs.worker.replicas=3", "spec.template.spec.containers.0.command=[a, b]", "spec.x.y=z=1"],
-    )
-    assert job["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
-    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["a", "b"]
-    assert job["spec"]["x"] == {"y": "z=1"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "",
-        "spec",
-        "=1",
-        "kind.x=1",
-        "spec.template.spec.containers.7.name=a",
-        "a=[",
-        "spec.template.spec.containers.x=1",
-    ],
-)
-def test_changes_that_lead_nowhere(change: str) -> None:
-    with pytest.raises(UserError, match=r"^--set "):
-        with_changes(minimal(), [change])
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["run", "nowhere.yaml"], "tftj: nowhere.yaml: no such file or directory"),
         (["run", "."], "tftj: .: is a directory"),
         (["run", "{job}", "--kill", "x"], "tftj: --kill x: must be MEMBER@epoch=N, MEMBER@step=N or MEMBER@seconds=S"),
+        (
+            ["run", "{job}", "--kill", "worker-9@epoch=3"],
+            "tftj: --kill worker-9@epoch=3: the job has no worker-9, ",
+        ),
         (["run", "{job}", "--env", "x"], "tftj: --env x: must be NAME=VALUE"),
+        (["run", "{job}", "--set", "spec.replica=3"], "tftj: --set spec.replica=3: spec has no field replica; did you"),
         (["run", "{job}", "--set", "spec.minReplicas=3"], 'tftj: The TFTrainingJob "minimal" is invalid: spec.minRep'),
         (["run", "{job}"], "tftj: worker-0: the command 'train' is not found on this machine"),
         (
