@@ -47,7 +47,7 @@ unit: $(VENV)/installed
 
 programs: $(VENV)/installed
 	@# Here, where one sees how it goes: the first time takes some ten minutes. Where it cannot be done the tests say so.
-	-@$(RUN)python -m tests.cluster.lab binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok >/dev/null
+	-@$(RUN)python -m tests.cluster.lab binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
 
 control-plane: programs  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane --numprocesses=3

@@ -38,7 +38,7 @@ class Training:
         return found
 
     def status(self) -> Manifest:
-        """Its status; empty before the operator has looked at it."""
+        """Its status; Pending before the operator has looked at it."""
         status: Manifest = self.job().get("status", {})
         return status
 

@@ -16,6 +16,7 @@ from tests.control_plane.manifests import Manifest, changed, minimal
 Found = TypeVar("Found")
 JOBS = "/apis/tftraining.dev/v1/namespaces/{}/tftrainingjobs"
 SECONDS = 20.0
+UNTOUCHED = {"phase": "Pending", "observedGeneration": -1}  # the status as long as no operator has looked
 
 
 def wait_until(check: Callable[[], Found], what: str, seconds: float = SECONDS) -> Found:
@@ -64,7 +65,7 @@ class TrainingJob:
         return self.plane.request("GET", f"{JOBS.format(self.namespace)}/{self.name}")
 
     def status(self) -> Manifest:
-        """The status; empty until there is one."""
+        """The status."""
         status: Manifest = self.raw().get("status") or {}
         return status
 

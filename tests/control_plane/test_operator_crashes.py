@@ -9,7 +9,7 @@ import pytest
 
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.installation import operator_kubeconfig
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.control_plane.operator_process import OperatorProcess
 
 CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
@@ -169,7 +169,7 @@ def test_a_killed_operator_never_makes_a_pod_twice(new_job: NewJob, operator: Op
     """Killed at moments that nothing chooses, while 40 pods are being made."""
     job = new_job(spec__replicaSpecs__worker__replicas=40)
     for _ in range(3):
-        wait_until(lambda: job.status() != {}, "the first step is taken")
+        wait_until(lambda: job.status() != UNTOUCHED, "the first step is taken")
         operator.kill()
         operator.start()
     pods = job.wait_for_pods(attempt=1, count=40)

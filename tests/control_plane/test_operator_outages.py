@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.installation import operator_kubeconfig
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.control_plane.operator_process import OperatorProcess
 from tests.ports import free_port
 
@@ -143,7 +143,7 @@ def test_an_operator_of_one_namespace_leaves_the_others_alone(
         other.create()
         own.create()
         own.run()
-        assert other.status() == {} and other.pods() == {}
+        assert other.status() == UNTOUCHED and other.pods() == {}
         assert "forbidden" not in one.log_text()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.control_plane.manifests import template
 from tests.control_plane.operator_process import OperatorProcess
 
@@ -183,7 +183,7 @@ def test_a_job_that_another_operator_manages_is_left_alone(new_job: NewJob, oper
     other = new_job("other", spec__runPolicy={"managedBy": "example.com/other"})
     ours = new_job("ours")
     ours.wait_for_pods(attempt=1)
-    assert other.status() == {} and other.pods() == {}
+    assert other.status() == UNTOUCHED and other.pods() == {}
 
 
 def test_a_deleted_job_takes_its_children_along_and_nothing_comes_back(

@@ -11,8 +11,8 @@ from tftraining_operator.plan.completion import why
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import count
+from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.stalled import stall_over
 from tftraining_operator.plan.types import Note, Plan
 
 
@@ -40,7 +40,7 @@ def _end(status: Status, phase: Phase, said: Problem, now: datetime) -> Status:
         start_time=status.start_time or seconds,
     )
     over = (said.reason, "the job is done")
-    status = stall_over(with_condition(status, "Ready", "False", over, now), over, now)
+    status = no_progress_over(status, over, now)
     if status.is_true("Suspended"):
         status = with_condition(status, "Suspended", "False", over, now)
     return with_condition(status, phase, "True", (said.reason, said.message), now)

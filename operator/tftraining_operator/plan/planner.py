@@ -24,6 +24,7 @@ from tftraining_operator.plan.evaluator import look_after_evaluator
 from tftraining_operator.plan.expiry import expire
 from tftraining_operator.plan.finish import finish
 from tftraining_operator.plan.gang import attempt_of, classify
+from tftraining_operator.plan.health import with_health
 from tftraining_operator.plan.in_place import in_place
 from tftraining_operator.plan.let_go import with_endings
 from tftraining_operator.plan.lost_key import heed
@@ -43,9 +44,12 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
         return Plan(status=job.status)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
     seen_lost = node_loss.mark(seen, patience, now)
-    step = with_endings(with_companions(job, _step(job, seen_lost, now, image), asker), seen_lost)
+    observed = msgspec.structs.replace(job.status, observed_generation=job.generation)
+    step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
+    step = with_endings(with_companions(job, step, asker), seen_lost)
     if step.delete_job:
-        return step
+        return msgspec.structs.replace(step, status=job.status)
+    step = with_health(step, now)
     return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
 
 
@@ -90,7 +94,6 @@ def _begun(job: Job, seen: Observed, now: datetime) -> Status:
     return msgspec.structs.replace(
         job.status,
         attempt=attempt_of(job.status, seen),
-        observed_generation=job.generation,
         selector=selector(job.key.name),
         admitted_time=admitted_since(job.status, seen, now),
     )

@@ -13,7 +13,7 @@ from tftraining_operator.model.names import pod_name
 from tftraining_operator.model.report import LOST, Ledger, Report, Resumption
 from tftraining_operator.model.status import Failure, LastRestart, Progress, Restarts, Status
 from tftraining_operator.plan.conditions import with_condition
-from tftraining_operator.plan.stalled import with_stall
+from tftraining_operator.plan.no_progress import with_watchdog
 from tftraining_operator.plan.words import resumed, resumption, what_happened
 
 # How far the launcher's word on a lost pod and our own may be apart: a node that is lost is given up late.
@@ -31,7 +31,7 @@ def take(job: Job, said: Report, now: datetime) -> Status:
     news = said.ledger.in_place > status.restarts.in_place
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, said.ledger))
     told = record_of(job, last) if last else None
-    status = with_stall(status, said, told, now)
+    status = with_watchdog(status, said, told, now)
     if told is None or told.time > now + CREDIBLE:
         return status
     record = _merged_record(status.last_restart, told, news)

@@ -12,9 +12,9 @@ from tftraining_operator.model.names import ROLES
 from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.assemble import delete
 from tftraining_operator.plan.conditions import with_condition, without_condition
+from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.reported import with_latest
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.stalled import stall_over
 from tftraining_operator.plan.temporaries import clean
 from tftraining_operator.plan.types import Note, Plan
 
@@ -70,8 +70,7 @@ def _suspended(job: Job, scene: Scene) -> Status:
         replicas=_counts(job.status, scene),
         ready=f"0/{len(scene.spec.gang)}",
     )
-    status = stall_over(with_condition(status, "Ready", "False", PAUSED, scene.now), PAUSED, scene.now)
-    return with_condition(status, "Suspended", "True", PAUSED, scene.now)
+    return with_condition(no_progress_over(status, PAUSED, scene.now), "Suspended", "True", PAUSED, scene.now)
 
 
 def _counts(status: Status, scene: Scene) -> dict[str, Counts]:

@@ -25,6 +25,7 @@ PACKAGES = {
     "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "pause": ("pause", "."),
+    "kstatus": ("kstatus", "."),
 } | {
     name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
     for name in (

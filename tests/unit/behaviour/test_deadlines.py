@@ -306,26 +306,26 @@ def test_how_far_it_came_is_told_at_the_end() -> None:
 def stalled() -> World:
     """A gang that stands still; its watchdog has found out, and the restart is not over."""
     world = World(a_launched_job().set(STALL, 60)).run()
-    assert world.status.condition("Stalled") is None
+    assert world.status.condition("NoProgress") is None
     world.launchers.stall("worker-1")
     world.heard = world.launchers.heard()
     return world.settle()
 
 
-def condition_stalled(world: World) -> tuple[str, str]:
-    condition = world.status.condition("Stalled")
+def no_progress(world: World) -> tuple[str, str]:
+    condition = world.status.condition("NoProgress")
     assert condition is not None
     return condition.status, condition.reason
 
 
 def test_a_stall_is_a_condition_until_all_train_again() -> None:
     world = stalled()
-    condition = world.status.condition("Stalled")
+    condition = world.status.condition("NoProgress")
     assert condition is not None and condition.status == "True"
     assert condition.message == "mnist-worker-1 made no step for stallTimeoutSeconds; the gang restarts"
     assert world.status.phase == "Restarting"
     world.run()
-    assert (world.status.phase, condition_stalled(world)) == ("Running", ("False", "Training"))
+    assert (world.status.phase, no_progress(world)) == ("Running", ("False", "Training"))
 
 
 def test_a_loss_on_the_way_back_is_no_step_yet() -> None:
@@ -334,38 +334,38 @@ def test_a_loss_on_the_way_back_is_no_step_yet() -> None:
     world.launchers.last |= {"reason": "MemberLost", "member": "worker-0"}
     world.heard = world.launchers.heard()
     world.settle()
-    assert condition_stalled(world)[0] == "True"
-    assert condition_stalled(world.run_timers()) == ("False", "Training")
+    assert no_progress(world)[0] == "True"
+    assert no_progress(world.run_timers()) == ("False", "Training")
 
 
 def test_a_chief_that_is_made_anew_knows_of_no_stall() -> None:
     world = stalled().delete("worker-0")
     world.launchers.begin("1")
     world.run_timers()
-    assert (world.status.phase, condition_stalled(world)) == ("Running", ("False", "Training"))
+    assert (world.status.phase, no_progress(world)) == ("Running", ("False", "Training"))
 
 
 def test_a_job_that_ends_while_it_stands_still_does_not_stand_still_any_more() -> None:
     world = stalled()
     world.launchers.end("Failed", "MaxRestartsExceeded", "worker-1 stalled; all restarts are used up", {})
     world.run()
-    assert (world.status.phase, condition_stalled(world)) == ("Failed", ("False", "MaxRestartsExceeded"))
+    assert (world.status.phase, no_progress(world)) == ("Failed", ("False", "MaxRestartsExceeded"))
 
 
 def test_neither_does_one_that_runs_out_of_time_meanwhile() -> None:
     world = stalled()
     world.api.edit(ACTIVE, 1)
     world.wait(2).settle()
-    assert condition_stalled(world) == ("False", "DeadlineExceeded")
+    assert no_progress(world) == ("False", "DeadlineExceeded")
 
 
 def test_neither_does_one_that_is_suspended() -> None:
     world = stalled()
     world.api.edit("runPolicy.suspend", True)
     world.run()
-    assert (world.status.phase, condition_stalled(world)) == ("Suspended", ("False", "Suspended"))
+    assert (world.status.phase, no_progress(world)) == ("Suspended", ("False", "Suspended"))
     world.api.edit("runPolicy.suspend", False)
-    assert condition_stalled(world.run())[0] == "False"
+    assert no_progress(world.run())[0] == "False"
 
 
 def test_a_stall_is_charged_and_the_operator_need_not_be_there() -> None:
@@ -376,7 +376,7 @@ def test_a_stall_is_charged_and_the_operator_need_not_be_there() -> None:
     world.wait(600).run()
     assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
     assert world.status.last_restart is not None and world.status.last_restart.reason == "Stalled"
-    assert world.status.condition("Stalled") is None, "it was over before anybody looked"
+    assert world.status.condition("NoProgress") is None, "it was over before anybody looked"
 
 
 # --- ttlSecondsAfterFinished: the job itself is deleted, after all that is to be done for it, and not before

@@ -131,7 +131,8 @@ def expired(version: int, **run_policy: int) -> dict[str, Any]:
         {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": long_ago}
         for kind in ("Succeeded", "Cleaned")
     ]
-    raw = job(version, phase="Succeeded", attempt=1, completionTime=long_ago, conditions=conditions)
+    done: dict[str, Any] = {"phase": "Succeeded", "attempt": 1, "completionTime": long_ago, "observedGeneration": 1}
+    raw = job(version, **done, conditions=conditions)
     raw["spec"]["runPolicy"] = run_policy
     return raw
 

@@ -42,7 +42,7 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "classes": "CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
-    "a condition, which has a table of its own": "Ready",
+    "conditions, which have a table of their own": "NoProgress Ready",
     "what Kubernetes says of pods and nodes, and we in other words": (
         "Completed ContainerCreating ContainersReady ErrImagePull ImagePullBackOff InvalidImageName NoExecute "
         "PodInitializing PodReadyToStartContainers PodScheduled SchedulingGated TerminationTarget"

@@ -25,6 +25,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _end_is_the_end(job, step)
     _suspended_means_no_pods(job, seen, step)
     _deleted_only_when_done(job, step)
+    _health_follows_from_the_phase(job, step)
     _within_budget(job, seen, step)
     _only_own_pods_go(job, seen, step)
     _pauses_are_kept(job, step, now)
@@ -81,6 +82,17 @@ def _deleted_only_when_done(job: Job, step: Plan) -> None:
         cleaned = step.status.condition("Cleaned")
         assert step == Plan(status=job.status, delete_job=True)
         assert step.status.terminal and cleaned is not None and cleaned.status != "Unknown"
+
+
+def _health_follows_from_the_phase(job: Job, step: Plan) -> None:
+    """What kstatus reads: Ready is False only where it is waited for or has failed, Stalled is there only then."""
+    if step.delete_job or job.deleting or not job.ours:
+        return
+    status, ready = step.status, step.status.condition("Ready")
+    may_be = {"Running": ("True", None), "Suspended": (None,), "Succeeded": (None,)}.get(status.phase, ("False",))
+    assert (ready.status if ready else None) in may_be
+    assert (status.condition("Stalled") is not None) == status.is_true("Stalled") == (status.phase == "Failed")
+    assert status.observed_generation == job.generation
 
 
 def _within_budget(job: Job, seen: Observed, step: Plan) -> None:

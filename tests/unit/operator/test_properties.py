@@ -353,7 +353,7 @@ class Life(RuleBasedStateMachine):
             for kind in ("Succeeded", "Failed", "Suspended"):
                 assert status.is_true(kind) == (status.phase == kind)
             assert not status.is_true("Ready") or status.phase == "Running"
-            assert not status.is_true("Stalled") or status.phase in ("Starting", "Running", "Restarting")
+            assert not status.is_true("NoProgress") or status.phase in ("Starting", "Running", "Restarting")
             assert status.phase == "Pending" or (status.reason and status.message is not None)
 
     @invariant()
