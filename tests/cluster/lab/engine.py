@@ -35,7 +35,7 @@ def _start() -> Engine:
             if os.geteuid() != 0:
                 raise Impossible("no Docker engine answers, and only root can start one: start Docker, or run as root")
             say("no Docker engine answers: starting a private one")
-            packages.need("dockerd", "docker", "iptables")
+            packages.need("dockerd", "docker", "iptables", "runc")
             engine = private_engine.start()
     return engine
 
