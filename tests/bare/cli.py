@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from types import FrameType
 
+from tests.cluster.lab import private_engine
 from tests.cluster.lab.shell import Impossible, LabError, lock, say, used
 
 from . import machine
@@ -23,10 +24,10 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _end)
     with ExitStack() as stack:
         try:
-            _check(os.environ)
+            check(os.environ)
             stack.enter_context(lock("bare-machine"))
             bare = stack.enter_context(machine.made())
-        except LabError as error:
+        except (LabError, OSError) as error:
             say(f"not in a bare Debian, but on this machine as it is: {error}")
             return _run_here(words)
         say(f"in a bare Debian below {bare.root}, which is removed at the end: {' '.join(words)}")
@@ -38,13 +39,13 @@ def _end(number: int, _: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _check(environment: Mapping[str, str]) -> None:
+def check(environment: Mapping[str, str]) -> None:
     """Raise Impossible, with the reason, where no bare machine is to be made."""
     if environment.get("CI") != "true":
         raise Impossible("only CI=true gets one")
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Impossible("it takes root on Linux")
-    if used("engine-data"):
+    if used(private_engine.DATA):
         raise Impossible("the private Docker engine runs here, whose data it would share: `make cluster-down` ends it")
 
 

@@ -28,7 +28,7 @@ ENTER = Path(__file__).with_name("enter.sh")
 INCLUDE = ("apt", "python3", "make", "git", "ca-certificates", "procps")
 RECIPE = ("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(INCLUDE)}", SUITE)
 ROOTS = Path("/var/tmp")  # several gigabytes: no place in memory
-NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
+UNSHARE_COMMAND = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_COPIED = (".git", ".venv", "build", "dist")
 REMOVAL_SECONDS = 30.0
@@ -56,7 +56,7 @@ class Bare:
         """Return the command line that runs a command in it, and ends all its processes when it is killed."""
         binds = sorted([(path, "rw") for path in self.written] + [(path, "ro") for path in self.read])
         mounts = [word for path, mode in binds for word in (mode, str(path))]
-        wrapper = ["setpriv", "--pdeathsig", "KILL", *NAMESPACES]
+        wrapper = ["setpriv", "--pdeathsig", "KILL", *UNSHARE_COMMAND]
         return [*wrapper, "bash", str(ENTER), str(self.root), str(CHECKOUT), *mounts, "--", *words]
 
 
@@ -102,13 +102,15 @@ def _base() -> Path:
 
 def _furnish(root: Path) -> Bare:
     """Copy the checkout and the settings of this machine into the file system, and say what is mounted into it."""
-    found = settings.collect(os.environ, Path.home(), same_debian := _is_same_debian())
+    found = settings.collect(
+        os.environ, Path.home(), same_debian := settings.is_suite(platform.freedesktop_os_release(), SUITE)
+    )
     if same_debian:
         (root / "etc/apt/sources.list").unlink(missing_ok=True)
     for path in found.copied:
         _copy(path, root)
     _write_apt_settings(root)
-    shutil.copytree(REPOSITORY, root / CHECKOUT.relative_to("/"), symlinks=True, ignore=_ignored)
+    shutil.copytree(REPOSITORY, root / CHECKOUT.relative_to("/"), symlinks=True, ignore=ignored)
     go = _go()
     written = (settings.cache_home(), *([go[1]] if go else []))
     for path in written:
@@ -127,11 +129,7 @@ def _furnish(root: Path) -> Bare:
     return Bare(root, environment, (*written, *found.written), (*read, *([go[0]] if go else [])))
 
 
-def _is_same_debian() -> bool:
-    return settings.is_suite("\n".join(f"{k}={v}" for k, v in platform.freedesktop_os_release().items()), SUITE)
-
-
-def _ignored(folder: str, names: list[str]) -> set[str]:
+def ignored(folder: str, names: list[str]) -> set[str]:
     """What of a folder is no part of a clean checkout."""
     built = {name for name in names if name == "__pycache__" or name.endswith((".egg-info", "_cache"))}
     return built | (set(names) & set(NOT_COPIED) if Path(folder) == REPOSITORY else set())

@@ -65,10 +65,9 @@ def apt(dump: str) -> str:
     return "".join(f"{line}\n" for line in dump.splitlines() if APT_SETTINGS.fullmatch(line))
 
 
-def is_suite(os_release: str, suite: str) -> bool:
-    """Say whether this text of /etc/os-release is of Debian, in this release."""
-    values = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
-    return (values.get("ID"), values.get("VERSION_CODENAME", "").strip('"')) == ("debian", suite)
+def is_suite(os_release: Mapping[str, str], suite: str) -> bool:
+    """Say whether these values of /etc/os-release are those of this release of Debian."""
+    return (os_release.get("ID"), os_release.get("VERSION_CODENAME")) == ("debian", suite)
 
 
 def cache_home() -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.lab import binaries, extraction, oci, pod_network
+from tests.cluster.lab import binaries, extraction, oci, pod_network, private_engine
 from tests.cluster.lab.node import runc_lab
 from tests.cluster.lab.shell import LabError, lock, use, used
 
@@ -103,3 +103,23 @@ def test_a_thing_is_used_as_long_as_one_user_is_left(tmp_path: Path, monkeypatch
             assert used("thing")
         assert used("thing")
     assert not used("thing")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts an engine")
+def test_an_engine_does_not_start_on_data_that_another_one_works_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    daemon = tmp_path / "dockerd"
+    daemon.write_text(f"#!/bin/sh\necho it ran\ntouch {tmp_path}/started\n")
+    daemon.chmod(0o755)
+    with (
+        use(private_engine.DATA),
+        pytest.raises(LabError, match=r"another one, .* works on .*/tftraining/engine"),
+    ):
+        private_engine.start()
+    assert not (tmp_path / "started").exists()
+    with pytest.raises(LabError, match="did not start: it ran"):
+        private_engine.start()
+    assert not private_engine.runtime_dir().exists()

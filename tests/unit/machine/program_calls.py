@@ -40,8 +40,44 @@ OPENERS = {
     "\n",
 }
 REDIRECTION = re.compile(r"\d*[<>]+[&|]?")
-BUILTINS = set(". : [ alias break cd command continue eval exit export false for in read return set shift source test trap true "
-               "type umask unset wait case esac fi done } ) printf echo".split())  # fmt: skip
+BUILTINS = frozenset(
+    [
+        ".",
+        ":",
+        "[",
+        "alias",
+        "break",
+        "case",
+        "cd",
+        "command",
+        "continue",
+        "done",
+        "echo",
+        "esac",
+        "eval",
+        "exit",
+        "export",
+        "false",
+        "fi",
+        "for",
+        "in",
+        "printf",
+        "read",
+        "return",
+        "set",
+        "shift",
+        "source",
+        "test",
+        "trap",
+        "true",
+        "type",
+        "umask",
+        "unset",
+        "wait",
+        "}",
+        ")",
+    ]
+)
 
 
 class Call(NamedTuple):
@@ -63,16 +99,22 @@ def _command_lines(tree: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
     lists = dict(assigned)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and RUNNERS.fullmatch(name := _last_name(node.func)):
-            first = node.args[0]
-            given = lists.get(first.id, first) if isinstance(first, ast.Name) else first
+            given = _resolved(node.args[0], lists)
             if isinstance(given, ast.List | ast.Tuple):
-                yield node.lineno, given.elts
+                yield node.lineno, [_resolved(word, lists) for word in given.elts]
             elif BY_NAME.fullmatch(name):
-                yield node.lineno, node.args
+                yield node.lineno, [_resolved(word, lists) for word in node.args]
+
+
+def _resolved(word: ast.expr, lists: dict[str, ast.List | ast.Tuple]) -> ast.expr:
+    """The list that this name, or starred name, stands for; anything else as it is."""
+    if isinstance(word, ast.Starred):
+        return ast.Starred(_resolved(word.value, lists))
+    return lists.get(word.id, word) if isinstance(word, ast.Name) else word
 
 
 def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.List | ast.Tuple]]:
-    """The lists that are assigned to a name, attribute or item, or returned by a function; names as they are written."""
+    """The lists that are assigned to a name, attribute or item, or returned by a function that is named so."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.List | ast.Tuple):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -109,7 +151,7 @@ def _text(node: ast.expr) -> str:
 
 
 def _first_word(text: str) -> list[str]:
-    word = PurePath(text.split()[0]).name if text.split() else ""
+    word = PurePath(text.split(maxsplit=1)[0]).name if text.strip() else ""
     return [word] if PROGRAM.fullmatch(word) else []
 
 

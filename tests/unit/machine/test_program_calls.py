@@ -1,4 +1,4 @@
-"""Every program that our code calls is installed where it is missing, or is part of the machine that the README names."""
+"""Every program that our code calls is installed where it is missing, or part of the machine that README asks for."""
 
 from pathlib import Path
 
@@ -73,6 +73,7 @@ CALLS = {
     'os.execvp("rsync", words)': ["rsync"],
     'self._run(*self.wrapper, "rsync", "-a")': ["rsync"],
     'run([*wrapper, "rsync", "-a"])': ["rsync"],
+    'X = ("rsync", "-a")\nrun([*X, path])': ["rsync"],
     'gang.wrappers["worker-1"] = ["rsync", "-a"]': ["rsync"],
     'def wrapper(self):\n    return ["rsync"]': ["rsync"],
     'run(["sh", "-c", f"cd {place} && A=1 rsync -a | tac; exec cpio <in"])': ["sh", "rsync", "tac", "cpio"],
