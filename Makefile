@@ -79,8 +79,8 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/processes --numprocesses=2
 	@$(DURING) $(RUN)pytest tests/cluster
 
-cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
-	@$(RUN)python -m tests.cluster.lab up
+cluster-up: $(VENV)/installed  ## Start the test cluster, with the operator in it, and leave it up (OPERATOR=no: without it).
+	@$(RUN)python -m tests.cluster.lab up $(if $(filter no,$(OPERATOR)),--no-operator)
 
 cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
 	@$(RUN)python -m tests.cluster.lab down

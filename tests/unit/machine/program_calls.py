@@ -182,9 +182,15 @@ def in_makefile(text: str) -> list[str]:
     joined = re.sub(r"\\\n\s*", " ", text)
     recipes = [line.lstrip("\t@-+") for line in joined.splitlines() if line.startswith("\t")]
     kept = [line.partition("=")[2] for line in joined.splitlines() if re.match(r"[A-Z_]+ = \{", line)]
-    # What make puts in is a variable of the shell here: a program that stands behind one is our own, of .venv.
-    plain = (re.sub(r"\$\(([A-Z_]+)\)", r"$\1/", line.replace("$$", "$")) for line in [*recipes, *kept])
-    return [program for line in plain for program in in_shell(line)]
+    return [program for line in [*recipes, *kept] for program in in_shell(_expanded(line))]
+
+
+def _expanded(line: str) -> str:
+    """The line with a shell's variable for each of make's, so that a program that stands behind one is none of ours."""
+    before = ""
+    while before != line:
+        before, line = line, re.sub(r"(?<!\$)\$\([^()]*\)", "$$made/", line)
+    return line.replace("$$", "$")
 
 
 def asked_for(source: str) -> set[str]:

@@ -104,6 +104,15 @@ def test_calls_are_found_in_shell_scripts(script: str) -> None:
     assert program_calls.in_shell(script) == SCRIPTS[script]
 
 
+MAKEFILE = r"""
+RUN := .venv/bin/
+HELP = { rsync -a; }
+all: tac
+	@# shred
+	@$(RUN)pytest $(if $(filter no,$(X)),-q) | x=$$(shuf) \
+	  && cpio
+"""
+
+
 def test_calls_are_found_in_a_makefile() -> None:
-    makefile = "RUN := .venv/bin/\nHELP = { rsync -a; }\nall: tac\n\t@# shred\n\t@$(RUN)pytest | shuf \\\n\t  && cpio\n"
-    assert program_calls.in_makefile(makefile) == ["shuf", "cpio", "rsync"]
+    assert program_calls.in_makefile(MAKEFILE) == ["shuf", "cpio", "rsync"]
