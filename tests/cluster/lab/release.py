@@ -39,8 +39,9 @@ def keep(kube: Kube, image: str, *settings: str) -> str:
 
 def _install(kube: Kube, image: str, settings: Sequence[str], *options: str) -> str:
     repository, _, tag = image.rpartition(":")
-    values = [f"image.repository={repository}", f"image.tag={tag}", *settings]
-    flags = [*options, *(word for value in values for word in ("--set", value))]
+    # A tag can consist of digits alone, which --set takes for a number.
+    names = ["--set-string", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
+    flags = [*options, *names, *(word for value in settings for word in ("--set", value))]
     with step("installing the operator"):
         _helm(kube, "upgrade", "--install", NAME, CHART, "--create-namespace", *WAIT, *flags)
     return NAMESPACE

@@ -108,10 +108,10 @@ MAKEFILE = r"""
 RUN := .venv/bin/
 HELP = { rsync -a; }
 all: tac
-	@# shred
-	@$(RUN)pytest $(if $(filter no,$(X)),-q) | x=$$(shuf) \
-	  && cpio
-"""
+>@# shred
+>@$(RUN)pytest $(if $(filter no,$(X)),-q) | x=$$(shuf) \
+>  && cpio
+""".replace(">", "\t")
 
 
 def test_calls_are_found_in_a_makefile() -> None:
