@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from types import FrameType
 
 from tests.cluster.lab import private_engine
-from tests.cluster.lab.shell import Impossible, LabError, lock, say, used
+from tests.cluster.lab.shell import Impossible, LabError, lock, say
 
 from . import machine
 
@@ -45,7 +45,7 @@ def check(environment: Mapping[str, str]) -> None:
         raise Impossible("only CI=true gets one")
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Impossible("it takes root on Linux")
-    if used(private_engine.DATA):
+    if private_engine.data_is_in_use():
         raise Impossible("the private Docker engine runs here, whose data it would share: `make cluster-down` ends it")
 
 

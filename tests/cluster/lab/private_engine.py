@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import build_settings
 from .docker import Engine, answers
-from .shell import LabError, cache_dir, run, step, users_file
+from .shell import LabError, cache_dir, run, step, used, users_file
 
 NODE_FILES = Path(__file__).parent / "node"
 MODULES = Path("/lib/modules")
@@ -38,6 +38,11 @@ def runtime_dir() -> Path:
 def host() -> str:
     """Return the address of this cache directory's private engine."""
     return f"unix://{runtime_dir() / 'docker.sock'}"
+
+
+def data_is_in_use() -> bool:
+    """Say whether an engine works on the data of this cache directory, be it out of sight."""
+    return used(DATA) or answers(host())
 
 
 def start() -> Engine:
