@@ -66,7 +66,7 @@ def _user(kube: Kube) -> str:
 
 def tidy(kube: Kube) -> None:
     """Uninstall the operator, unless it is there to stay."""
-    if NAME not in _helm(kube, "list", "--short", "--selector", KEPT).split():
+    if NAME not in _helm(kube, "list", "--all", "--short", "--selector", KEPT).split():
         uninstall(kube)
 
 
