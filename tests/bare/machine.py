@@ -75,9 +75,7 @@ def made() -> Iterator[Bare]:
     root.mkdir()
     try:
         with step("unpacking a bare Debian"):
-            run(
-                ["tar", "--extract", "--preserve-permissions", "--exclude=./dev/*", "--file", base, "--directory", root]
-            )
+            run(["tar", "--extract", "--preserve-permissions", "--exclude=./dev/*", "--file", base, "-C", root])
         bare = _furnish(root)
         run(bare.command("true"), env=bare.environment)
         yield bare
@@ -102,31 +100,41 @@ def _base() -> Path:
 
 def _furnish(root: Path) -> Bare:
     """Copy the checkout and the settings of this machine into the file system, and say what is mounted into it."""
-    found = settings.collect(
-        os.environ, Path.home(), same_debian := settings.is_suite(platform.freedesktop_os_release(), SUITE)
-    )
+    same_debian = settings.is_suite(platform.freedesktop_os_release(), SUITE)
+    found = settings.collect(os.environ, Path.home(), same_debian)
     if same_debian:
         (root / "etc/apt/sources.list").unlink(missing_ok=True)
     for path in found.copied:
         _copy(path, root)
     _write_apt_settings(root)
     shutil.copytree(REPOSITORY, root / CHECKOUT.relative_to("/"), symlinks=True, ignore=ignored)
-    go = _go()
-    written = (settings.cache_home(), *([go[1]] if go else []))
-    for path in written:
+    caches, go, environment = [settings.cache_home()], [], _environment()
+    if shutil.which("go"):
+        home, modules = map(Path, run(["go", "env", "GOROOT", "GOMODCACHE"]).splitlines())
+        caches, go = [*caches, modules], go_folders(home)
+        environment |= {"GOMODCACHE": str(modules), "PATH": f"{home}/bin:{SEARCH_PATH}"}
+    for path in caches:
         path.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **found.variables,
-        **({"XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]} if os.environ.get("XDG_CACHE_HOME") else {}),
-        **({"GOMODCACHE": str(go[1])} if go else {}),
+    read = [path for path in found.read if not (root / path.relative_to("/")).exists()]
+    return Bare(root, {**found.variables, **environment}, (*caches, *found.written), (*read, *go))
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that each bare machine has."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return {
+        **({"XDG_CACHE_HOME": cache} if cache else {}),
         "HOME": str(Path.home()),
         "LANG": "C.UTF-8",
         "CI": "true",
-        "PATH": f"{go[0] / 'bin'}:{SEARCH_PATH}" if go else SEARCH_PATH,
-        "UV_LINK_MODE": "copy",  # the cache is another mount
+        "PATH": SEARCH_PATH,
+        "UV_LINK_MODE": "copy",  # its cache is another mount
     }
-    read = [path for path in found.read if not (root / path.relative_to("/")).exists()]
-    return Bare(root, environment, (*written, *found.written), (*read, *([go[0]] if go else [])))
+
+
+def go_folders(home: Path) -> list[Path]:
+    """Return the directories that make up the Go at `home`: Debian's keeps parts of it elsewhere, behind links."""
+    return [home, *(each.resolve() for each in sorted(home.iterdir()) if each.is_symlink() and each.is_dir())]
 
 
 def ignored(folder: str, names: list[str]) -> set[str]:
@@ -151,14 +159,6 @@ def _write_apt_settings(root: Path) -> None:
     if shutil.which("apt-config"):
         text = settings.apt(run(["apt-config", "dump"]))
         (root / "etc/apt/apt.conf.d/99-this-machine").write_text(text)
-
-
-def _go() -> tuple[Path, Path] | None:
-    """Return this machine's Go and its cache of modules, if there is a Go."""
-    if not shutil.which("go"):
-        return None
-    home, modules = run(["go", "env", "GOROOT", "GOMODCACHE"]).splitlines()
-    return Path(home), Path(modules)
 
 
 def _remove(place: Path) -> None:

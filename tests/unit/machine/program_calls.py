@@ -19,64 +19,11 @@ BY_NAME = re.compile(r"_run|create_subprocess_exec|which|exec[lv]\w*")
 COMMAND_NAMES = re.compile(r"command|wrapper|argv", re.IGNORECASE)
 PROGRAM = re.compile(r"[A-Za-z_][\w.+-]*")
 SHELLS = ("sh", "bash")
-OPENERS = {
-    ";",
-    ";;",
-    "&",
-    "&&",
-    "|",
-    "||",
-    "(",
-    "{",
-    "!",
-    "do",
-    "then",
-    "else",
-    "elif",
-    "if",
-    "while",
-    "until",
-    "exec",
-    "\n",
-}
+OPENERS = frozenset("{ ! do then else elif if while until exec".split())  # noqa: SIM905
 REDIRECTION = re.compile(r"\d*[<>]+[&|]?")
 BUILTINS = frozenset(
-    [
-        ".",
-        ":",
-        "[",
-        "alias",
-        "break",
-        "case",
-        "cd",
-        "command",
-        "continue",
-        "done",
-        "echo",
-        "esac",
-        "eval",
-        "exit",
-        "export",
-        "false",
-        "fi",
-        "for",
-        "in",
-        "printf",
-        "read",
-        "return",
-        "set",
-        "shift",
-        "source",
-        "test",
-        "trap",
-        "true",
-        "type",
-        "umask",
-        "unset",
-        "wait",
-        "}",
-        ")",
-    ]
+    ". : [ alias break case cd command continue done echo esac eval exit export false fi for in printf read return set "  # noqa: SIM905
+    "shift source test trap true type umask unset wait } )".split()
 )
 
 
@@ -163,7 +110,7 @@ def in_shell(script: str) -> list[str]:
         found += [each for inner in re.findall(r"\$\(([^()]*)\)", word) for each in in_shell(inner)]
         if REDIRECTION.fullmatch(word):
             next(words, "")
-        elif word in OPENERS or set(word) <= set(";&|(\n"):
+        elif word in OPENERS or re.fullmatch(r"[;&|(\n]+", word):
             expected = True
         elif expected and not re.match(r"\w+\+?=", word):
             found += [] if word in BUILTINS or word.startswith("$") else _first_word(word)

@@ -80,6 +80,15 @@ def test_only_a_clean_checkout_is_copied(tmp_path: Path) -> None:
     assert machine.ignored(f"{here}/operator/tftraining_operator", ["build", "__pycache__"]) == {"__pycache__"}
 
 
+def test_a_go_whose_parts_lie_elsewhere_comes_along_whole(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "lib" / "go", tmp_path / "share" / "go" / "src"
+    (home / "bin").mkdir(parents=True)
+    elsewhere.mkdir(parents=True)
+    (home / "src").symlink_to("../../share/go/src")
+    (home / "VERSION").symlink_to("../../share/go/VERSION")
+    assert machine.go_folders(home) == [home, elsewhere]
+
+
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As if root on a Linux machine with an empty cache."""
