@@ -6,6 +6,11 @@ PYTHON ?= python3.11
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m tests.cluster.lab during
+VENV_PACKAGE := $(notdir $(PYTHON))-venv
+# Its output is shown where it fails. A machine whose package lists were never fetched knows no package at all.
+INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo '== installing $(VENV_PACKAGE)' >&2 \
+	&& export DEBIAN_FRONTEND=noninteractive && { told=$$(apt-get update -qq 2>&1 \
+	&& apt-get install -qq --yes --no-install-recommends $(VENV_PACKAGE) 2>&1) || { echo "$$told" >&2; false; }; }; }
 # Each tier starts hundreds of interpreters: where this is set each one of them compiles our packages and tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
@@ -16,11 +21,11 @@ help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
-	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)"
-	@command -v $(PYTHON) >/dev/null || { echo 'there is no $(PYTHON) here: install Python 3.11, or name one: make PYTHON=…'; exit 1; }
+	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)" >&2
+	@command -v $(PYTHON) >/dev/null || { echo 'there is no $(PYTHON) here: install Python 3.11, or name one: make PYTHON=…' >&2; exit 1; }
 	@# Debian keeps what venv needs in a package of its own.
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo '== installing python3-venv'; apt-get install -qq --yes python3-venv >/dev/null; } \
-		|| { echo 'install the package python3-venv first'; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(INSTALL_VENV_PACKAGE) \
+		|| { echo 'install the Debian package $(VENV_PACKAGE) first (as root: apt-get update && apt-get install $(VENV_PACKAGE))' >&2; exit 1; }
 	@test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@# Bytecode now, or every start of TensorFlow compiles its modules anew where PYTHONDONTWRITEBYTECODE is set.
@@ -74,8 +79,8 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/processes --numprocesses=2
 	@$(DURING) $(RUN)pytest tests/cluster
 
-cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
-	@$(RUN)python -m tests.cluster.lab up
+cluster-up: $(VENV)/installed  ## Start the test cluster, with the operator in it, and leave it up (OPERATOR=no: without it).
+	@$(RUN)python -m tests.cluster.lab up $(if $(filter no,$(OPERATOR)),--no-operator)
 
 cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
 	@$(RUN)python -m tests.cluster.lab down

@@ -105,7 +105,7 @@ def tidy(cluster: Cluster) -> None:
     """Remove what the demo made in a cluster that stays up."""
     cluster.kube.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
     cluster.kube.kubectl("delete", "persistentvolume", f"{NAMESPACE}-training", "--ignore-not-found")
-    release.uninstall(cluster.kube)
+    release.tidy(cluster.kube)
     if cluster.shared is not None:
         shutil.rmtree(cluster.shared / f"{NAMESPACE}-training", ignore_errors=True)
 

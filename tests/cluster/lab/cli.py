@@ -5,16 +5,32 @@ Results go to standard output, progress and errors to standard error. It must ne
 
 import argparse
 import subprocess
+import sys
 from contextlib import ExitStack
 
-from . import binaries, cluster
+from . import binaries, cluster, next_steps, release
 from .shell import Impossible, LabError, say
 
 
 def _up(options: argparse.Namespace) -> None:
     started = cluster.up(options.monitor_grace_seconds)
+    if options.operator:
+        release.keep(started.kube, started.images[0], *release.OFF_THE_WORKERS)
+        started.kube.kubectl("apply", "-f", str(next_steps.STORAGE))
+    programs = binaries.ensure("kubectl", "helm")
     say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
-    print(f"export KUBECONFIG={started.kube.kubeconfig}")
+    has = "the operator, and the claim `training` in the namespace default" if options.operator else "no operator"
+    say(f"it has {has}; next, from this directory:")
+    # This alone is for `eval "$(make -s cluster-up)"`: the others are not to be run in a script, the last has no end.
+    print(next_steps.export(programs, started.kube.kubeconfig), flush=True)
+    print("\n".join(next_steps.commands(options.operator)), file=sys.stderr)
+
+
+def _down(_: argparse.Namespace) -> None:
+    removed = cluster.down()
+    print(
+        "\n".join(f"removed {each}" for each in removed) or f"nothing to remove: there is no cluster {cluster.name()}"
+    )
 
 
 def _during(options: argparse.Namespace) -> int:
@@ -44,12 +60,18 @@ def parser() -> argparse.ArgumentParser:
         default=cluster.MONITOR_GRACE_SECONDS,
         help="a silent node is NotReady after this time (default: %(default)s; Kubernetes' own: 50)",
     )
+    start.add_argument(
+        "--operator",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="install the operator, and storage for the examples in the namespace default (default: yes)",
+    )
     start.set_defaults(run=_up)
     during = commands.add_parser("during", help="run a command while the cluster is up")
     during.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     during.set_defaults(run=_during)
     stop = commands.add_parser("down", help="remove the cluster and all that it made, caches excepted")
-    stop.set_defaults(run=lambda _: cluster.down())
+    stop.set_defaults(run=_down)
     state = commands.add_parser("status", help="say what runs")
     state.set_defaults(run=lambda _: print(cluster.status()))
     images = commands.add_parser("images", help="build the operator and trainer images, load them, print their names")

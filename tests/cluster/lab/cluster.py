@@ -171,24 +171,39 @@ def _kind(started: Engine, *words: str) -> None:
     run([program, *words, "--name", name(), "--kubeconfig", _kubeconfig()], env=env, timeout=KIND_SECONDS)
 
 
-def down() -> None:
-    """Remove this checkout's cluster, and the private engine with it if no other cluster uses it."""
+def down() -> list[str]:
+    """Remove this checkout's cluster, and the private engine with it if no other cluster uses it.
+
+    Return what was removed, a line each; nothing where there was nothing.
+    """
     with lock(f"cluster-{name()}"):
+        removed = []
         if found := engine.running():
             with step("removing the cluster"):
-                _delete(found)
-        shutil.rmtree(_folder(), ignore_errors=True)
-        engine.stop_if_unused()
+                removed = _delete(found)
+        removed += _delete_folder()
+        if engine.stop_if_unused():
+            removed.append("the private Docker engine (its images stay in the cache)")
+    return removed
 
 
-def _delete(found: Engine) -> None:
-    """Remove the cluster's containers, volumes, network and files, as far as they are there."""
-    if Nodes(found, name()).all(state=""):
+def _delete(found: Engine) -> list[str]:
+    """Remove the cluster's containers, volumes, network and files, as far as they are there; return what was."""
+    removed = []
+    if nodes := Nodes(found, name()).all(state=""):
         _kind(found, "delete", "cluster")
+        removed.append(f"the nodes {', '.join(nodes)}")
     if found.docker("network", "ls", "--quiet", "--filter", f"name=^{name()}$").strip():
         found.docker("network", "rm", name())
-    if _folder().exists():
-        shutil.rmtree(_folder())
+        removed.append(f"the network {name()}")
+    return removed + _delete_folder()
+
+
+def _delete_folder() -> list[str]:
+    if not _folder().exists():
+        return []
+    shutil.rmtree(_folder())
+    return [f"{_folder()} (the kubeconfig, and what trainings saved in {SHARED})"]
 
 
 def status() -> str:

@@ -35,19 +35,23 @@ def _start() -> Engine:
             if os.geteuid() != 0:
                 raise Impossible("no Docker engine answers, and only root can start one: start Docker, or run as root")
             say("no Docker engine answers: starting a private one")
-            packages.need("dockerd", "docker", "iptables")
+            packages.need("dockerd", "docker", "iptables", "runc")
             engine = private_engine.start()
     return engine
 
 
-def stop_if_unused() -> None:
-    """Stop the private engine if it runs and holds no container; what it made outside the cache goes with it."""
+def stop_if_unused() -> bool:
+    """Stop the private engine if it runs and holds no container, and say whether it did.
+
+    What the engine made outside the cache goes with it.
+    """
     with lock("engine"):
         if not private_engine.runtime_dir().exists():
-            return
+            return False
         containers = answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip()
         if containers or used("engine"):
             say("the private Docker engine goes on: other clusters use it")
-            return
+            return False
         with step("stopping the Docker engine"):
             private_engine.stop()
+        return True

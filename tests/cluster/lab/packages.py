@@ -1,4 +1,4 @@
-"""Debian packages that the lab and the process tests need on this machine.
+"""Debian packages that the lab and the tests need on this machine, in one place.
 
 It installs what is missing, says so, and must never start a service by doing it.
 """
@@ -16,11 +16,23 @@ PACKAGES = {
     "dockerd": "docker.io",
     "docker": "docker.io",
     "gcc": "gcc",
+    "ip": "iproute2",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
     "pgrep": "procps",
     "pkill": "procps",
+    "runc": "runc",
 }
+# Called without being asked for: what the README asks for, and what is part of each Debian.
+ASSUMED = frozenset(
+    {
+        *("go", "make", "python3", "python3.11"),
+        *("apt-config", "apt-get"),
+        *("bash", "dirname", "env", "expand", "grep", "id", "mkdir", "mktemp", "rm", "rmdir", "sed", "sh", "sleep"),
+        *("tar", "touch"),
+        *("flock", "mount", "pivot_root", "setpriv", "umount", "unshare"),  # util-linux and mount
+    }
+)
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 

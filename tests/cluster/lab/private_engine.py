@@ -17,12 +17,14 @@ from pathlib import Path
 
 from . import build_settings
 from .docker import Engine, answers
-from .shell import LabError, cache_dir, run, step
+from .shell import LabError, cache_dir, run, step, used, users_file
 
 NODE_FILES = Path(__file__).parent / "node"
 MODULES = Path("/lib/modules")
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+DATA = "engine-data"  # as `shell.used` calls it
+IN_USE = 75
 ADDRESSES = "198.18.0.0/16"  # for test networks (RFC 2544): no real network has these
 
 _started: list[subprocess.Popen[bytes]] = []  # kept: a forgotten one warns, whenever the garbage collector comes by
@@ -38,6 +40,11 @@ def host() -> str:
     return f"unix://{runtime_dir() / 'docker.sock'}"
 
 
+def data_is_in_use() -> bool:
+    """Say whether an engine works on the data of this cache directory, be it out of sight."""
+    return used(DATA) or answers(host())
+
+
 def start() -> Engine:
     """Start the engine and wait until it answers; LabError with its last words when it does not."""
     base, data = runtime_dir(), cache_dir() / "engine"
@@ -45,6 +52,8 @@ def start() -> Engine:
     _make_modules_folder(base)
     runtime = _write_runtime(base)
     command: list[str | Path] = [
+        # The data can be in use by an engine that cannot be seen from here: that of a bare machine, or of a container.
+        *("flock", "--exclusive", "--nonblock", "--conflict-exit-code", str(IN_USE), "--close", users_file(DATA)),
         "dockerd",
         *("--host", host(), "--pidfile", base / "docker.pid", "--exec-root", base / "exec"),
         *("--data-root", data, "--storage-driver", "overlay2", "--cgroup-parent", f"/{base.name}"),
@@ -58,11 +67,17 @@ def start() -> Engine:
         deadline = time.monotonic() + START_SECONDS
         while not answers(host()):
             if daemon.poll() is not None or time.monotonic() > deadline:
-                tail = (base / "dockerd.log").read_text(errors="replace").strip()[-1500:]
+                why = _why_not_started(daemon.returncode, base / "dockerd.log")
                 stop()
-                raise LabError(f"the private Docker engine did not start: {tail}")
+                raise LabError(f"the private Docker engine did not start: {why}")
             time.sleep(0.1)
     return Engine(host())
+
+
+def _why_not_started(status: int | None, log: Path) -> str:
+    if status == IN_USE:
+        return f"another one, outside of this machine's view, works on {cache_dir() / 'engine'}: end it first"
+    return log.read_text(errors="replace").strip()[-1500:]
 
 
 def _make_modules_folder(base: Path) -> None:

@@ -91,9 +91,18 @@ def cache_dir() -> Path:
 
 
 def _lock_file(name: str) -> IO[str]:
+    return _lock_path(name).open("w")
+
+
+def _lock_path(name: str) -> Path:
     path = cache_dir() / "locks" / name
     path.parent.mkdir(exist_ok=True)
-    return path.open("w")
+    return path
+
+
+def users_file(name: str) -> Path:
+    """Return the file that each user of what has this name locks (flock), for a user that is no Python program."""
+    return _lock_path(f"users-of-{name}")
 
 
 @contextmanager
@@ -111,14 +120,14 @@ def lock(name: str) -> Iterator[None]:
 @contextmanager
 def use(name: str) -> Iterator[None]:
     """Be one of the users of what has this name, until the block or the process ends."""
-    with _lock_file(f"users-of-{name}") as handle:
+    with users_file(name).open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
         yield
 
 
 def used(name: str) -> bool:
     """Say whether anybody uses what has this name."""
-    with _lock_file(f"users-of-{name}") as handle:
+    with users_file(name).open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

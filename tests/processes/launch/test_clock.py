@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab.packages import need
+from tests.needed import need_or_skip
 from tests.processes.launch.gang import Gang
 
 SOURCE = Path(__file__).with_name("clock.c")
@@ -40,7 +40,7 @@ class Clock:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    need("gcc")
+    need_or_skip("gcc")
     built = tmp_path / "clock.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-nostdlib", "-o", str(built), str(SOURCE)], check=True)
     return built

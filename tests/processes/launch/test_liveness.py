@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
+from tests.needed import need_or_skip
 from tests.processes.launch.gang import Gang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
@@ -114,7 +115,7 @@ class Network:
         self._run("ip", "-n", self.name, "link", "set", "inner", "up")
 
     @property
-    def inside(self) -> list[str]:
+    def wrapper(self) -> list[str]:
         """What runs a command in it."""
         return ["ip", "netns", "exec", self.name]
 
@@ -122,13 +123,13 @@ class Network:
         """Lose every packet of the rendezvous from now on, INPUT or OUTPUT; /status still gets through."""
         for direction in directions:
             side = "--sport" if direction == "INPUT" else "--dport"
-            self._run(*self.inside, "iptables", "-A", direction, "-p", "tcp", side, self.port, "-j", "DROP")
+            self._run(*self.wrapper, "iptables", "-A", direction, "-p", "tcp", side, self.port, "-j", "DROP")
 
     port = ""
 
     def restore(self) -> None:
         """Lose no more."""
-        self._run(*self.inside, "iptables", "-F")
+        self._run(*self.wrapper, "iptables", "-F")
 
     def remove(self) -> None:
         """Everything is as before."""
@@ -142,6 +143,7 @@ class Network:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
+    need_or_skip("ip", "iptables")
     made = Network()
     yield made
     made.remove()
@@ -162,7 +164,7 @@ def test_a_partition_ends_both_sides_before_the_next_round(
     with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         network.port = str(gang.rendezvous)
         gang.hosts = {"worker-0": network.here, "worker-1": network.there}
-        gang.wrappers["worker-1"] = network.inside
+        gang.wrappers["worker-1"] = network.wrapper
         gang.start()
         gang.wait_for_phase("Training")
         cut = time.monotonic()
@@ -184,7 +186,7 @@ def test_a_lost_member_is_replaced_while_the_old_one_lives_on_in_the_dark(tmp_pa
     with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         network.port = str(gang.rendezvous)
         gang.hosts = {"worker-0": network.here, "worker-1": network.there}
-        gang.wrappers["worker-1"] = network.inside
+        gang.wrappers["worker-1"] = network.wrapper
         gang.start()
         gang.wait_for_phase("Training")
         network.drop("INPUT", "OUTPUT")
