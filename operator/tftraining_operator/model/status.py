@@ -84,12 +84,12 @@ class LastRestart(Frozen, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     reason: str | None = None
-    exception: str | None = None
     down_seconds: float | None = None
     resumed_from_epoch: int | None = None
     resumed_from_step: int | None = None
     lost_steps: int | None = None
     alone: bool = False
+    exception: str | None = None
 
 
 class Failure(Frozen, frozen=True):
@@ -99,8 +99,8 @@ class Failure(Frozen, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     reason: str | None = None
-    exception: str | None = None
     log_tail: str | None = None
+    exception: str | None = None
 
 
 class Progress(Frozen, frozen=True):

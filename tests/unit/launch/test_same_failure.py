@@ -172,6 +172,8 @@ def test_an_address_is_no_difference() -> None:
         "PermissionError",
         "socket.gaierror",
         "urllib.error.URLError",
+        "ssl.SSLCertVerificationError",
+        "http.client.RemoteDisconnected",
         "requests.exceptions.RetryError",
         "tensorflow.python.framework.errors_impl.UnavailableError",
         "tensorflow.python.framework.errors_impl.AbortedError",

@@ -27,12 +27,15 @@ RULES: list[list[dict[str, Any]]] = [[{"action": "Ignore", "onExitCodes": [2]}],
 # What may change while a job runs, with values that matter within the time that passes here.
 LIMITS: dict[str, list[Any]] = {
     "restartPolicy.maxRestarts": [0, 1, 5],
+    "restartPolicy.sameFailureLimit": [0, 2, 3],
     "runPolicy.activeDeadlineSeconds": [60, 5000, 100000],
     "runPolicy.startDeadlineSeconds": [1, 30, 100000],
     "runPolicy.ttlSecondsAfterFinished": [0, 60],
     "runPolicy.evaluatorGraceSeconds": [0, 90],
     "runPolicy.nodeLostSeconds": [1, 60],
 }
+BOOM, LATE = "ValueError: boom", "TimeoutError: late"
+EXCEPTIONS = st.sampled_from(["", BOOM, BOOM, LATE])
 STARTED = st.sampled_from([True, True, False])
 IMAGES = [
     {"spec": {"containers": [{"name": "tensorflow", "image": image, "command": ["python", "train.py"]}]}}
@@ -205,9 +208,10 @@ class Life(RuleBasedStateMachine):
         self.world.kubelet.remove_deleted()
 
     @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
-    def a_program_fails(self, which: int, code: int) -> None:
+    def a_program_fails(self, which: int, code: int, exception: str = "") -> None:
         forgiven = code == 2 and RULES[0] == self.world.api.job["spec"]["restartPolicy"].get("rules")
-        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
+        words = f"Traceback (most recent call last):\n{exception}\n" if exception else ""
+        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code, message=words))
         self.failures += done
         self.faults += done and not forgiven
 
@@ -221,6 +225,16 @@ class Life(RuleBasedStateMachine):
             self.world.wait(pause)
         self.world.wait(61 - pause)
         self.all_that_is_due_is_done()
+
+    @rule(which=ANY, exception=EXCEPTIONS, times=st.integers(2, 4))
+    def the_same_exception_again_and_again(self, which: int, exception: str, times: int) -> None:
+        """After half a minute, in which a program has made steps."""
+        for _ in range(times):
+            self._catch_up()
+            self.world.wait(31)
+            self.a_program_fails(which, 1, exception)
+            self.world.settle().kubelet.remove_deleted()
+        self._catch_up()
 
     @rule(which=ANY)
     def one_that_has_finished_is_deleted(self, which: int) -> None:
@@ -585,6 +599,13 @@ class LifeWithLaunchers(Life):
     def a_program_crashes(self, which: int, code: int | None) -> None:
         if members := sorted(self.world.launchers.running):
             self.faults += self.world.launchers.crash(members[which % len(members)], code)
+
+    @rule(which=ANY, times=st.integers(2, 4))
+    def a_program_raises_the_same_again_and_again(self, which: int, times: int) -> None:
+        for _ in range(times):
+            if members := sorted(self.world.launchers.running):
+                self.faults += self.world.launchers.crash(members[which % len(members)], 1, exception=BOOM)
+            self.world.wait(31).run()
 
     @rule(epoch=st.integers(1, 5))
     def the_training_goes_on(self, epoch: int) -> None:

@@ -24,10 +24,10 @@ KEY_LENGTH = 16
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _OS_ERRORS = {name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, OSError)}
-_OF_LIBRARIES = {"gaierror", "herror", "timeout", "HTTPError", "RemoteDisconnected", "SSLError", "URLError"}
 _OF_TENSORFLOW = {"AbortedError", "DeadlineExceededError", "ResourceExhaustedError", "UnavailableError"}
-# By the last part of the name, as it is printed.
-_OF_THE_SURROUNDINGS = frozenset(_OS_ERRORS | _OF_LIBRARIES | _OF_TENSORFLOW)
+# By the name as it is printed: its last part, and modules in which all exceptions are OSErrors.
+_OF_THE_SURROUNDINGS = frozenset(_OS_ERRORS | _OF_TENSORFLOW | {"RemoteDisconnected"})
+_MODULES = ("requests.exceptions.", "socket.", "ssl.", "urllib.error.")
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def key_of(member: str, ended: Exit | None, place: str | None) -> str:
 def counts(exception: str) -> bool:
     """Whether the line of an exception tells of the program, not of what is around it."""
     name = exception.partition(":")[0].strip()
-    library = name.startswith("requests.exceptions.")  # all of them are OSErrors
-    return bool(name) and not library and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS
+    return bool(name) and not name.startswith(_MODULES) and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS
 
 
 def place_of(told: Snapshot, reporter: bool, ran: float) -> str | None:
