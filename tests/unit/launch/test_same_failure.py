@@ -287,7 +287,7 @@ def test_a_worker_that_restarts_alone_is_no_exception() -> None:
 def test_the_message_names_the_exception_until_the_gang_trains_again_and_after() -> None:
     fit = Fit()
     fit._pass(5.0, MADE)
-    frame = exited(fit.chief.roster.gang["worker-1"].round, 1, **MADE)
+    frame = exited(fit.chief.roster.gang["worker-1"].round, 1, None, **MADE)
     frame["exit"]["exception"] = BOOM
     fit.chief.heard("worker-1", frame, fit.now)
     told = of_gang(fit.chief, fit.now)

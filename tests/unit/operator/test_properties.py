@@ -67,6 +67,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
         "storage": st.sampled_from([True, True, False]),
         "queue": st.sampled_from([False, False, True]),
         "restartPolicy__maxRestarts": st.integers(0, 3),
+        "restartPolicy__sameFailureLimit": st.sampled_from([0, 2, 2, 3]),
         "restartPolicy__budgetReset": st.sampled_from(["OnProgress", "Never"]),
     }
     more: dict[str, st.SearchStrategy[Any]] = {
@@ -226,12 +227,12 @@ class Life(RuleBasedStateMachine):
         self.world.wait(61 - pause)
         self.all_that_is_due_is_done()
 
-    @rule(which=ANY, exception=EXCEPTIONS, times=st.integers(2, 4))
-    def the_same_exception_again_and_again(self, which: int, exception: str, times: int) -> None:
-        """After half a minute, in which a program has made steps."""
+    @rule(which=ANY, exception=EXCEPTIONS, times=st.integers(2, 4), pause=st.sampled_from([31, 61]))
+    def the_same_exception_again_and_again(self, which: int, exception: str, times: int, pause: float) -> None:
+        """After half a minute, in which a program has made steps, or more."""
         for _ in range(times):
             self._catch_up()
-            self.world.wait(31)
+            self.world.wait(pause)
             self.a_program_fails(which, 1, exception)
             self.world.settle().kubelet.remove_deleted()
         self._catch_up()
