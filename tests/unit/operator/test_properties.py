@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -35,7 +35,7 @@ LIMITS: dict[str, list[Any]] = {
     "runPolicy.nodeLostSeconds": [1, 60],
 }
 BOOM, LATE = "ValueError: boom", "TimeoutError: late"
-EXCEPTIONS = st.sampled_from(["", BOOM, BOOM, LATE])
+EXCEPTIONS = st.sampled_from([BOOM, BOOM, BOOM, LATE])
 STARTED = st.sampled_from([True, True, False])
 IMAGES = [
     {"spec": {"containers": [{"name": "tensorflow", "image": image, "command": ["python", "train.py"]}]}}
@@ -648,8 +648,17 @@ STORMS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "one_that_has_finished_is_deleted": {"which": ANY},
     "a_machine_with_pods_dies": {"which": ANY, "seconds": st.sampled_from([0, 61, 200])},
 }
-WITHOUT_LAUNCHERS = STORMS | {"a_disruption_takes_others_along": {"which": ANY}}
+WITHOUT_LAUNCHERS = STORMS | {
+    "a_disruption_takes_others_along": {"which": ANY},
+    "the_same_exception_again_and_again": {
+        "which": ANY,
+        "exception": EXCEPTIONS,
+        "times": st.integers(2, 4),
+        "pause": st.sampled_from([31, 61]),
+    },
+}
 WITH_LAUNCHERS = STORMS | {
+    "a_program_raises_the_same_again_and_again": {"which": ANY, "times": st.integers(2, 4)},
     "a_gang_that_trains_is_scaled": {"workers": st.integers(1, 4)},
     "two_are_lost_one_after_the_other": {"which": ANY},
     "the_training_goes_on": {"epoch": st.integers(1, 5)},
@@ -673,8 +682,13 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     life.teardown()
 
 
+A_ROW: Storm = ("the_same_exception_again_and_again", {"which": 1, "exception": BOOM, "times": 3, "pause": 31})
+
+
 @settings(PROFILE, max_examples=100)
 @given(jobs(launched=False), some(WITHOUT_LAUNCHERS))
+@example(a_job().workers(2).storage().set("restartPolicy.sameFailureLimit", 3), [A_ROW])
+@example(a_job().workers(2).set("restartPolicy.scope", "Pod").set("restartPolicy.sameFailureLimit", 2), [A_ROW, A_ROW])
 def test_storms_without_launchers(job: JobBuilder, storms: list[Storm]) -> None:
     weather(LifeWithoutLaunchers(), job, storms)
 
