@@ -682,13 +682,19 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     life.teardown()
 
 
+def a_repeater(limit: int) -> JobBuilder:
+    """What may fail by the same exception so many times."""
+    job = a_job().workers(2).storage().max_restarts(9).set("restartPolicy.budgetReset", "OnProgress")
+    return job.set("restartPolicy.sameFailureLimit", limit)
+
+
 A_ROW: Storm = ("the_same_exception_again_and_again", {"which": 1, "exception": BOOM, "times": 3, "pause": 31})
 
 
 @settings(PROFILE, max_examples=100)
 @given(jobs(launched=False), some(WITHOUT_LAUNCHERS))
-@example(a_job().workers(2).storage().set("restartPolicy.sameFailureLimit", 3), [A_ROW])
-@example(a_job().workers(2).set("restartPolicy.scope", "Pod").set("restartPolicy.sameFailureLimit", 2), [A_ROW, A_ROW])
+@example(a_repeater(3), [A_ROW])
+@example(a_repeater(2).set("restartPolicy.scope", "Pod"), [A_ROW])
 def test_storms_without_launchers(job: JobBuilder, storms: list[Storm]) -> None:
     weather(LifeWithoutLaunchers(), job, storms)
 
