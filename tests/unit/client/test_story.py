@@ -88,7 +88,8 @@ def test_progress_is_told_at_new_epochs_and_now_and_then() -> None:
 def test_after_a_restart_the_epoch_stays_until_a_new_one_is_told() -> None:
     story = Story()
     story.see(status("Training", progress=PROGRESS), 1.0)
-    for told in ({"epoch": None, "step": 80, "metrics": {}}, None):
+    restored: dict[str, Any] = {"epoch": None, "step": 80, "metrics": {}}
+    for told in (restored, None):
         story.see(status("Training", 2, progress=told), 20.0)
         known = {name: story.progress[name] for name in ("epoch", "epochs", "step", "metrics")}
         assert known == {**{name: PROGRESS[name] for name in ("epoch", "epochs", "metrics")}, "step": 80}

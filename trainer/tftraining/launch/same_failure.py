@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from tftraining.launch.ending import Exit
@@ -50,8 +51,8 @@ class SameFailure:
     def then(self, key: str, at: float) -> SameFailure:
         """The row after a failure that counts, `at` seconds since 1970."""
         if key != self.key:
-            return SameFailure(key, 1, int(at))
-        return SameFailure(key, self.count + 1, min(self.since, int(at)))  # a clock may have been put back
+            return SameFailure(key, 1, ceil(at))
+        return SameFailure(key, self.count + 1, min(self.since, ceil(at)))  # a clock may have been put back
 
     def too_often(self, limit: int, at: float) -> bool:
         """Whether that is the job's end; a limit of 0 is none."""
