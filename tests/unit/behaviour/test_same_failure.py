@@ -220,11 +220,12 @@ def test_the_progress_never_tells_less_than_before(new_chief: bool) -> None:
     else:
         world.launchers.crash("worker-1", 1, exception=BOOM)
         world.run()
+    world.wait(60).launchers.advance(3, 140)
     assert world.launchers.progress is not None
-    world.launchers.progress |= {"epoch": None, "step": 140, "metrics": {}}
-    progress = world.wait(60).run().status.progress
-    assert progress is not None
+    world.launchers.progress["epoch"] = None
+    progress = world.run().status.progress
+    assert progress is not None and progress.step == 140
     assert (progress.display, progress.epoch, progress.epochs, progress.metrics) == ("epoch 3/10", 3, 10, {"loss": 0.5})
-    world.launchers.advance(2, 150)
-    progress = world.wait(60).run().status.progress
+    world.wait(60).launchers.advance(2, 150)
+    progress = world.run().status.progress
     assert progress is not None and progress.display == "epoch 2/10", "what the program says is what counts"
