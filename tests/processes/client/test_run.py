@@ -128,7 +128,7 @@ def test_the_same_exception_again_and_again_ends_the_run(tmp_path: Path) -> None
         log = run.log
     found = re.search(r"^digits: Failed after ([\d.]+) s: SameFailure: worker-1: ValueError: boom; the same", log, re.M)
     assert found, log
-    assert 60 < float(found[1]) < 120
+    assert float(found[1]) > 60
     assert log.count("Traceback") < 10
 
 

@@ -13,8 +13,8 @@ from tests.processes.launch.gang import Gang
 from tftraining.launch.ending import Exit
 from tftraining.launch.same_failure import key_of
 
-# Worker 1 raises in the second epoch, after a step of each restart.
-RAISES = ("--epochs", "4", "--steps", "4", "--raise-at", "7")
+# Worker 1 raises in the second epoch, after a step of each restart; the chief does not wait for it, nor comes to an end.
+RAISES = ("--epochs", "1000", "--steps", "4", "--raise-at", "7")
 BOOM = "ValueError: boom"
 KEY = key_of("worker-1", Exit(1, None, exception=BOOM), "2/6")
 
@@ -48,7 +48,7 @@ def test_the_second_time_does_not_and_is_told_with_its_exception_and_the_progres
         while (seen[-1]["phase"], seen[-1]["round"]) != ("Training", 2):
             seen.append(gang.wait_for(gang.status))
         assert seen[-1]["ledger"]["sameFailure"]["count"] == 2
-        assert {status["progress"]["epochs"] for status in seen} == {4}
+        assert {status["progress"]["epochs"] for status in seen} == {1000}
         assert None not in {status["progress"]["epoch"] for status in seen}, "fit tells its steps before its epoch"
         after = [status for status in seen if status["phase"] == "Restarting" or status["round"] == 2]
         assert "Starting" in {status["phase"] for status in after}
@@ -70,6 +70,6 @@ def test_it_takes_a_minute_and_outlives_the_chiefs_launcher(tmp_path: Path) -> N
         gang.wait_for(lambda: gang.status().get("ledger", {}).get("sameFailure", {}).get("count", 0) >= 4, 60)
         (tmp_path / "orders").write_text(json.dumps({"workers": 2, "sameFailureLimit": 3}))
         assert gang.wait(150) == {"worker-0": 1, "worker-1": 1}
-        assert 60 < time.monotonic() - began < 150
+        assert time.monotonic() - began > 60
         found = gang.message("worker-1")
         assert (found["reason"], found["member"]) == ("SameFailure", "worker-1")
