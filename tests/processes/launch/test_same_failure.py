@@ -13,7 +13,7 @@ from tests.processes.launch.gang import Gang
 from tftraining.launch.ending import Exit
 from tftraining.launch.same_failure import key_of
 
-# Worker 1 raises in the second epoch, after a step of each restart; the chief does not wait for it, nor comes to an end.
+# Worker 1 raises in the second epoch, after a step of each restart; the chief neither waits for it nor finishes.
 RAISES = ("--epochs", "1000", "--steps", "4", "--raise-at", "7")
 BOOM = "ValueError: boom"
 KEY = key_of("worker-1", Exit(1, None, exception=BOOM), "2/6")
