@@ -69,6 +69,7 @@ FULL_SPEC: Final[Manifest] = {
         "mode": "InPlace",
         "scope": "Job",
         "maxRestarts": 3,
+        "sameFailureLimit": 5,
         "budgetReset": "Never",
         "rules": [
             {"onExitCodes": [1, 2], "onSignals": [9], "onReasons": ["OOMKilled"], "action": "FailJob"},

@@ -228,6 +228,9 @@ PATHS = [
 
 POLICIES = [
     bad("maxRestarts negative", "spec.restartPolicy.maxRestarts", -1, "should be greater than or equal to 0"),
+    bad("sameFailureLimit negative", "spec.restartPolicy.sameFailureLimit", -1, "should be greater than or equal to 0"),
+    bad("sameFailureLimit large", "spec.restartPolicy.sameFailureLimit", 1001, "should be less than or equal to 1000"),
+    bad("sameFailureLimit 1", "spec.restartPolicy.sameFailureLimit", 1, "must be 0 (off) or at least 2"),
     bad(
         "rule with no action",
         "spec.restartPolicy.rules.0.action",
@@ -373,6 +376,7 @@ MUTABLE: dict[str, Any] = {
     "metadata.labels": {"seen": "yes"},
     "spec.replicaSpecs.worker.replicas": 5,
     "spec.restartPolicy.maxRestarts": 20,
+    "spec.restartPolicy.sameFailureLimit": 0,
     "spec.runPolicy.suspend": True,
     "spec.runPolicy.activeDeadlineSeconds": 7200,
     "spec.runPolicy.startDeadlineSeconds": 30,

@@ -65,7 +65,13 @@ def test_defaults(control_plane: ControlPlane) -> None:
     assert dry_run(control_plane, "default", job)["spec"] == job["spec"] | {
         "replicaSpecs": {"worker": {"replicas": 1, "port": 2222}},
         "storage": {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]},
-        "restartPolicy": {"mode": "InPlace", "maxRestarts": 10, "budgetReset": "OnProgress", "rules": []},
+        "restartPolicy": {
+            "mode": "InPlace",
+            "maxRestarts": 10,
+            "sameFailureLimit": 3,
+            "budgetReset": "OnProgress",
+            "rules": [],
+        },
         "launcher": {"warmStart": True, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3},
         "runPolicy": {
             "suspend": False,

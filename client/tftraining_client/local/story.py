@@ -27,7 +27,7 @@ class Story:
     def see(self, status: Status, at: float) -> list[str]:
         """Take in the chief's status; what is new in it, in words."""
         before, self.status = self.status, status
-        self.progress = status.get("progress") or self.progress
+        self.progress = known_progress(self.progress, status.get("progress"))
         self.ledger = status.get("ledger") or self.ledger
         self._note_restart(status.get("lastRestart"))
         if self.started_at is None and status.get("phase") in ("Starting", "Training"):
@@ -38,7 +38,7 @@ class Story:
 
     def see_last_words(self, words: Status) -> None:
         """Take in what a launcher left at its end: the last steps may have gone by between two looks."""
-        self.progress = words.get("progress") or self.progress
+        self.progress = known_progress(self.progress, words.get("progress"))
         self.ledger = words.get("ledger") or self.ledger
         self._note_restart(words.get("lastRestart"))
 
@@ -92,6 +92,15 @@ def _modes(status: Status) -> str:
     if len(different) == 1:
         return different.pop() or "plain"
     return ", ".join(f"{name}: {mode}" for name, mode in modes.items())
+
+
+def known_progress(before: dict[str, Any], told: dict[str, Any] | None) -> dict[str, Any]:
+    """What is known now. A program that was started again tells its steps before its epoch, and a chief's new launcher
+    knows of no earlier one: until then the last epoch stays."""
+    if not told or told.get("epoch") is not None or before.get("epoch") is None:
+        return told or before
+    kept = {name: told.get(name) or before.get(name) for name in ("epochs", "metrics")}
+    return {**told, **kept, "epoch": before["epoch"]}
 
 
 def progress_text(progress: dict[str, Any]) -> str:

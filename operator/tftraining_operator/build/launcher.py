@@ -150,9 +150,12 @@ def _size(job: Job, spec: JobSpec) -> Manifest:
     }
 
 
-def ledger(restarts: Restarts) -> dict[str, int]:
+def ledger(restarts: Restarts) -> Manifest:
     """What the job's restarts have cost so far, as the launchers count it."""
+    same = restarts.same_failure
+    row = {"key": same.key, "count": same.count, "since": int(same.since.timestamp())} if same else None
     return {
+        **({"sameFailure": row} if row else {}),
         "inPlace": restarts.in_place,
         "processFailures": restarts.counted - restarts.pod_failures,
         "podFailures": restarts.pod_failures,
@@ -167,6 +170,7 @@ def _policy(spec: JobSpec) -> Manifest:
         "terminationGraceSeconds": spec.launcher.termination_grace_seconds,
         "memberTimeoutSeconds": spec.launcher.member_timeout_seconds,
         "maxRestarts": spec.restart_policy.max_restarts,
+        "sameFailureLimit": spec.restart_policy.same_failure_limit,
         "budgetReset": spec.restart_policy.budget_reset,
         "scope": spec.restart_scope,
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,

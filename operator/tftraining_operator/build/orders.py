@@ -19,6 +19,7 @@ def orders(spec: JobSpec) -> Manifest:
     return {
         "workers": worker.replicas if worker else 0,
         "maxRestarts": spec.restart_policy.max_restarts,
+        "sameFailureLimit": spec.restart_policy.same_failure_limit,
         "budgetReset": spec.restart_policy.budget_reset,
         "successPolicy": spec.success_policy,
         "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,

@@ -49,11 +49,12 @@ LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
 
 
 class Exit(Frozen, frozen=True):
-    """How a container ended. `finished_at` has a resolution of one second; `message` is without the verdict."""
+    """How a container ended. The times have a resolution of one second; `message` is without the verdict."""
 
     code: int
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
     verdict: Verdict | None = None
 
@@ -61,6 +62,11 @@ class Exit(Frozen, frozen=True):
     def signal(self) -> int | None:
         """The signal that ended it: runtimes report 128 + signal as the exit code."""
         return self.code - 128 if 128 < self.code < 128 + 65 else None
+
+    @property
+    def ran(self) -> timedelta | None:
+        """For how long it ran; None for one that never did."""
+        return self.finished_at - self.started_at if self.started_at and self.finished_at else None
 
 
 class Pod(Frozen, frozen=True):
@@ -274,12 +280,13 @@ def _main_container(status: Manifest, name: str) -> Manifest:
 def _exit(terminated: Manifest | None) -> Exit | None:
     if not terminated:
         return None
-    finished = terminated.get("finishedAt")
+    started, finished = terminated.get("startedAt"), terminated.get("finishedAt")
     verdict, message = split_verdict(terminated.get("message", ""))
     return Exit(
         code=terminated.get("exitCode", 0),
         reason=terminated.get("reason", "")[:LONGEST_REASON],
         message=message[-LONGEST_MESSAGE:],
+        started_at=_time(started) if started else None,
         finished_at=_time(finished) if finished else None,
         verdict=verdict,
     )

@@ -6,16 +6,17 @@ or None), strings are cut, and nothing here reads more than it was given. It nev
 
 import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from tftraining_operator.model.spec import Frozen
-from tftraining_operator.model.status import Progress
+from tftraining_operator.model.status import Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
+LONGEST_EXCEPTION = 300
 MOST_FINISHED = 10_000
 # Longer texts are not read with patience: see _decode.
 LONG = 256 * 1024
@@ -35,14 +36,27 @@ Phase = Literal["Waiting", "Starting", "Training", "Restarting", "Succeeded", "F
 Said = TypeVar("Said", bound="Frozen")
 
 
+class Row(Frozen, frozen=True):
+    """How often the last failure that counts has come in a row; `since` is in seconds since 1970."""
+
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,16}$")]
+    count: Tally
+    since: Annotated[int, msgspec.Meta(ge=0, le=2**37)]
+
+    def same_failure(self) -> SameFailure:
+        """The same as the status has it."""
+        return SameFailure(key=self.key, count=self.count, since=datetime.fromtimestamp(self.since, UTC))
+
+
 class Ledger(Frozen, frozen=True):
-    """What restarts have cost, as the launchers count it. All but the last only rise."""
+    """What restarts have cost, as the launchers count it. All but the last two only rise."""
 
     in_place: Tally = 0
     process_failures: Tally = 0
     pod_failures: Tally = 0
     refilled_at: Tally = 0
     without_progress: Tally = 0
+    same_failure: Row | None = None
 
 
 class Resumption(Frozen, frozen=True):
@@ -53,6 +67,7 @@ class Resumption(Frozen, frozen=True):
     exit_code: Code | None = None
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     reason: str = ""
+    exception: str = ""
     down_seconds: Seconds | None = None
     resumed_from_epoch: Count | None = None
     resumed_from_step: Count | None = None
@@ -67,6 +82,7 @@ class Culprit(Frozen, frozen=True):
     exit_code: Code | None = None
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     reason: str = ""
+    exception: str = ""
     log_tail: str | None = None
 
 
@@ -145,6 +161,7 @@ class Verdict(Frozen, frozen=True):
     member: Member | None = None
     exit_code: Code | None = None
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    exception: str = ""
     ledger: Ledger = Ledger()
     progress: Reported | None = None
 
@@ -160,10 +177,14 @@ def parse_report(text: bytes) -> Report:
         missing=report.missing[:MOST_MISSING],
         finished=report.finished[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
-        last_restart=last and msgspec.structs.replace(last, reason=_word(last.reason)),
+        last_restart=last
+        and msgspec.structs.replace(last, reason=_word(last.reason), exception=_exception(last.exception)),
         failure=failure
         and msgspec.structs.replace(
-            failure, reason=_word(failure.reason), log_tail=_sound((failure.log_tail or "")[-LONGEST_TAIL:]) or None
+            failure,
+            reason=_word(failure.reason),
+            exception=_exception(failure.exception),
+            log_tail=_sound((failure.log_tail or "")[-LONGEST_TAIL:]) or None,
         ),
     )
 
@@ -177,7 +198,8 @@ def split_verdict(message: str) -> tuple[Verdict | None, str]:
         verdict = _decode(first.removeprefix(VERDICT), Verdict)
     except ValueError:
         return None, rest
-    return msgspec.structs.replace(verdict, reason=_word(verdict.reason), message=_cut(verdict.message)), rest
+    reason, message, exception = _word(verdict.reason), _cut(verdict.message), _exception(verdict.exception)
+    return msgspec.structs.replace(verdict, reason=reason, message=message, exception=exception), rest
 
 
 def _decode(text: str, kind: type[Said]) -> Said:
@@ -204,6 +226,10 @@ def _word(text: str) -> str:
 
 def _cut(text: str) -> str:
     return _sound(" ".join(text[: 2 * LONGEST_MESSAGE].split())[:LONGEST_MESSAGE])
+
+
+def _exception(text: str) -> str:
+    return _cut(text)[:LONGEST_EXCEPTION]
 
 
 def _sound(text: str) -> str:

@@ -60,6 +60,7 @@ class RestartPolicy(Frozen, frozen=True):
     mode: Literal["InPlace", "Recreate"] = "InPlace"
     scope: Literal["Job", "Pod"] | None = None
     max_restarts: int = 10
+    same_failure_limit: int = 3
     budget_reset: Literal["OnProgress", "Never"] = "OnProgress"
     rules: tuple[RestartRule, ...] = ()
 

@@ -52,6 +52,15 @@ class Counts(Frozen, frozen=True):
         return index < self.desired and not chosen(self.absent_indexes, [index])
 
 
+class SameFailure(Frozen, frozen=True):
+    """How many times in a row, and since when, the program has failed by the same exception in the same place, which
+    `key` stands for (see tftraining.launch.same_failure)."""
+
+    key: str
+    count: int
+    since: datetime
+
+
 class Restarts(Frozen, frozen=True):
     """Restarts so far. From `budget_used` on it is what the budget and the back-off go by: `pod_failures` are those of
     `counted` that no launcher can count, `epoch` is that of the last restart, by which progress is measured."""
@@ -64,6 +73,7 @@ class Restarts(Frozen, frozen=True):
     without_progress: int = 0
     pod_failures: int = 0
     epoch: int | None = None
+    same_failure: SameFailure | None = None
 
 
 class LastRestart(Frozen, frozen=True):
@@ -79,6 +89,7 @@ class LastRestart(Frozen, frozen=True):
     resumed_from_step: int | None = None
     lost_steps: int | None = None
     alone: bool = False
+    exception: str | None = None
 
 
 class Failure(Frozen, frozen=True):
@@ -89,6 +100,7 @@ class Failure(Frozen, frozen=True):
     signal: int | None = None
     reason: str | None = None
     log_tail: str | None = None
+    exception: str | None = None
 
 
 class Progress(Frozen, frozen=True):

@@ -25,7 +25,7 @@ def excuse(job: Job, scene: Scene) -> tuple[Job, tuple[Note, ...]]:
     restarts = msgspec.structs.replace(
         restarts, budget_used=max(0, restarts.budget_used - 1), disruptions=restarts.disruptions + 1
     )
-    record = msgspec.structs.replace(last, pod=pod.name, exit_code=None, signal=None, reason=REASON)
+    record = msgspec.structs.replace(last, pod=pod.name, exit_code=None, signal=None, reason=REASON, exception=None)
     status = msgspec.structs.replace(job.status, restarts=restarts, last_restart=record, reason=REASON, message=message)
     return msgspec.structs.replace(job, status=status), (Note("Normal", REASON, message),)
 

@@ -8,6 +8,8 @@ import signal as signals
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from tftraining.launch.exception import exception_of
+from tftraining.launch.same_failure import counts
 from tftraining_operator.model.names import Replica
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import Frozen
@@ -18,15 +20,17 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to start again. `vanished` is the name of the pod if that is not there any
-    more, unless all are gone; `ignored` is a failure that a rule has forgiven; `missed` is whether the back-off counts
-    that restart already, as launchers do that stopped for it before; `joined` is whether it is one more blow of what
-    the gang is restarting from already, such as the drain of a node with several of its pods."""
+    more, unless all are gone; `ruled` is whether a rule of the spec decides about the failure, `ignored` whether it has
+    forgiven it; `missed` is whether the back-off counts that restart already, as launchers do that stopped for it
+    before; `joined` is whether it is one more blow of what the gang is restarting from already, such as the drain of a
+    node with several of its pods."""
 
     reason: str
     message: str
     charged: bool
     pod: Pod | None = None
     vanished: str | None = None
+    ruled: bool = False
     ignored: bool = False
     missed: bool = False
     joined: bool = False
@@ -78,9 +82,16 @@ def lost(pod: Pod) -> bool:
 
 
 def _failure(pod: Pod) -> Incident:
-    reason = pod.reason or (pod.exit.reason if pod.exit else "")
-    message = f"{pod.label} failed: {describe(pod)}"
+    reason, exception = pod.reason or (pod.exit.reason if pod.exit else ""), exception_in(pod)
+    message = f"{pod.label}: {exception}" if exception else f"{pod.label} failed: {describe(pod)}"
     return Incident(reason=reason or "Error", message=message, charged=True, pod=pod)
+
+
+def exception_in(pod: Pod) -> str:
+    """The exception that ended the pod's program, such as `ValueError: boom`, by the last lines that it has left."""
+    if pod.reason or pod.exit is None or pod.exit.code != 1:
+        return ""
+    return exception_of(pod.exit.message.splitlines())
 
 
 def describe(pod: Pod) -> str:
@@ -109,9 +120,16 @@ def _ended(pod: Pod) -> datetime:
 
 def _first_failure(pods: Iterable[Pod]) -> Pod | None:
     """The first that failed. Kubernetes tells seconds only: within one, a signal came from outside the program, and an
-    exit code may be the answer to a peer's death, so the signal was first; then ranks decide."""
+    exit code may be the answer to a peer's death, so the signal was first, and who complains of what is around it was
+    not; then ranks decide."""
     failed = [pod for pod in pods if pod.failed and not cut_off(pod)]
-    return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal)), default=None)
+    return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal), _answers(pod)), default=None)
+
+
+def _answers(pod: Pod) -> bool:
+    """Whether the program has ended by an exception that may be the answer to a peer's death."""
+    exception = exception_in(pod)
+    return bool(exception) and not counts(exception)
 
 
 def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:

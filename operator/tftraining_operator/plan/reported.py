@@ -10,7 +10,7 @@ import msgspec
 
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import pod_name
-from tftraining_operator.model.report import LOST, Ledger, Report, Resumption
+from tftraining_operator.model.report import LOST, Ledger, Report, Reported, Resumption
 from tftraining_operator.model.status import Failure, LastRestart, Progress, Restarts, Status
 from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.no_progress import with_watchdog
@@ -56,6 +56,7 @@ def record_of(job: Job, last: Resumption) -> LastRestart | None:
         exit_code=last.exit_code,
         signal=last.signal,
         reason=last.reason or "Error",
+        exception=last.exception or None,
         down_seconds=None if last.down_seconds is None else round(last.down_seconds, 2),
         resumed_from_epoch=last.resumed_from_epoch,
         resumed_from_step=last.resumed_from_step,
@@ -71,6 +72,8 @@ def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
     refilled = max(restarts.counted - restarts.budget_used, ledger.refilled_at)
     account = ledger.in_place + ledger.process_failures + ledger.pod_failures, ledger.without_progress
     later = account > (restarts.in_place + restarts.counted, restarts.without_progress)
+    told = ledger.process_failures >= restarts.counted - restarts.pod_failures  # only those can come in a row
+    row = ledger.same_failure.same_failure() if ledger.same_failure else None
     return msgspec.structs.replace(
         restarts,
         counted=counted,
@@ -78,6 +81,7 @@ def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
         budget_used=max(0, counted - refilled),
         without_progress=ledger.without_progress if later else restarts.without_progress,
         pod_failures=pods,
+        same_failure=row if told else restarts.same_failure,
     )
 
 
@@ -93,7 +97,16 @@ def with_latest(status: Status, said: Report | None) -> Status:
     """The status with the progress of the report, whenever that is written."""
     if said is None or said.progress is None:
         return status
-    return msgspec.structs.replace(status, progress=said.progress.progress())
+    return with_told(status, said.progress)
+
+
+def with_told(status: Status, told: Reported) -> Status:
+    """The status with that progress. Before a program that was started again is in an epoch it tells its steps only,
+    and metrics it tells at the end of one: until then what is known stays."""
+    old, new = status.progress or Progress(), told.progress()
+    if new.epoch is None and old.epoch is not None:
+        new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
+    return msgspec.structs.replace(status, progress=msgspec.structs.replace(new, metrics=new.metrics or old.metrics))
 
 
 def _due(old: Progress | None, new: Progress | None) -> bool:
@@ -107,7 +120,7 @@ def _merged_record(old: LastRestart | None, told: LastRestart, news: bool) -> La
     if old is not None and told.reason in LOST and told.reason != old.reason and _is_same(old, told):
         # The pod that was given up: its end is known better here, and what came of it there.
         down = old.down_seconds if told.down_seconds is None else told.down_seconds
-        cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason")}
+        cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
         return msgspec.structs.replace(told, **cause, down_seconds=down)
     return told if news or (old is not None and old.time == told.time) else None
 
@@ -127,6 +140,7 @@ def _failed(job: Job, status: Status, said: Report) -> Status:
         exit_code=culprit.exit_code,
         signal=culprit.signal,
         reason=culprit.reason or last.reason,
+        exception=culprit.exception or None,
         log_tail=culprit.log_tail,
     )
     return msgspec.structs.replace(status, failure=failure)

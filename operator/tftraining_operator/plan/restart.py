@@ -15,9 +15,9 @@ from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import LOST
 from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
-from tftraining_operator.plan import backoff
+from tftraining_operator.plan import backoff, same_failure
 from tftraining_operator.plan.conditions import with_condition
-from tftraining_operator.plan.incident import ASKED_FOR, Incident
+from tftraining_operator.plan.incident import ASKED_FOR, Incident, exception_in
 
 LOG_TAIL_LINES = 20
 
@@ -48,11 +48,14 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
         without_progress=(0 if progressed else old.without_progress) + in_a_row,
         pod_failures=old.pod_failures + alone,
         epoch=status.progress.epoch if status.progress else old.epoch,
+        same_failure=same_failure.after(spec, old, incident),
     )
 
 
 def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem | None:
     """Why the job fails instead of starting again."""
+    if (problem := same_failure.too_often(spec, restarts, incident)) is not None:
+        return problem
     allowed = spec.restart_policy.max_restarts
     if not incident.charged or restarts.budget_used <= allowed:
         return None
@@ -124,6 +127,7 @@ def record_failure(status: Status, incident: Incident) -> Status:
         exit_code=how.code if how else None,
         signal=how.signal if how else None,
         reason=incident.reason,
+        exception=exception_in(incident.pod) or None,
         log_tail=log_tail(incident.pod),
     )
     return msgspec.structs.replace(status, failure=failure)
@@ -140,11 +144,13 @@ def _ended(incident: Incident, now: datetime) -> datetime:
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
-    how = incident.pod.exit if incident.pod and (incident.charged or incident.ignored) else None
+    pod = incident.pod if incident.charged or incident.ignored else None
+    how = pod.exit if pod else None
     return LastRestart(
         time=now,
         pod=incident.pod_name,
         exit_code=how.code if how else None,
         signal=how.signal if how else None,
         reason=incident.reason,
+        exception=exception_in(pod) or None if pod else None,
     )

@@ -14,7 +14,7 @@ from tftraining_operator.model.job import Problem
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import JobSpec, RestartRule
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.incident import Incident, describe
 
 # No program has made a step before: it was still importing.
 SHORT_LIFE = timedelta(minutes=1)
@@ -27,6 +27,7 @@ def judged(spec: JobSpec, status: Status, incident: Incident) -> tuple[Incident,
         return incident, None
     pod = incident.pod
     decision = decide(spec.restart_policy.rules, failure_of(spec, pod), _proven(status, pod))
+    incident = msgspec.structs.replace(incident, ruled=bool(decision.rule))
     if decision.action == rules.IGNORE:
         message = f"{incident.message}; {decision.rule}"
         return msgspec.structs.replace(incident, charged=False, ignored=True, message=message), None
@@ -35,7 +36,7 @@ def judged(spec: JobSpec, status: Status, incident: Incident) -> tuple[Incident,
     if decision.action == rules.FAIL_JOB:
         kind = failure_of(spec, pod).reason
         last = (pod.exit.message if pod.exit else "").strip().rpartition("\n")[2]
-        return incident, Problem(kind, f"{incident.message}: {FATAL[kind]}: {last[:300]}")
+        return incident, Problem(kind, f"{pod.label} failed: {describe(pod)}: {FATAL[kind]}: {last[:300]}")
     return incident, None
 
 

@@ -46,6 +46,8 @@ def resume(job: Job, scene: Scene) -> Job:
         # An evaluator without a launcher does not go with the attempt, but with the suspension it does.
         replaced={pod.label: pod.uid for pod in scene.seen.replicas if pod.replica in scene.gang.aside},
         replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
+        # The program may have been corrected.
+        restarts=msgspec.structs.replace(old.restarts, same_failure=None),
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
     status = without_condition(with_condition(status, "Suspended", "False", RESUMED, scene.now), "Cleaned")

@@ -13,7 +13,7 @@ from tftraining_operator.model.report import Verdict
 from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Failure, Status
 from tftraining_operator.plan.gang import Gang
-from tftraining_operator.plan.reported import merged
+from tftraining_operator.plan.reported import merged, with_told
 from tftraining_operator.plan.restart import log_tail
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import held_up
@@ -42,6 +42,7 @@ def failure(job: Job, pod: Pod, scene: Scene) -> tuple[Status, Problem]:
             exit_code=verdict.exit_code,
             signal=verdict.signal,
             reason=reason,
+            exception=verdict.exception or None,
             log_tail=log_tail(pod),
         )
     status = msgspec.structs.replace(job.status, restarts=merged(job.status.restarts, verdict.ledger), failure=told)
@@ -53,7 +54,7 @@ def last_progress(gang: Gang, status: Status) -> Status:
     """The status with the progress that the launchers left with their verdicts: the chief's, if it has ended yet."""
     found = sorted(_verdicts(gang), key=lambda each: each[0] is not gang.chief)
     last = next((verdict.progress for _, verdict in found if verdict.progress is not None), None)
-    return status if last is None else msgspec.structs.replace(status, progress=last.progress())
+    return status if last is None else with_told(status, last)
 
 
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:

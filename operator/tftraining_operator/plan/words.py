@@ -21,6 +21,8 @@ def what_happened(job: str, last: LastRestart) -> str:
     who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"
+    if last.exception:
+        return f"{who}: {last.exception}"
     if last.signal is not None:
         return f"{who} was killed ({signal_name(last.signal)})"
     if last.exit_code is not None:

@@ -1,9 +1,9 @@
 """A stand-in for a training program: epochs of steps, a backup after each epoch, a model, and no TensorFlow.
 
-    python standin.py EPOCHS STEP_SECONDS [--fail N | --children | --deaf | --late]
+    python standin.py EPOCHS STEP_SECONDS [--fail N | --raise N | --children | --deaf | --late]
 
 Its worker 1 leaves a temporary save directory behind, as a killed TensorFlow does; with --late it is done long after
-the chief.
+the chief. With --raise it raises a ValueError in that epoch.
 """
 
 import json
@@ -33,6 +33,8 @@ def main() -> int:
         print(f"process {subprocess.Popen(['sleep', '1000'], start_new_session=True).pid}", flush=True)
     for epoch in range(done + 1, int(epochs) + 1):
         for step in range(1, STEPS + 1):
+            if "--raise" in rest and task["index"] and (epoch, step) == (int(rest[rest.index("--raise") + 1]), STEPS):
+                raise ValueError("boom")
             time.sleep(float(seconds))
             metrics = {"accuracy": epoch / int(epochs), "loss": 1 / epoch}
             tftraining.report(step=(epoch - 1) * STEPS + step, epoch=epoch, epochs=int(epochs), metrics=metrics)

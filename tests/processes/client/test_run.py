@@ -123,6 +123,29 @@ def test_the_traceback_of_the_first_failure_is_the_one_that_is_shown(tmp_path: P
         assert "worker-0 | closing\n" in run.log
 
 
+def test_a_restart_is_told_with_the_exception_behind_it(tmp_path: Path) -> None:
+    job = manifest("4", "0.05", "--raise", "3", restartPolicy={"maxRestarts": 1})
+    with Run(tmp_path, job) as run:
+        assert run.wait() == 1
+        log = run.log
+    assert re.search(r"^tftj     \| worker-1: ValueError: boom; ", log, re.MULTILINE), log
+    assert re.search(
+        r"^digits: Failed after .* MaxRestartsExceeded: worker-1: ValueError: boom; all 1 restart", log, re.M
+    )
+
+
+@pytest.mark.slow_fault
+def test_the_same_exception_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    """As a newcomer has it: no field is set, and there would be ten restarts."""
+    with Run(tmp_path, manifest("4", "1", "--raise", "3")) as run:
+        assert run.wait() == 1
+        log = run.log
+    found = re.search(r"^digits: Failed after ([\d.]+) s: SameFailure: worker-1: ValueError: boom; the same", log, re.M)
+    assert found, log
+    assert float(found[1]) > 60
+    assert log.count("Traceback") < 10
+
+
 @pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
 def test_a_launcher_that_dies_is_started_again(tmp_path: Path, member: str) -> None:
     with Run(tmp_path, manifest("6", "0.2", "--children")) as run:

@@ -1,12 +1,15 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
+                                [--restores S] [--raise-at N]
 
 It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
 then exit 1), `lose MEMBER` (that one fails, but only when this one has said that it lost it, and hangs), `eat` (all
 memory that there is), `hang`. Each process holds a shared lock on the file of its round; who
 finds another round's lock held has found two rounds at once, and writes that into the file `violations`. With --serve
 workers do as those of parameter servers: they wait until they are told to go, and look for a second of themselves.
+With --restores it tells its steps as soon as it runs, and its epoch so many seconds later, as `fit` of Keras does after
+a restart. With --raise-at worker 1 raises a ValueError instead of making that step, whenever it comes to it.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--chatter", type=int, default=0)
     parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--restores", type=float, default=0.0)
+    parser.add_argument("--raise-at", type=int, default=0)
     arguments = parser.parse_args()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
@@ -139,6 +144,9 @@ def train(arguments: argparse.Namespace, me: str) -> None:
     if arguments.busy:
         threading.Thread(target=spin, daemon=True).start()
     tell: Callable[..., None] = (lambda **_: None) if arguments.quiet else tftraining.report
+    if arguments.restores:
+        tell(step=done * arguments.steps, epochs=arguments.epochs)
+        time.sleep(arguments.restores)
     tell(epoch=done + 1, epochs=arguments.epochs)
     for epoch in range(done, arguments.epochs):
         for step in range(arguments.steps):
@@ -146,6 +154,8 @@ def train(arguments: argparse.Namespace, me: str) -> None:
             time.sleep(arguments.step_seconds)
             if arguments.chatter:
                 print("x" * arguments.chatter, flush=True)
+            if me == "worker-1" and epoch * arguments.steps + step + 1 == arguments.raise_at:
+                raise ValueError(f"boom\nin {object()}")
             tell(step=epoch * arguments.steps + step + 1, epoch=epoch + 1, epochs=arguments.epochs)
         save.with_suffix(".new").write_text(str(epoch + 1))
         save.with_suffix(".new").rename(save)

@@ -24,6 +24,7 @@ OTHER: dict[str, Any] = {"spec": {"containers": [{"name": "tensorflow", "image":
 MAY_CHANGE: dict[str, Any] = {
     "replicaSpecs.worker.replicas": 3,
     "restartPolicy.maxRestarts": 3,
+    "restartPolicy.sameFailureLimit": 0,
     "runPolicy.suspend": True,
     "runPolicy.activeDeadlineSeconds": 3600,
     "runPolicy.startDeadlineSeconds": 30,

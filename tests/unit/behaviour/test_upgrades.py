@@ -1,5 +1,6 @@
 """A new version of the operator: other pods, another image, NetworkPolicies; what is there is left as it is."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.unit.operator.simulation import World
 from tests.unit.operator.test_idle import IDLE
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.build.pod import pod
+from tftraining_operator.model.names import ANNOTATION_ORDERS
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan import assemble
 
@@ -66,6 +68,20 @@ def test_a_status_of_an_older_version_has_less_in_it(upgrade: Callable[[World], 
     upgrade(world).run()
     assert {name: each["metadata"]["uid"] for name, each in world.api.pods.items()} == pods
     assert (world.status.phase, world.status.attempt) == ("Running", 2)
+
+
+def test_launchers_of_an_older_version_are_not_told_what_they_do_not_know(upgrade: Callable[[World], World]) -> None:
+    """Their chief's pod was made without the order; a limit that is changed is for those that come."""
+    world = World(a_launched_job()).run()
+    annotations = world.api.pods["mnist-worker-0"]["metadata"]["annotations"]
+    told = json.loads(annotations[ANNOTATION_ORDERS])
+    annotations[ANNOTATION_ORDERS] = json.dumps({name: told[name] for name in told if name != "sameFailureLimit"})
+    upgrade(world).api.edit("restartPolicy.sameFailureLimit", 5)
+    world.run()
+    assert not [each for each in world.api.writes if each.startswith("annotate")]
+    world.wait(40).launchers.crash("worker-1", 1)
+    world.run()
+    assert (world.status.phase, world.status.restarts.same_failure) == ("Running", None)
 
 
 def test_pods_that_are_made_from_now_on_are_the_new_versions(upgrade: Callable[[World], World]) -> None:

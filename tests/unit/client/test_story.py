@@ -85,6 +85,18 @@ def test_progress_is_told_at_new_epochs_and_now_and_then() -> None:
     assert story.see_progress(33.0) == ["epoch 4"]
 
 
+def test_after_a_restart_the_epoch_stays_until_a_new_one_is_told() -> None:
+    story = Story()
+    story.see(status("Training", progress=PROGRESS), 1.0)
+    restored: dict[str, Any] = {"epoch": None, "step": 80, "metrics": {}}
+    for told in (restored, None):
+        story.see(status("Training", 2, progress=told), 20.0)
+        known = {name: story.progress[name] for name in ("epoch", "epochs", "step", "metrics")}
+        assert known == {**{name: PROGRESS[name] for name in ("epoch", "epochs", "metrics")}, "step": 80}
+    story.see(status("Training", 2, progress={**PROGRESS, "epoch": 2}), 40.0)
+    assert story.progress["epoch"] == 2
+
+
 def test_the_summary_of_a_success() -> None:
     story = Story()
     story.see(status("Training", 2, progress=PROGRESS, lastRestart=RESUMED), 1.0)

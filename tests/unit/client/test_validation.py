@@ -57,7 +57,8 @@ def test_defaults() -> None:
     spec = validate(job)["spec"]
     assert spec["replicaSpecs"] == {"worker": {"replicas": 1, "port": 2222}}
     assert spec["storage"] == {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]}
-    assert spec["restartPolicy"] == {"mode": "InPlace", "maxRestarts": 10, "budgetReset": "OnProgress", "rules": []}
+    restarts = {"mode": "InPlace", "maxRestarts": 10, "sameFailureLimit": 3, "budgetReset": "OnProgress", "rules": []}
+    assert spec["restartPolicy"] == restarts
     assert spec["launcher"]["warmStart"] is True
     assert spec["successPolicy"] == "Chief"
     assert "storage" not in validate(minimal())["spec"]

@@ -43,6 +43,9 @@ NO_REASONS = {
     "our kind": "TFTrainingJob",
     "classes": "CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
     "conditions, which have a table of their own": "NoProgress Ready",
+    "exceptions of programs": (
+        "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
+    ),
     "what Kubernetes says of pods and nodes, and we in other words": (
         "Completed ContainerCreating ContainersReady ErrImagePull ImagePullBackOff InvalidImageName NoExecute "
         "PodInitializing PodReadyToStartContainers PodScheduled SchedulingGated TerminationTarget"

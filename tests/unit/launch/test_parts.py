@@ -15,13 +15,15 @@ from tftraining.launch.ending import Exit
 from tftraining.launch.launcher import program_environment
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.orders import obeyed
+from tftraining.launch.same_failure import SameFailure
 from tftraining.launch.settings import SettingsError, read
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.verdict import Verdict
 from tftraining.launch.watchdog import Look, stalled
 
 COUNTS = st.integers(0, 50)
-LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS)
+ROWS = st.one_of(st.just(SameFailure()), st.builds(SameFailure, st.sampled_from("ab"), st.integers(1, 9), COUNTS))
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, ROWS)
 
 
 @given(LEDGERS, LEDGERS)

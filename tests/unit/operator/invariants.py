@@ -3,6 +3,7 @@
 import json
 from datetime import datetime, timedelta
 
+from tftraining.launch.same_failure import SPREAD
 from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
@@ -27,6 +28,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
     _deleted_only_when_done(job, step)
     _health_follows_from_the_phase(job, step)
     _within_budget(job, seen, step)
+    _the_same_failure_is_one(job, step)
     _only_own_pods_go(job, seen, step)
     _pauses_are_kept(job, step, now)
     _counted_as_what_it_is(job, seen, step, now)
@@ -111,6 +113,21 @@ def _within_budget(job: Job, seen: Observed, step: Plan) -> None:
     )
 
 
+def _the_same_failure_is_one(job: Job, step: Plan) -> None:
+    """It ends the job only when so many were in a row, over a minute; and a row grows by one at a time."""
+    old, new, spec = job.status.restarts.same_failure, step.status.restarts.same_failure, job.spec
+    if spec is None or spec.in_place or job.status.terminal:
+        return
+    if step.status.reason == "SameFailure":
+        assert old is not None and old == new
+        assert 0 < spec.restart_policy.same_failure_limit <= old.count + 1
+        assert step.status.completion_time is not None
+        assert step.status.completion_time - old.since >= timedelta(seconds=SPREAD)
+    elif new is not None and new != old:
+        assert new.count == (old.count + 1 if old is not None and old.key == new.key else 1)
+        assert step.status.restarts.counted == job.status.restarts.counted + 1
+
+
 def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
     going = {each.uid for each in step.delete_pods}
     assert going <= {pod.uid for pod in seen.pods}
@@ -192,6 +209,9 @@ def _launchers_are_told_what_the_spec_says(job: Job, step: Plan) -> None:
             assert spec is not None
             assert (told["minReplicas"], told["scope"]) == (spec.min_replicas, spec.restart_scope)
             assert (told["maxRestarts"], told["attempt"]) == (spec.restart_policy.max_restarts, step.status.attempt)
+            assert told["sameFailureLimit"] == spec.restart_policy.same_failure_limit
+            row = step.status.restarts.same_failure
+            assert told["ledger"].get("sameFailure", {}).get("count", 0) == (row.count if row else 0)
 
 
 def _a_size_that_launchers_can_change_takes_no_new_pods(job: Job, seen: Observed, step: Plan) -> None:

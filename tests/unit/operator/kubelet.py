@@ -52,13 +52,14 @@ class Kubelet:
     def exit(self, name: str, code: int, reason: str = "", message: str = "") -> None:
         """The main container of the pod ends; 137 is SIGKILL."""
         status = self._api.pods[name]["status"]
+        main, *others = status["containerStatuses"]
         ended = {
+            **(main["state"].get("running") or {"startedAt": stamp(self._api.now)}),
             "exitCode": code,
             "reason": reason or ("Error" if code else "Completed"),
             "message": message,
             "finishedAt": stamp(self._api.now),
         }
-        main, *others = status["containerStatuses"]
         main |= {"ready": False, "state": {"terminated": ended}}
         if not any("running" in each["state"] for each in others):
             status["phase"] = "Failed" if code else "Succeeded"

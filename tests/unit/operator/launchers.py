@@ -8,11 +8,13 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from tests.unit.operator.apiserver import DONE, ApiServer
 from tests.unit.operator.kubelet import Kubelet
 from tests.unit.operator.machines import Machines
+from tftraining.launch.same_failure import SameFailure
 from tftraining_operator.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.observed import Heard
 from tftraining_operator.model.report import parse_report
@@ -50,6 +52,7 @@ class Launchers:
         self.phase = "Waiting"
         self.round = 0
         self.ledger = dict(NEVER)
+        self.row = SameFailure()
         self.last: dict[str, Any] | None = None
         self.failure: dict[str, Any] | None = None
         self.progress: dict[str, Any] | None = None
@@ -133,15 +136,24 @@ class Launchers:
         self.missed = {*self.missed, *news} - set(back)
         return bool(back or news)
 
-    def crash(self, member: str, code: int | None = None, signal: int | None = 9) -> bool:
-        """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed."""
+    def crash(self, member: str, code: int | None = None, signal: int | None = 9, exception: str = "") -> bool:
+        """The program of a member ends; whether one ran. The gang waits then, or ends with the verdict Failed. By an
+        exception it ends at the step that it has told."""
         if not self._trains(member):
             return False
-        ended: dict[str, int | None] = {"exitCode": code, "signal": None if code is not None else signal}
-        before = dict(self.ledger)
+        ended: dict[str, Any] = {"exitCode": code, "signal": None if code is not None else signal}
+        ended["exception"] = exception
+        before, row = dict(self.ledger), self._row_after(member, exception)
         self._stop(member, "Error" if code is not None else "Killed", True, **ended)
         self.failure = {"member": member, **ended, "reason": self._last["reason"], "logTail": "the last line"}
-        if not self._spent(member, before, self.failure) and self._alone(member):
+        if exception and row.too_often(self.settings()["sameFailureLimit"], self._api.now.timestamp()):
+            self.ledger = before
+            self.end("Failed", "SameFailure", f"{member}: {exception}; {row.describe()}", self.failure)
+            return True
+        if self._spent(member, before, self.failure):
+            return True
+        self.row = row
+        if self._alone(member):
             self.ledger["inPlace"] += 1
             self._last["downSeconds"] = 1.1
         return True
@@ -161,6 +173,11 @@ class Launchers:
         self.end("Failed", "MaxRestartsExceeded", f"{member} failed; all {allowed} restarts are used up", culprit)
         return True
 
+    def _row_after(self, member: str, exception: str) -> SameFailure:
+        """The row after a failure that counts if it is by an exception."""
+        key = sha256(f"{member} {exception} {(self.progress or {}).get('step')}".encode()).hexdigest()[:16]
+        return self.row.then(key, self._api.now.timestamp()) if exception else self.row
+
     def finish(self, *members: str) -> bool:
         """The programs of these members, otherwise the chief's, have done their work; whether they ran."""
         names = members or tuple(self.members[:1])
@@ -179,7 +196,7 @@ class Launchers:
         """All that are there leave with the verdict."""
         self.phase = verdict
         for member in self.running:
-            head = {**culprit, "verdict": verdict, "reason": reason, "message": words, "ledger": self.ledger}
+            head = {**culprit, "verdict": verdict, "reason": reason, "message": words, "ledger": self.whole_ledger}
             code = 0 if verdict == "Succeeded" else 1
             self._kubelet.exit(
                 f"{self._job}-{member}", code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n"
@@ -223,11 +240,16 @@ class Launchers:
             "finished": sorted(self.done),
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
             "gang": {"size": len(self.trainers), "full": len([each for each in self.members if "ps-" not in each])},
-            "ledger": self.ledger,
+            "ledger": self.whole_ledger,
             "lastRestart": self.last,
             "failure": self.failure,
             "progress": self.progress,
         }
+
+    @property
+    def whole_ledger(self) -> dict[str, Any]:
+        """The counts, and the row if there is one."""
+        return {**self.ledger, **({"sameFailure": self.row.to_json()} if self.row.count else {})}
 
     # --- what they know
 
@@ -281,6 +303,8 @@ class Launchers:
     def _start(self, running: dict[str, str]) -> None:
         for member in running:
             told = self.settings(member)["ledger"]
+            if told["processFailures"] > self.ledger["processFailures"]:
+                self.row = SameFailure.from_json(told.get("sameFailure") or {})
             self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
         old = self.joined.items()
         self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
@@ -295,7 +319,7 @@ class Launchers:
         for member in running:
             self._kubelet.start(f"{self._job}-{member}")
 
-    def _stop(self, member: str, reason: str, charged: bool, **ended: int | None) -> None:
+    def _stop(self, member: str, reason: str, charged: bool, **ended: Any) -> None:
         epoch = (self.progress or {}).get("epoch")
         progressed = epoch is not None and self.mark is not None and epoch > self.mark
         self.mark = epoch
@@ -307,7 +331,8 @@ class Launchers:
         self.ledger["withoutProgress"] += reason not in ("Resized", "Grown")
         alone = self._alone(member) and reason not in OF_ALL
         self.phase = self.phase if alone else "Restarting"
-        self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, **ended, "reason": reason}
+        self.last = {"time": self._now(), "member": member, "exitCode": None, "signal": None, "reason": reason}
+        self.last |= ended
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
         self.last["alone"] = alone
         for each in () if alone else set(self.running) & set(self.joined):

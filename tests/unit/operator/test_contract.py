@@ -10,12 +10,14 @@ from tftraining.launch.ending import Exit
 from tftraining.launch.incident import Incident
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.roster import Job
+from tftraining.launch.same_failure import SameFailure
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.status import of_gang
-from tftraining.launch.verdict import Verdict
+from tftraining.launch.verdict import Verdict, termination_message
+from tftraining_operator.build.launcher import ledger
 from tftraining_operator.model.observed import Heard
-from tftraining_operator.model.report import Report, parse_report
+from tftraining_operator.model.report import Report, parse_report, split_verdict
 from tftraining_operator.model.status import Status
 
 WALL = 1_772_366_400.0  # 2026-03-01T12:00:00Z, the simulation's beginning
@@ -83,6 +85,23 @@ def test_a_gang_that_trains_again() -> None:
     assert status.progress.metrics == {"accuracy": 0.5}
     assert status.failure is not None and status.failure.log_tail == "epoch 3\nloss 0.5"
     assert (status.restarts.counted, status.restarts.in_place) == (1, 1)
+
+
+def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
+    made = restarted()
+    boom = Exit(1, None, ("ValueError: boom",), "", "ValueError: boom")
+    made.incident = made.judge.failure = replace(INCIDENT, reason="Error", message="worker-1: boom", exit=boom)
+    row = SameFailure("0123456789abcdef", 2, int(WALL) - 50)
+    made.judge.ledger = replace(made.judge.ledger, same=row)
+    status = status_after(report(made))
+    assert status.message == "worker-1: ValueError: boom; resumed from epoch 2 after 1.1 s"
+    assert status.last_restart is not None and status.last_restart.exception == "ValueError: boom"
+    assert status.failure is not None and status.failure.exception == "ValueError: boom"
+    assert Ledger.from_json(ledger(status.restarts)).same == row, "the next launcher is told what this one knew"
+    verdict = Verdict("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
+    found, _ = split_verdict(termination_message(verdict, made.judge.ledger, {}))
+    assert found is not None and found.exception == "ValueError: boom"
+    assert found.ledger.same_failure is not None and found.ledger.same_failure.count == 2
 
 
 def test_every_phase_and_reason_is_known() -> None:

@@ -159,6 +159,7 @@ def test_what_the_launcher_is_told() -> None:
         "terminationGraceSeconds": 7,
         "memberTimeoutSeconds": 4,
         "maxRestarts": 3,
+        "sameFailureLimit": 3,
         "budgetReset": "Never",
         "scope": "Job",
         "rules": [],

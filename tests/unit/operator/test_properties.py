@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -27,12 +27,15 @@ RULES: list[list[dict[str, Any]]] = [[{"action": "Ignore", "onExitCodes": [2]}],
 # What may change while a job runs, with values that matter within the time that passes here.
 LIMITS: dict[str, list[Any]] = {
     "restartPolicy.maxRestarts": [0, 1, 5],
+    "restartPolicy.sameFailureLimit": [0, 2, 3],
     "runPolicy.activeDeadlineSeconds": [60, 5000, 100000],
     "runPolicy.startDeadlineSeconds": [1, 30, 100000],
     "runPolicy.ttlSecondsAfterFinished": [0, 60],
     "runPolicy.evaluatorGraceSeconds": [0, 90],
     "runPolicy.nodeLostSeconds": [1, 60],
 }
+BOOM, LATE = "ValueError: boom", "TimeoutError: late"
+EXCEPTIONS = st.sampled_from([BOOM, BOOM, BOOM, LATE])
 STARTED = st.sampled_from([True, True, False])
 IMAGES = [
     {"spec": {"containers": [{"name": "tensorflow", "image": image, "command": ["python", "train.py"]}]}}
@@ -64,6 +67,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
         "storage": st.sampled_from([True, True, False]),
         "queue": st.sampled_from([False, False, True]),
         "restartPolicy__maxRestarts": st.integers(0, 3),
+        "restartPolicy__sameFailureLimit": st.sampled_from([0, 2, 2, 3]),
         "restartPolicy__budgetReset": st.sampled_from(["OnProgress", "Never"]),
     }
     more: dict[str, st.SearchStrategy[Any]] = {
@@ -205,9 +209,10 @@ class Life(RuleBasedStateMachine):
         self.world.kubelet.remove_deleted()
 
     @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
-    def a_program_fails(self, which: int, code: int) -> None:
+    def a_program_fails(self, which: int, code: int, exception: str = "") -> None:
         forgiven = code == 2 and RULES[0] == self.world.api.job["spec"]["restartPolicy"].get("rules")
-        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code))
+        words = f"Traceback (most recent call last):\n{exception}\n" if exception else ""
+        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code, message=words))
         self.failures += done
         self.faults += done and not forgiven
 
@@ -221,6 +226,16 @@ class Life(RuleBasedStateMachine):
             self.world.wait(pause)
         self.world.wait(61 - pause)
         self.all_that_is_due_is_done()
+
+    @rule(which=ANY, exception=EXCEPTIONS, times=st.integers(2, 4), pause=st.sampled_from([31, 61]))
+    def the_same_exception_again_and_again(self, which: int, exception: str, times: int, pause: float) -> None:
+        """After half a minute, in which a program has made steps, or more."""
+        for _ in range(times):
+            self._catch_up()
+            self.world.wait(pause)
+            self.a_program_fails(which, 1, exception)
+            self.world.settle().kubelet.remove_deleted()
+        self._catch_up()
 
     @rule(which=ANY)
     def one_that_has_finished_is_deleted(self, which: int) -> None:
@@ -586,6 +601,13 @@ class LifeWithLaunchers(Life):
         if members := sorted(self.world.launchers.running):
             self.faults += self.world.launchers.crash(members[which % len(members)], code)
 
+    @rule(which=ANY, times=st.integers(2, 4))
+    def a_program_raises_the_same_again_and_again(self, which: int, times: int) -> None:
+        for _ in range(times):
+            if members := sorted(self.world.launchers.running):
+                self.faults += self.world.launchers.crash(members[which % len(members)], 1, exception=BOOM)
+            self.world.wait(31).run()
+
     @rule(epoch=st.integers(1, 5))
     def the_training_goes_on(self, epoch: int) -> None:
         if self.world.launchers.phase == "Training":
@@ -626,8 +648,17 @@ STORMS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "one_that_has_finished_is_deleted": {"which": ANY},
     "a_machine_with_pods_dies": {"which": ANY, "seconds": st.sampled_from([0, 61, 200])},
 }
-WITHOUT_LAUNCHERS = STORMS | {"a_disruption_takes_others_along": {"which": ANY}}
+WITHOUT_LAUNCHERS = STORMS | {
+    "a_disruption_takes_others_along": {"which": ANY},
+    "the_same_exception_again_and_again": {
+        "which": ANY,
+        "exception": EXCEPTIONS,
+        "times": st.integers(2, 4),
+        "pause": st.sampled_from([31, 61]),
+    },
+}
 WITH_LAUNCHERS = STORMS | {
+    "a_program_raises_the_same_again_and_again": {"which": ANY, "times": st.integers(2, 4)},
     "a_gang_that_trains_is_scaled": {"workers": st.integers(1, 4)},
     "two_are_lost_one_after_the_other": {"which": ANY},
     "the_training_goes_on": {"epoch": st.integers(1, 5)},
@@ -651,8 +682,19 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     life.teardown()
 
 
+def a_repeater(limit: int) -> JobBuilder:
+    """What may fail by the same exception so many times."""
+    job = a_job().workers(2).storage().max_restarts(9).set("restartPolicy.budgetReset", "OnProgress")
+    return job.set("restartPolicy.sameFailureLimit", limit)
+
+
+A_ROW: Storm = ("the_same_exception_again_and_again", {"which": 1, "exception": BOOM, "times": 3, "pause": 31})
+
+
 @settings(PROFILE, max_examples=100)
 @given(jobs(launched=False), some(WITHOUT_LAUNCHERS))
+@example(a_repeater(3), [A_ROW])
+@example(a_repeater(2).set("restartPolicy.scope", "Pod"), [A_ROW])
 def test_storms_without_launchers(job: JobBuilder, storms: list[Storm]) -> None:
     weather(LifeWithoutLaunchers(), job, storms)
 

@@ -74,6 +74,11 @@ def test_there_are_not_more_metrics_than_the_status_takes() -> None:
         status(round="3"),
         status(ledger={"inPlace": 10**7}),
         status(ledger=[]),
+        status(ledger={"sameFailure": {"key": "../x", "count": 1, "since": 1}}),
+        status(ledger={"sameFailure": {"key": "a", "count": -1, "since": 1}}),
+        status(ledger={"sameFailure": {"key": "a", "count": 1, "since": 10**20}}),
+        status(ledger={"sameFailure": {"key": "a", "count": 1}}),
+        status(failure={"member": "worker-1", "exception": 5}),
         status(missing=["../../etc"]),
         status(missing="worker-1"),
         status(lastRestart={**LAST, "member": "worker-1; rm"}),
@@ -97,12 +102,18 @@ def test_words_are_bounded() -> None:
         status(
             message="a\nb " * 10_000,
             reason="no reason at all",
-            failure={"member": "worker-1", "reason": "x" * 500, "logTail": "y" * 100_000 + "the end"},
+            failure={
+                "member": "worker-1",
+                "reason": "x" * 500,
+                "exception": "z\n" * 1000,
+                "logTail": "y" * 100_000 + "the end",
+            },
         )
     )
     assert len(report.message) == 1024 and "\n" not in report.message
     assert report.reason == ""
     assert report.failure is not None and report.failure.reason == ""
+    assert report.failure.exception == "z " * 150
     assert report.failure.log_tail is not None and len(report.failure.log_tail) == 4096
     assert report.failure.log_tail.endswith("the end")
 

@@ -14,6 +14,7 @@ from tftraining.launch.ending import Exit
 from tftraining.launch.incident import Incident, describe, reason_of
 from tftraining.launch.peer import Peer
 from tftraining.launch.roster import Roster, some
+from tftraining.launch.same_failure import key_of, place_of
 from tftraining.launch.watchdog import stalled
 
 
@@ -77,7 +78,8 @@ class Blame:
     def own(self, peer: Peer, ended: Exit, now: float) -> Incident:
         """A program that is itself to blame."""
         mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
-        return replace(mine, charged=True, exit=ended)
+        place = place_of(peer.progress, peer.reporter, now - peer.started)
+        return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
 
     def _of_condition(self, other: Peer, told: str, now: float) -> Incident | None:
         """The incident of a peer whose condition explains why another one's program has ended, as `told`."""

@@ -28,12 +28,14 @@ class Exit:
     """One end of a program: its exit code or the signal that ended it, the last lines it printed, and the kind.
 
     `kind` is "" or one of NotFound, SyntaxError, ImportError, Keras3Fit (ends that will be the same again), OOMKilled.
+    `exception` is the line that names it, such as `ValueError: boom`; "" if none is known.
     """
 
     code: int | None
     signal: int | None
     lines: tuple[str, ...] = ()
     kind: str = ""
+    exception: str = ""
 
     @property
     def success(self) -> bool:
@@ -41,12 +43,15 @@ class Exit:
         return self.code == 0
 
 
-def exit_of(status: int, lines: tuple[str, ...], out_of_memory: bool = False) -> Exit:
-    """The Exit for a `status` as waitpid(2) gives it; `out_of_memory`: the kernel has killed somebody for that."""
+def exit_of(status: int, lines: tuple[str, ...], out_of_memory: bool = False, exception: str = "") -> Exit:
+    """The Exit for a `status` as waitpid(2) gives it; `out_of_memory`: the kernel has killed somebody for that.
+    `exception` is the last that was printed, which ended only a program that has failed by itself."""
     number, code = status & 0x7F, status >> 8
     if out_of_memory and SIGKILL in (number, code - 128):  # a shell in front of the program passes it on as a code
         return Exit(None if number else code, number or None, lines, OOM_KILLED)
-    return Exit(None, number, lines) if number else Exit(code, None, lines, kind_of(code, lines))
+    if number:
+        return Exit(None, number, lines)
+    return Exit(code, None, lines, kind_of(code, lines), exception if code == 1 else "")
 
 
 def kind_of(code: int, lines: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tftraining.launch.ending import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, OOM_KILLED, SYNTAX_ERROR, Exit
+from tftraining.launch.exception import LENGTH, exception_of
 
 FATAL = {
     NOT_FOUND: "the command was not found",
@@ -40,18 +41,23 @@ class Incident:
     exit: Exit | None = None
     step: int | None = None  # the highest that any member had reached
     alone: bool = False  # the others go on
+    same: str = ""  # what it would be known again by (see same_failure.py)
 
 
 def exit_from_frame(raw: Mapping[str, Any]) -> Exit:
     """How a program ended, as its launcher told; TypeError or ValueError if the fields are wrong."""
     code, number = raw.get("code"), raw.get("signal")
     lines = tuple(str(line) for line in raw.get("lines", ()))
-    return Exit(None if code is None else int(code), None if number is None else int(number), lines, str(raw["kind"]))
+    # An older launcher tells only the lines.
+    exception = str(raw["exception"])[:LENGTH] if "exception" in raw else exception_of(lines) if code == 1 else ""
+    ended = (None if code is None else int(code), None if number is None else int(number))
+    return Exit(*ended, lines, str(raw["kind"]), exception)
 
 
 def exit_to_frame(ended: Exit) -> dict[str, Any]:
     """The form in which it travels, its last lines bounded."""
-    return {"code": ended.code, "signal": ended.signal, "lines": bounded(ended.lines), "kind": ended.kind}
+    told = {"code": ended.code, "signal": ended.signal, "kind": ended.kind, "exception": ended.exception}
+    return {**told, "lines": bounded(ended.lines)}
 
 
 def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
@@ -78,13 +84,15 @@ def reason_of(ended: Exit) -> str:
 
 
 def describe(member: str, ended: Exit) -> str:
-    """`worker-1 was killed (SIGKILL)`, `worker-0 failed with exit code 1: <its last line>`."""
+    """`worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`, `worker-1 failed with exit code 3: <last>`."""
     if ended.kind == OOM_KILLED:
         return f"{member} ran out of memory (OOMKilled)"
     if ended.signal is not None:
         return f"{member} was killed ({signal_name(ended.signal)})"
-    last = next((line.strip() for line in reversed(ended.lines) if line.strip()), "")
+    last = ended.exception or next((line.strip() for line in reversed(ended.lines) if line.strip()), "")
     explained = FATAL.get(ended.kind)
+    if ended.exception and not explained:
+        return f"{member}: {ended.exception}"
     told = f": {explained}" if explained else ""
     return f"{member} failed with exit code {ended.code}{told}" + (f": {last[:300]}" if last else "")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tftraining.launch import ledger as ledgers
-from tftraining.launch import rules
+from tftraining.launch import rules, same_failure
 from tftraining.launch.elastic import ASKED_FOR
 from tftraining.launch.incident import Incident
 from tftraining.launch.ledger import Ledger
@@ -41,12 +41,13 @@ class Judge:
         self.failure = incident if incident.charged else self.failure
         if decision.action == rules.IGNORE:
             incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
-        account = {"charged": incident.charged, "refill": policy.refill, "failed": incident.reason not in ASKED_FOR}
-        ledger = ledgers.account(self.ledger, progressed=progressed, **account)
+        ledger = self._account(incident, progressed, decision)
         if decision.action == rules.FAIL_JOB and decision.rule:
             self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
         elif decision.action == rules.FAIL_JOB:
             self._fail(incident.reason, incident.message, incident)
+        elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
+            self._fail(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
             budget = f"all {policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
             self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
@@ -54,6 +55,15 @@ class Judge:
             return None
         self.ledger = ledger
         return incident
+
+    def _account(self, incident: Incident, progressed: bool, decision: rules.Decision) -> Ledger:
+        """The ledger after the incident. What a rule decides about is no matter of how often it came."""
+        account = {"charged": incident.charged, "refill": self._roster.policy.refill}
+        failed = incident.reason not in ASKED_FOR
+        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **account)
+        if not incident.charged or not incident.same or decision.rule:
+            return ledger
+        return replace(ledger, same=ledger.same.then(incident.same, incident.time))
 
     def judge_evaluator(self, incident: Incident, proven: bool) -> None:
         """The failure of an evaluator. It is never charged; only a rule can make it the job's."""

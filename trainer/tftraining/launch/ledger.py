@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tftraining.launch.same_failure import NO_FAILURE, SameFailure
+
 LONGEST_WAIT = 60.0
 
 
@@ -23,16 +25,20 @@ class Ledger:
     refilled_at: int = 0  # how many failures there were when progress last made the budget whole
     without_progress: int = 0  # restarts in a row with no progress between them
     incidents: int = 0  # everything that ended a round, charged or not: which of two ledgers is the later one
+    same: SameFailure = NO_FAILURE  # how often the last failure has come in a row
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
         """From the form of the contract; ValueError or TypeError if a count is not a number."""
-        return cls(*(max(0, int(raw.get(name, 0))) for name in _NAMES))
+        in_place, processes, pods, refilled, in_a_row, incidents = (max(0, int(raw.get(name, 0))) for name in _NAMES)
+        same = SameFailure.from_json(raw.get("sameFailure") or {})
+        return cls(in_place, processes, pods, refilled, in_a_row, incidents, same)
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, Any]:
         """The form of the contract."""
         counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
-        return dict(zip(_NAMES, (*counts, self.incidents)))
+        same = {"sameFailure": self.same.to_json()} if self.same.count else {}
+        return {**dict(zip(_NAMES, (*counts, self.incidents))), **same}
 
     @property
     def failures(self) -> int:
@@ -49,8 +55,8 @@ _NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutPro
 
 
 def merge(one: Ledger, other: Ledger) -> Ledger:
-    """What both know. Only the later one can tell the restarts in a row, for progress sets them back."""
-    later = max(one, other, key=lambda each: (each.incidents, each.in_place + each.failures, each.without_progress))
+    """What both know. Only the later one can tell what comes in a row, for progress or another failure ends that."""
+    later = max(one, other, key=_how_late)
     return Ledger(
         in_place=max(one.in_place, other.in_place),
         process_failures=max(one.process_failures, other.process_failures),
@@ -58,7 +64,14 @@ def merge(one: Ledger, other: Ledger) -> Ledger:
         refilled_at=max(one.refilled_at, other.refilled_at),
         without_progress=later.without_progress,
         incidents=later.incidents,
+        same=later.same,
     )
+
+
+def _how_late(ledger: Ledger) -> tuple[Any, ...]:
+    """Greater in the later one; launchers of an older version pass a ledger on without what they do not know."""
+    restarts = (ledger.incidents, ledger.in_place + ledger.failures, ledger.without_progress)
+    return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
 
 
 def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool, failed: bool = True) -> Ledger:

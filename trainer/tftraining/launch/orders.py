@@ -47,6 +47,7 @@ def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
     policy = replace(
         old,
         max_restarts=int(orders.get("maxRestarts", old.max_restarts)),
+        same_failure_limit=int(orders.get("sameFailureLimit", old.same_failure_limit)),
         refill=refills(orders) if "budgetReset" in orders else old.refill,
         all_workers=needs_all(orders) if "successPolicy" in orders else old.all_workers,
         start_deadline=float(orders.get("startDeadlineSeconds", old.start_deadline)),

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from tftraining.launch.exception import FAR, LastException
 from tftraining.launch.folding import Folding
 
 LINES = 40
@@ -33,13 +34,17 @@ class Tail:
     def __init__(self, limit: int = LINES) -> None:
         self._lines: deque[str] = deque(maxlen=limit)
         self._begun: dict[int, bytes] = {}
+        self._exceptions = {1: LastException(), 2: LastException()}
         self._lock = threading.Lock()
 
     def feed(self, stream: int, data: bytes) -> None:
         """Take in what came from `stream` (1 or 2)."""
         with self._lock:
             *lines, begun = (self._begun.get(stream, b"") + data).split(b"\n")
-            self._lines.extend(readable(line) for line in lines[-LINES:])
+            texts = [readable(line) for line in lines[-2 * FAR :]]
+            self._lines.extend(texts[-LINES:])
+            for text in texts:
+                self._exceptions[stream].see(text)
             self._begun[stream] = begun[-LINE_BYTES:]
 
     def clear(self) -> None:
@@ -47,6 +52,12 @@ class Tail:
         with self._lock:
             self._lines.clear()
             self._begun.clear()
+            self._exceptions = {1: LastException(), 2: LastException()}
+
+    def exception(self) -> str:
+        """The line of the last exception that was printed, "" if none was. Python prints them to stderr."""
+        with self._lock:
+            return self._exceptions[2].line or self._exceptions[1].line
 
     def lines(self) -> tuple[str, ...]:
         """The last lines, those without an end included."""
@@ -201,6 +212,11 @@ class Output:
         """The last lines of this round, up to what the program has written at this moment."""
         self._take()
         return self._tail.lines()
+
+    def exception(self) -> str:
+        """The last exception of this round, up to what the program has written at this moment."""
+        self._take()
+        return self._tail.exception()
 
     def say(self, line: str) -> None:
         """A line of the launcher's own, to stderr; never blocks."""

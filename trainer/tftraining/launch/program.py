@@ -166,7 +166,8 @@ class Program:
 
     def _exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is how often the kernel had killed for lack of memory when it was started."""
-        return exit_of(status, self._output.lines(), memory.rose(kills, memory.kills()))
+        lines, exception = self._output.lines(), self._output.exception()
+        return exit_of(status, lines, memory.rose(kills, memory.kills()), exception)
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
         """A plain start; where it fails, that is the program's end."""

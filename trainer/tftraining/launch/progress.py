@@ -6,6 +6,7 @@ taken for one that stands still: it trains when it has run for a while.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -36,6 +37,14 @@ def from_frame(frame: dict[str, Any], now: float) -> Snapshot:
     known |= {name: float(frame[name]) for name in ("steps_per_second", "updated") if name in frame}
     known |= {name: now - float(frame[name]) for name in _TIMES if name in frame}
     return Snapshot(**known, metrics={str(name): float(value) for name, value in frame.get("metrics", {}).items()})
+
+
+def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
+    """What is told in a round, with the epoch of the one before as long as none is told: a program that restores its
+    last state knows its steps before it begins an epoch. So with the metrics, which come at the end of an epoch."""
+    if told.epoch is None and earlier.epoch is not None:
+        told = replace(told, epoch=earlier.epoch, epochs=told.epochs or earlier.epochs)
+    return replace(told, metrics=told.metrics or earlier.metrics)
 
 
 def reports(snapshot: Snapshot) -> bool:

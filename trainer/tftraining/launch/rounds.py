@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tftraining.launch import elastic
 from tftraining.launch.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, reports
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports
 from tftraining.launch.roster import Roster
 from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
@@ -40,12 +40,14 @@ class Rounds:
 
     @property
     def progress(self) -> Snapshot:
-        """The chief's progress, or that of the first who reports; in a round without any yet, that of the last one.
+        """The chief's progress, or that of the first who reports, and what nobody has told of yet in this round from
+        the last one.
 
         As long as others work on, who has finished says nothing of how far the job is.
         """
         trainers = sorted(self._roster.trainers, key=lambda peer: peer.finished)
-        return next((peer.progress for peer in trainers if reports(peer.progress)), self._earlier)
+        told = next((peer.progress for peer in trainers if reports(peer.progress)), None)
+        return self._earlier if told is None else after(self._earlier, told)
 
     @property
     def missing(self) -> list[str]:

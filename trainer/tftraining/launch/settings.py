@@ -61,6 +61,7 @@ class Policy:
     scope: str = "Job"  # or Pod: a worker that fails is restarted alone
     rules: tuple[Rule, ...] = ()
     all_workers: bool = False  # spec.successPolicy AllWorkers: every chief and worker has to end with 0
+    same_failure_limit: int = 0  # so many in a row end the job; 0 is off
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         scope=str(raw.get("scope", "Job")),
         rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
         all_workers=needs_all(raw),
+        same_failure_limit=int(raw.get("sameFailureLimit", 0)),  # older operators do not tell
     )
 
 

@@ -90,6 +90,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.rounds.trained is None:
         told = f"round {coordinator.rounds.number} has started; no step yet"
+        told = told if incident is None or incident.alone else f"{incident.message}; {told}"
         return "Starting", "ProgramsStarted", told + _who_has_finished(coordinator)
     reason, message = _training(coordinator)
     return "Training", reason, message + _who_has_finished(coordinator)
@@ -160,6 +161,7 @@ def _exit(incident: Incident) -> dict[str, Any]:
         "member": incident.member,
         "exitCode": None if ended is None else ended.code,
         "signal": None if ended is None else ended.signal,
+        "exception": "" if ended is None else ended.exception,
     }
 
 
@@ -174,7 +176,8 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
         "tftraining_training": int(status.get("phase") == "Training"),
         "tftraining_members_missing": len(status.get("missing", ())),
     }
-    numbers |= {f"tftraining_restarts_{_snake(name)}": n for name, n in status.get("ledger", {}).items()}
+    counts = {name: n for name, n in status.get("ledger", {}).items() if isinstance(n, int)}
+    numbers |= {f"tftraining_restarts_{_snake(name)}": n for name, n in counts.items()}
     progress = status.get("progress") or {}
     numbers |= {
         f"tftraining_progress_{_snake(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")

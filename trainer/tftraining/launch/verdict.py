@@ -22,6 +22,7 @@ FILE = ".tftraining-verdict.json"
 FILE_BYTES = 4096
 MESSAGE_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
 TOLD_BYTES = 1500
+EXCEPTION_BYTES = 400
 WORDS_BYTES = 1500  # of the message as JSON, in which a character may be 12 bytes
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
@@ -96,6 +97,7 @@ def termination_message(verdict: Verdict, ledger: Ledger, told: Mapping[str, Any
         "member": verdict.member,
         "exitCode": None if ended is None else ended.code,
         "signal": None if ended is None else ended.signal,
+        "exception": "" if ended is None else cut(ended.exception, EXCEPTION_BYTES),
         "ledger": ledger.to_json(),
     }
     text = f"tftraining/1 {json.dumps(head)}\n"
