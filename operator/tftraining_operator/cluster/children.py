@@ -11,6 +11,7 @@ from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.model.job import Job
+from tftraining_operator.model.leftovers import leftovers
 from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Observed, owned_by, parse_pod, parse_pods
 from tftraining_operator.model.spec import Manifest
@@ -35,11 +36,13 @@ class Children:
 
     def observe(self, job: Job) -> Observed:
         """The job's own children as they were last seen."""
-        pods, services = parse_pods(self.pods.of(job.key), job.uid), self.services.of(job.key)
+        raws, services = self.pods.of(job.key), self.services.of(job.key)
+        pods = parse_pods(raws, job.uid)
         return Observed(
             pods=pods,
             service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
             nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
+            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", raws)),
         )
 
     async def apply(self, job: Job, plan: Plan) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tftraining_operator.model.leftovers import Leftover
 from tftraining_operator.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
@@ -156,7 +157,7 @@ class Observed(Frozen, frozen=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
     An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
-    of the pods; None where nobody may read them.
+    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -165,6 +166,7 @@ class Observed(Frozen, frozen=True):
     heard: Heard | None = None
     silent: bool = False
     nodes: Nodes | None = None
+    leftovers: tuple[Leftover, ...] = ()
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
