@@ -64,7 +64,7 @@ def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:
     job.patch_pod(
         "job-worker-1", {"status": {"containerStatuses": [{**entry, "state": {"waiting": waiting}}]}}, "/status"
     )
-    job.wait_for("Starting", message="worker-1: image pull failed: no such image")
+    job.wait_for("Starting", message="worker-1: container tensorflow: image pull failed (x): no such image")
     reason = {
         "type": "PodScheduled",
         "status": "False",

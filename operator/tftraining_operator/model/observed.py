@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -43,6 +42,13 @@ DISRUPTION_TARGET, TERMINATION_TARGET = "DisruptionTarget", "TerminationTarget"
 GATED = "SchedulingGated"
 # What the kubelet and containerd report of a container that they find dead after its node has rebooted.
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
+# What the kubelet says of a container whose image it does not have (pkg/kubelet/images).
+NO_IMAGE = frozenset(
+    {
+        "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+        "RegistryUnavailable", "SignatureValidationFailed",
+    }
+)  # fmt: skip
 
 
 # The status and the events that repeat these words have limits of their own; a kubelet keeps to these by itself.
@@ -65,11 +71,12 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
-    whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
-    its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
-    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
-    whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
+    """A pod. `replica` is None for a helper pod; `waiting` says what a container waits for, or what is wrong
+    with a node that is `unheard` of; `busy` is whether any container runs, such as a side-car beside a program that has
+    ended; a `queued` one has asked Kueue for its quota, and waits for it while it is `gated`; `orders` is what its
+    launcher is told of changes of the spec, empty where it cannot be told. `abandoned` is whether nobody is there any
+    more to carry out its deletion, `evicting` whether a deletion is under way that is not spoken of before it is over
+    (see plan/node_loss.py)."""
 
     name: str
     uid: str
@@ -96,6 +103,7 @@ class Pod(Frozen, frozen=True):
     exit: Exit | None = None
     waiting: str = ""
     preparing: bool = False
+    unheard: bool = False
     busy: bool = False
     queued: bool = False
     gated: bool = False
@@ -226,7 +234,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
-        waiting=_waiting(status, state, labels)[:LONGEST_MESSAGE],
+        waiting=_waiting(status, labels)[:LONGEST_MESSAGE],
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
         gated=_unplaced(status).get("reason") == GATED,
@@ -335,16 +343,20 @@ def _failed_init(status: Manifest) -> tuple[str, str]:
     return "", ""
 
 
-def _waiting(status: Manifest, state: Manifest, labels: Manifest) -> str:
-    """What the pod waits for, in the words of the part of Kubernetes that holds it up."""
+def _waiting(status: Manifest, labels: Manifest) -> str:
+    """What the pod waits for, in the words of the part of Kubernetes that holds it up.
+
+    The training container comes before side-cars: a pod whose side-car cannot start may train, and is ready then.
+    """
     if unplaced := _unplaced(status):
         if unplaced.get("reason") == GATED:
             return _gated(labels)
         return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
-    for init in status.get("initContainerStatuses") or ():
-        if reason := _waiting_reason(init.get("state") or {}):
-            return f"init container {init.get('name')}: {reason}"
-    return _waiting_reason(state)
+    inits, containers = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
+    own_first = sorted(containers, key=lambda each: each.get("name") != CONTAINER)
+    waiting = [(f"init container {each.get('name')}", _waiting_reason(each)) for each in inits]
+    waiting += [(f"container {each.get('name')}", _waiting_reason(each)) for each in own_first]
+    return next((f"{who}: {why}" for who, why in waiting if why), "")
 
 
 def _unplaced(status: Manifest) -> Manifest:
@@ -360,12 +372,12 @@ def _gated(labels: Manifest) -> str:
     return f"waits for its quota: a scheduling gate is still on it{more}"
 
 
-def _waiting_reason(state: dict[str, Any]) -> str:
-    waiting = state.get("waiting") or {}
+def _waiting_reason(container: Manifest) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in ("", "PodInitializing", "ContainerCreating"):
         return ""
-    what = "image pull failed" if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") else reason
+    what = f"image pull failed ({container.get('image')})" if reason in NO_IMAGE else reason
     # The kubelet alternates between the two reasons; the cause is the same text in both.
     message = message.rpartition("ErrImagePull: ")[2]
     return f"{what}: {message}" if message else what

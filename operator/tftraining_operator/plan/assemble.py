@@ -93,7 +93,7 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = _restarting(job, scene.said)
     elif fewer_train(scene) and not complete:
         status = with_fewer(status, scene, why_incomplete(gang, scene.seen, now)[1])
-    elif status.phase == "Running" and (silent := [pod for pod in gang.pods if pod.running and pod.waiting]):
+    elif status.phase == "Running" and (silent := [pod for pod in gang.pods if pod.running and pod.unheard]):
         message = f"{silent[0].label}: {silent[0].waiting}"
         status = msgspec.structs.replace(status, reason="NodeNotReady", message=message)
     elif status.phase != "Running" and not (complete and scene.said):

@@ -13,6 +13,8 @@ PATIENCE = timedelta(seconds=20)
 COLLECTION = timedelta(seconds=30)
 LATE = "Kubernetes should have removed that by now: look for a finalizer, and whether its node is there"
 _MORE = re.compile(r" \(and \d+ more\)$")
+# Of an image that cannot be pulled the words change with each try: a port, the number of a request.
+_IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
 
 
 def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]:
@@ -34,8 +36,10 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
 
 
 def cause(message: str | None) -> str:
-    """The message without the number of others: when only that changes there is nothing new to tell."""
-    return _MORE.sub("", message or "")
+    """What holds the gang up, without the number of others; of an image without the pod and the words of this try. When
+    only those change there is nothing new to tell."""
+    image = _IMAGE.match(message or "")
+    return image[1] if image else _MORE.sub("", message or "")
 
 
 def why_no_evaluator(gang: Gang, seen: Observed) -> str:
