@@ -16,7 +16,7 @@ from tftraining_operator.cluster.api import Api, ApiError, connect
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Direct, Launchers, through
+from tftraining_operator.cluster.launcher import MOST_PROXIED, Direct, Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
@@ -108,7 +108,8 @@ class Operator:
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
         self._direct = Direct() if direct else None
-        self._launchers = Launchers(self._direct.fetch if self._direct else through(api), self.queue.add)
+        way = (self._direct.fetch, self._direct.most_hanging) if self._direct else (through(api), MOST_PROXIED)
+        self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
         world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
         self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
         self._reflectors: list[Reflector[Any]] = [

@@ -185,5 +185,5 @@ def _notes(old: Status, new: Status) -> tuple[Note, ...]:
     news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
     if late or (new.reason in ("CreationRefused", "PodsNotReady") and news):
-        notes.append(Note("Warning", new.reason, new.message or ""))
+        notes.append(Note("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(notes)
