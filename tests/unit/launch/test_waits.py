@@ -166,6 +166,13 @@ class Served:
         path = f"/status?changedSince={self.revision()}&timeoutSeconds={seconds}"
         return asyncio.create_task(self.get(path))
 
+    async def hang_one_by_one(self) -> list[asyncio.Task[tuple[int, str]]]:
+        hanging = []
+        for _ in range(HANGING):
+            hanging.append(self.hang())
+            await asyncio.sleep(0.05)
+        return hanging
+
 
 @asynccontextmanager
 async def served() -> AsyncIterator[Served]:
@@ -208,7 +215,7 @@ async def test_the_time_is_bounded() -> None:
 
 async def test_the_number_is_bounded_and_the_one_that_waits_longest_makes_room() -> None:
     async with served() as found:
-        first, *others = [found.hang() for _ in range(HANGING) if not await asyncio.sleep(0.03)]
+        first, *others = await found.hang_one_by_one()
         await asyncio.sleep(0.2)
         assert not first.done()
         latest = found.hang()
@@ -233,7 +240,7 @@ async def test_who_is_gone_takes_no_place() -> None:
 async def test_probes_are_answered_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS", 2)
     async with served() as found:
-        hanging = [found.hang() for _ in range(HANGING) if not await asyncio.sleep(0.05)]
+        hanging = await found.hang_one_by_one()
         for _ in range(5):
             assert await found.get("/healthz") == (200, "ok\n")
         assert not any(each.done() for each in hanging)
