@@ -117,6 +117,8 @@ class Operator:
             for namespace in settings.namespaces or ("",)
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
+        # What they hear is of use, and nothing waits for it.
+        self._listeners: list[Reflector[Any]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
@@ -130,6 +132,7 @@ class Operator:
             # First of all: the kubelet is to see that who waits for the API server is well.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
+            await operator._listen_to_kubelets()
             if not settings.namespaces and await _may_read_nodes(api):
                 operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
         except BaseException:
@@ -137,11 +140,27 @@ class Operator:
             raise
         parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
+        parts |= {f"the watch of {each.what}": operator._listen(each) for each in operator._listeners}
         parts["the search for nodes"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_tell_end, name))
         return operator
+
+    async def _listen_to_kubelets(self) -> None:
+        otherwise = "why pods do not start is told late: this account may not list and watch events"
+        for namespace in self._settings.namespaces or ("",):
+            events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
+            if await _may_read(self._api, events.path, otherwise):
+                self._listeners.append(events)
+
+    async def _listen(self, events: Reflector[Any]) -> None:
+        """Listen to kubelets once the pods are known: who does not know whose pod it is cannot keep what is said."""
+        await self._synced()
+        await events.run()
+
+    async def _synced(self) -> None:
+        await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
 
     def dead(self) -> list[str]:
         """What only a restart of the operator can cure: each part runs until it is stopped."""
@@ -164,7 +183,7 @@ class Operator:
 
     async def _work(self) -> None:
         """Start working once the caches are filled: an empty cache looks like a cluster that lost every pod."""
-        await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
+        await self._synced()
         logger.info("the caches are filled: working on the jobs")
         await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
 
@@ -187,11 +206,15 @@ class Operator:
 
 async def _may_read_nodes(api: Api) -> bool:
     """Whether the nodes may be read; if not, the pods' conditions have to tell of their loss."""
+    return await _may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
+
+
+async def _may_read(api: Api, path: str, otherwise: str) -> bool:
     try:
-        await api.request("GET", PATH, query=[("limit", "1")])
+        await api.request("GET", path, query=[("limit", "1")])
     except ApiError as error:
         if error.status == 403:
-            logger.warning("lost nodes are noticed late: this account may not get, list and watch nodes")
+            logger.warning(otherwise)
         # Any other trouble is the reflector's to outlast.
         return error.status != 403
     return True

@@ -71,12 +71,12 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """A pod. `replica` is None for a helper pod; `waiting` says what a container waits for, or what is wrong
-    with a node that is `unheard` of; `busy` is whether any container runs, such as a side-car beside a program that has
-    ended; a `queued` one has asked Kueue for its quota, and waits for it while it is `gated`; `orders` is what its
-    launcher is told of changes of the spec, empty where it cannot be told. `abandoned` is whether nobody is there any
-    more to carry out its deletion, `evicting` whether a deletion is under way that is not spoken of before it is over
-    (see plan/node_loss.py)."""
+    """A pod. `replica` is None for a helper pod; `waiting` is what a container waits for, or what is wrong with a node
+    that is `unheard` of; `unprepared` is why its volumes or its network are not ready, as far as that is known; `busy`
+    is whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue
+    for its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
+    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
+    whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
 
     name: str
     uid: str
@@ -103,6 +103,7 @@ class Pod(Frozen, frozen=True):
     exit: Exit | None = None
     waiting: str = ""
     preparing: bool = False
+    unprepared: str = ""
     unheard: bool = False
     busy: bool = False
     queued: bool = False
@@ -377,10 +378,16 @@ def _waiting_reason(container: Manifest) -> str:
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in ("", "PodInitializing", "ContainerCreating"):
         return ""
-    what = f"image pull failed ({container.get('image')})" if reason in NO_IMAGE else reason
     # The kubelet alternates between the two reasons; the cause is the same text in both.
     message = message.rpartition("ErrImagePull: ")[2]
-    return f"{what}: {message}" if message else what
+    if reason in NO_IMAGE:
+        return pull_failure(container.get("image", ""), message)
+    return f"{reason}: {message}" if message else reason
+
+
+def pull_failure(image: str, words: str) -> str:
+    """How an image that cannot be pulled is told of, with the kubelet's words."""
+    return f"image pull failed ({image}): {words}" if words else f"image pull failed ({image})"
 
 
 def _preparing(status: Manifest) -> bool:

@@ -65,7 +65,11 @@ def held_up(pod: Pod, now: datetime) -> str:
     """What keeps the pod from starting; "" if nothing is known to."""
     if pod.waiting or not pod.preparing or now < pod.created + PATIENCE:
         return pod.waiting
-    return "its volumes or its network are not ready (kubectl describe pod shows what is missing)"
+    return f"its volumes or its network are not ready{_unprepared(pod)}"
+
+
+def _unprepared(pod: Pod) -> str:
+    return f": {pod.unprepared}" if pod.unprepared else " (kubectl describe pod shows what is missing)"
 
 
 def _left_over(seen: Observed, now: datetime) -> str:

@@ -44,9 +44,10 @@ NO_REASONS = {
     "classes": "CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
     "conditions, which have a table of their own": "NoProgress Ready",
     "what Kubernetes says of pods and nodes, and we in other words": (
-        "Completed ContainerCreating ContainersReady ErrImageNeverPull ErrImagePull ImageInspectError ImagePullBackOff "
-        "InvalidImageName NoExecute PodInitializing PodReadyToStartContainers PodScheduled RegistryUnavailable "
-        "SchedulingGated SignatureValidationFailed TerminationTarget"
+        "Completed ContainerCreating ContainersReady ErrImageNeverPull ErrImagePull FailedAttachVolume "
+        "FailedCreatePodSandBox FailedMount ImageInspectError ImagePullBackOff InvalidImageName NoExecute "
+        "PodInitializing PodReadyToStartContainers PodScheduled RegistryUnavailable SchedulingGated "
+        "SignatureValidationFailed TerminationTarget"
     ),
 }
 EXCEPTIONS = {word for words in NO_REASONS.values() for word in words.split()}

@@ -1,9 +1,12 @@
 """What the status says while a gang does not train yet: in plain words, naming the pod, and without flicker."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
+from tftraining_operator.model.observed import Pod, parse_pod
+from tftraining_operator.plan.starting import PATIENCE, held_up
 
 IMAGE = "container tensorflow: image pull failed (trainer:1)"
 PULL = 'rpc error: code = NotFound desc = failed to resolve "trainer:1": not found'
@@ -85,6 +88,18 @@ def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
         "worker-0: its volumes or its network are not ready (kubectl describe pod shows what is missing)"
     )
     assert world.timer is not None and (world.timer - world.now).total_seconds() == 580, "the start deadline"
+
+
+def test_what_the_kubelet_has_said_of_a_volume_is_told_in_its_words() -> None:
+    held = replace(parse_pod_of(starting(1)), preparing=True, unprepared='secret "s" not found')
+    assert held_up(held, held.created + PATIENCE) == 'its volumes or its network are not ready: secret "s" not found'
+    assert held_up(held, held.created) == ""
+
+
+def parse_pod_of(world: World) -> Pod:
+    pod = parse_pod(world.api.pods["mnist-worker-0"])
+    assert pod is not None
+    return pod
 
 
 @pytest.mark.parametrize(
