@@ -124,6 +124,7 @@ class Launchers:
         if target is None:
             if known is not None:
                 self._stop(self._followed.pop(key))
+                self._turns.give(key)
         elif known is None:
             followed = self._followed[key] = _Followed(target)
             followed.task = asyncio.create_task(self._ask_again_and_again(key, followed))
@@ -159,7 +160,7 @@ class Launchers:
 
     async def _ask(self, key: Key, followed: _Followed) -> None:
         before, was_silent = followed.heard, followed.silent
-        known = followed.known if followed.known and self._turns.take(key) else ""
+        known = self._known_if_its_turn(key, followed)
         question = _Question(followed.target, known, not followed.known, asyncio.get_running_loop().time())
         try:
             report = await self._answer(followed, question)
@@ -170,9 +171,16 @@ class Launchers:
         else:
             self._note_answer(followed, question, report)
         finally:
-            self._turns.give(key)
+            if known:
+                self._turns.give(key)
         if (followed.heard, followed.silent) != (before, was_silent):
             self._changed(key)
+
+    def _known_if_its_turn(self, key: Key, followed: _Followed) -> str:
+        if not followed.known:
+            self._turns.give(key)
+            return ""
+        return followed.known if self._turns.take(key) else ""
 
     async def _answer(self, followed: _Followed, question: "_Question") -> Report:
         """The next report; _Interrupted if there is somebody else to ask, or a reason to ask at once."""

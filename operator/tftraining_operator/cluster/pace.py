@@ -65,11 +65,15 @@ class Turns(Generic[K]):
             return False
         del self._queue[key]
         self._taken.add(key)
+        self._call_next()
         return True
 
     def give(self, key: K) -> None:
-        """The question is over, or nobody asks any more."""
+        """Its question is over, or it has none that would hang: it neither has a turn nor waits for one."""
         self._queue.pop(key, None)
         self._taken.discard(key)
+        self._call_next()
+
+    def _call_next(self) -> None:
         if self._queue and len(self._taken) < self._most:
             self._call(next(iter(self._queue)))

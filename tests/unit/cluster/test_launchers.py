@@ -347,27 +347,38 @@ async def test_after_a_silence_the_next_answer_is_not_waited_for(quick: None) ->
     assert pods.known[:5] == ["", "x.1", "x.2", "", "x.2"]
 
 
-async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(quick: None) -> None:
-    pods = {Key("ns", f"job-{number}"): Waited(seconds=0.2) for number in range(6)}
-    by_name = {key.name: pod for key, pod in pods.items()}
+def turns_of(pods: dict[str, Waited]) -> dict[str, int]:
+    return {name: len([known for known in pod.known if known]) for name, pod in pods.items()}
+
+
+async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is left to the poll, which comes seldom here; and who is gone, or silent, keeps no place."""
+    monkeypatch.setattr(launcher, "CALM", 0.05)
+    pods = {f"job-{number}": Waited(seconds=0.1) for number in range(8)}
+    silent = {"job-5"}
     most = 0
 
     async def fetch(asked: Target, known: str) -> bytes:
         nonlocal most
-        most = max(most, sum(pod.hanging for pod in by_name.values()) + bool(known))
-        return await by_name[asked.pod].fetch(asked, known)
+        if known and asked.pod in silent:
+            raise OSError("reset")
+        most = max(most, sum(pod.hanging for pod in pods.values()) + bool(known))
+        return await pods[asked.pod].fetch(asked, known)
 
     launchers = Launchers(fetch, lambda _: None, most_hanging=2)
-    for key in pods:
-        launchers.follow(key, replace(CHIEF, pod=key.name))
-    await until(lambda: all(any(pod.known) for pod in by_name.values()))
-    assert most == 2
-    assert all("" in pod.known for pod in by_name.values())
-    launchers.follow(Key("ns", "job-0"), None)
-    turns = {name: len(list(filter(None, pod.known))) for name, pod in by_name.items() if name != "job-0"}
-    await until(lambda: all(len(list(filter(None, by_name[name].known))) >= turns[name] + 2 for name in turns))
+    for name in pods:
+        launchers.follow(Key("ns", name), replace(CHIEF, pod=name))
+    await until(lambda: len(launchers._turns._queue) >= 4)
+    for name in ("job-0", next(iter(launchers._turns._queue)).name):
+        launchers.follow(Key("ns", name), None)
+        pods.pop(name).known.clear()
+    others = {name: pod for name, pod in pods.items() if name not in silent}
+    before = turns_of(others)
+    began = asyncio.get_running_loop().time()
+    await until(lambda: all(turns >= before[name] + 3 for name, turns in turns_of(others).items()))
+    assert asyncio.get_running_loop().time() - began < 3
     await launchers.close()
-    assert sum(pod.hanging for pod in by_name.values()) == 0
+    assert most == 2 and sum(pod.hanging for pod in pods.values()) == 0
 
 
 async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

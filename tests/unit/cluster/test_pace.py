@@ -54,6 +54,16 @@ def test_turns_go_round() -> None:
     assert turns.take("a")
 
 
+def test_each_who_is_called_calls_the_next_if_there_is_room() -> None:
+    called: list[str] = []
+    turns = Turns[str](2, called.append)
+    assert [turns.take(each) for each in "abcd"] == [True, True, False, False]
+    turns.give("a")
+    turns.give("b")
+    assert called == ["c", "c"] and turns.take("c")
+    assert called[-1] == "d" and turns.take("d")
+
+
 def test_who_is_not_asked_any_more_gives_its_turn_to_the_next() -> None:
     called: list[str] = []
     turns = Turns[str](1, called.append)
