@@ -43,7 +43,8 @@ class Cache(Protocol[K]):
 class Reflector(Generic[K]):
     """Watches the objects of one kind (`pods`, `services`, `nodes`, `events`) in one namespace, in all if it is empty.
 
-    Those that belong to a job have a label for it; nodes and events belong to none.
+    Those that belong to a job have a label for it; nodes and events belong to none. Of events only new ones are of use:
+    a large cluster has a hundred thousand old ones.
     """
 
     def __init__(self, api: Api, kind: str, namespace: str, store: Cache[K], changed: Callable[[K], None]) -> None:
@@ -51,7 +52,8 @@ class Reflector(Generic[K]):
         label = "" if kind in ("nodes", "events") else LABEL_JOB
         self._selector = [("labelSelector", label), *([("fieldSelector", FIELDS)] if kind == "events" else [])]
         # The API server keeps no events in memory, and so sends no bookmarks for them: it has to end the watch itself.
-        self._seconds = WATCH_SECONDS if kind != "events" else EVENTS_SECONDS
+        self._only_new = kind == "events"
+        self._seconds = EVENTS_SECONDS if self._only_new else WATCH_SECONDS
         self.what = kind if kind == "nodes" else f"{kind} in {namespace or 'all namespaces'}"
         self.path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"
         self._namespace = namespace
@@ -104,6 +106,10 @@ class Reflector(Generic[K]):
             self._take(event["type"], event["object"])
 
     async def _list(self) -> None:
+        if self._only_new:
+            page = await self._api.request("GET", self.path, query=[*self._selector, ("limit", "1")])
+            self._version = page["metadata"]["resourceVersion"]
+            return
         raws, listed_at = await self._api.list(self.path, self._selector, self._store.lean)
         self._heard = self.clock()
         for key in self._store.replace(self._namespace, raws, listed_at):

@@ -57,5 +57,5 @@ class Warnings:
         return set()
 
     def replace(self, _: str, raws: Iterable[Manifest], __: int) -> set[Key]:
-        """Take in a whole list."""
+        """Take in what is listed."""
         return {key for raw in sorted(raws, key=version) for key in self.upsert(raw)}

@@ -1,13 +1,15 @@
 """What kubelets say of pods in their events: whose it is, how long it counts, and what is done with the rest."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.cluster.fake_server import pod
+from tests.unit.cluster.fake_server import events, listing, pod, serving
 from tftraining_operator.cluster import warnings
+from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.names import Key
@@ -113,3 +115,18 @@ def test_what_is_said_of_other_pods_is_not_kept(monkeypatch: pytest.MonkeyPatch)
         own["involvedObject"]["uid"] = f"own-{number}"
         said.upsert(own)
     assert list(said._known) == ["own-7", "own-8", "own-9"]
+
+
+async def test_only_new_events_are_asked_for_and_the_server_selects_them() -> None:
+    said, changed, path = knowing(), asyncio.Queue[Key](), "/api/v1/events"
+    async with serving() as (fake, api):
+        fake.on(f"GET {path}", listing([event("Failed", PULL, 3)], 7, more="a hundred thousand"))
+        fake.on(f"WATCH {path}", events(("ADDED", event("Failed", PULL, 8)), hold=True))
+        task = asyncio.create_task(Reflector(api, "events", "", said, changed.put_nowait).run())
+        assert await changed.get() == KEY
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    selected = {"labelSelector": "", "fieldSelector": warnings.FIELDS}
+    (_, _, first), (_, _, watch) = fake.asked
+    assert first == {**selected, "limit": "1"}
+    assert watch.items() >= {**selected, "resourceVersion": "7", "timeoutSeconds": "60"}.items()
