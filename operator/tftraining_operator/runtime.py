@@ -148,7 +148,7 @@ class Operator:
         return operator
 
     async def _listen_to_kubelets(self) -> None:
-        otherwise = "why pods do not start is told late: this account may not list and watch events"
+        otherwise = "why volumes are missing is not told: this account may not list and watch events"
         for namespace in self._settings.namespaces or ("",):
             events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
             if await _may_read(self._api, events.path, otherwise):

@@ -40,7 +40,7 @@ STUCK: dict[str, tuple[Callable[[Manifest], None], list[str]]] = {
     "no-storage": (_no_storage, ["worker-0: cannot be scheduled", 'persistentvolumeclaim "nowhere" not found']),
     "no-image": (_no_image, ["worker-", "container tensorflow: image pull failed (nowhere.invalid/image:none)"]),
     "no-room": (_no_room, ["worker-0: cannot be scheduled", "Insufficient cpu"]),
-    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready"]),
+    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready: MountVolume."]),
 }
 
 
@@ -58,7 +58,7 @@ def test_what_cannot_start_says_why(cluster: Cluster, operator: object, namespac
 def test_an_image_that_cannot_be_pulled_is_named_as_soon_as_the_kubelet_says_so(
     cluster: Cluster, operator: object, namespace: str
 ) -> None:
-    """The kubelet's own words are an event, and a while later the status of the pod."""
+    """The kubelet's own words are an event, and then the status of the pod."""
     cluster.kube.apply(_stuck(cluster, namespace, "no-image"))
     job, began = Training(cluster.kube, namespace, "no-image"), time.monotonic()
     seen: dict[str, float] = {}

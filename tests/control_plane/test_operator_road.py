@@ -57,7 +57,7 @@ def test_a_job_starts_service_first_and_runs(new_job: NewJob) -> None:
 
 
 def test_what_a_kubelet_says_of_an_image_is_in_the_status_at_once(new_job: NewJob) -> None:
-    """First it says so in an event, and some ten seconds later in the pod's status: one cause, and one Warning."""
+    """First it says so in an event, and then in the pod's status: that is one cause, and one Warning."""
     job = new_job()
     pods = job.wait_for_pods(attempt=1)
     entry = {"name": "tensorflow", "image": "trainer:1", "imageID": "", "restartCount": 0, "ready": False}

@@ -1,6 +1,6 @@
 """What a kubelet says of a pod that it cannot start, parsed from its event.
 
-Of an image it says so in the pod's status too, ten seconds and more later; of volumes and networks in the event only.
+Of an image it says so in the pod's status too, when it next looks at the pod; of volumes and networks in events only.
 """
 
 import re
