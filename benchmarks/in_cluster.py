@@ -99,7 +99,7 @@ class PodGang:
     async def _look(self, replica: Replica) -> dict[str, Any]:
         pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
         try:
-            status: dict[str, Any] = json.loads(await self._fetch(pod))
+            status: dict[str, Any] = json.loads(await self._fetch(pod, ""))
         except (ApiError, ValueError):  # the pod is not there, or not yet
             return {}
         return status

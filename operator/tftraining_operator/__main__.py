@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import sys
 import warnings
 
@@ -10,6 +11,8 @@ import kopf
 
 from tftraining_operator.handlers import registry
 from tftraining_operator.runtime import narrowed, read_settings
+
+MOST_FILES = 65536
 
 
 def main() -> int:
@@ -24,6 +27,7 @@ def main() -> int:
     # kopf tells of a failed start with a traceback and with what it has not awaited; the line below is for people.
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
+    _open_files()
     settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
     try:
         kopf.run(
@@ -41,6 +45,15 @@ def main() -> int:
         print(f"tftraining-operator: {why}", file=sys.stderr)
         return 1
     return 0
+
+
+def _open_files() -> None:
+    """Allow this process as many files as it may have: each job has a connection to its launcher, and many containers
+    begin with a limit of 1024 for the sake of programs that call select."""
+    now, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if allowed == resource.RLIM_INFINITY else min(allowed, MOST_FILES)
+    if resource.RLIM_INFINITY != now < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, allowed))
 
 
 def _outside(error: Exception) -> str | None:

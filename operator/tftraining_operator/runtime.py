@@ -16,7 +16,7 @@ from tftraining_operator.cluster.api import Api, ApiError, connect
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Direct, Launchers, through
+from tftraining_operator.cluster.launcher import MOST_PROXIED, Direct, Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
@@ -108,7 +108,8 @@ class Operator:
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
         self._direct = Direct() if direct else None
-        self._launchers = Launchers(self._direct.fetch if self._direct else through(api), self.queue.add)
+        way = (self._direct.fetch, self._direct.most_hanging) if self._direct else (through(api), MOST_PROXIED)
+        self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
         world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
         self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
         self._reflectors: list[Reflector[Any]] = [
@@ -116,6 +117,8 @@ class Operator:
             for namespace in settings.namespaces or ("",)
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
+        # What they hear is of use, and nothing waits for it.
+        self._listeners: list[Reflector[Any]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
@@ -129,6 +132,7 @@ class Operator:
             # First of all: the kubelet is to see that who waits for the API server is well.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
+            await operator._listen_to_kubelets()
             if not settings.namespaces and await _may_read_nodes(api):
                 operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
         except BaseException:
@@ -136,11 +140,27 @@ class Operator:
             raise
         parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
+        parts |= {f"the watch of {each.what}": operator._listen(each) for each in operator._listeners}
         parts["the search for nodes"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_tell_end, name))
         return operator
+
+    async def _listen_to_kubelets(self) -> None:
+        otherwise = "why volumes are missing is not told: this account may not list and watch events"
+        for namespace in self._settings.namespaces or ("",):
+            events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
+            if await _may_read(self._api, events.path, otherwise):
+                self._listeners.append(events)
+
+    async def _listen(self, events: Reflector[Any]) -> None:
+        """Listen to kubelets once the pods are known: who does not know whose pod it is cannot keep what is said."""
+        await self._synced()
+        await events.run()
+
+    async def _synced(self) -> None:
+        await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
 
     def dead(self) -> list[str]:
         """What only a restart of the operator can cure: each part runs until it is stopped."""
@@ -163,7 +183,7 @@ class Operator:
 
     async def _work(self) -> None:
         """Start working once the caches are filled: an empty cache looks like a cluster that lost every pod."""
-        await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
+        await self._synced()
         logger.info("the caches are filled: working on the jobs")
         await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
 
@@ -186,11 +206,15 @@ class Operator:
 
 async def _may_read_nodes(api: Api) -> bool:
     """Whether the nodes may be read; if not, the pods' conditions have to tell of their loss."""
+    return await _may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
+
+
+async def _may_read(api: Api, path: str, otherwise: str) -> bool:
     try:
-        await api.request("GET", PATH, query=[("limit", "1")])
+        await api.request("GET", path, query=[("limit", "1")])
     except ApiError as error:
         if error.status == 403:
-            logger.warning("lost nodes are noticed late: this account may not get, list and watch nodes")
+            logger.warning(otherwise)
         # Any other trouble is the reflector's to outlast.
         return error.status != 403
     return True

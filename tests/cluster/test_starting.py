@@ -1,5 +1,6 @@
 """What cannot start stays Starting and says why, naming the pod: the answers of a real scheduler and real kubelets."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from tests.cluster.lab.cluster import Cluster
 from tests.cluster.training import Manifest, Training, example, local_storage
 
 WORDS_SECONDS = 60
+SOON = 2.0
 GONE = {"storage": {"volume": {"persistentVolumeClaim": {"claimName": "nowhere"}}, "saveDirs": ["."]}}
 
 
@@ -36,9 +38,9 @@ def _no_directory(manifest: Manifest) -> None:
 
 STUCK: dict[str, tuple[Callable[[Manifest], None], list[str]]] = {
     "no-storage": (_no_storage, ["worker-0: cannot be scheduled", 'persistentvolumeclaim "nowhere" not found']),
-    "no-image": (_no_image, ["image pull failed", "nowhere.invalid"]),
+    "no-image": (_no_image, ["worker-", "container tensorflow: image pull failed (nowhere.invalid/image:none)"]),
     "no-room": (_no_room, ["worker-0: cannot be scheduled", "Insufficient cpu"]),
-    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready"]),
+    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready: MountVolume."]),
 }
 
 
@@ -51,6 +53,38 @@ def test_what_cannot_start_says_why(cluster: Cluster, operator: object, namespac
         status = job.wait_for(f"saying {words}", partial(_says, words), WORDS_SECONDS)
         assert (status["phase"], status["restarts"]["counted"]) == ("Starting", 0), status
     cluster.kube.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--wait=false")
+
+
+def test_an_image_that_cannot_be_pulled_is_named_as_soon_as_the_kubelet_says_so(
+    cluster: Cluster, operator: object, namespace: str
+) -> None:
+    """The kubelet's own words are an event, and then the status of the pod."""
+    cluster.kube.apply(_stuck(cluster, namespace, "no-image"))
+    job, began = Training(cluster.kube, namespace, "no-image"), time.monotonic()
+    seen: dict[str, float] = {}
+    while len(seen) < 3:
+        now = time.monotonic() - began
+        assert now < WORDS_SECONDS, seen
+        told = {
+            "event": _has_event(job),
+            "pod": _pod_waits(job),
+            "job": "image pull failed" in job.status().get("message", ""),
+        }
+        seen = {what: now for what, is_so in told.items() if is_so} | seen
+        time.sleep(0.2)
+    print("seconds after the creation:", {what: round(at, 1) for what, at in seen.items()})
+    assert seen["job"] - seen["event"] < SOON, seen
+
+
+def _has_event(job: Training) -> bool:
+    events = job.kube.get("events", "--namespace", job.namespace, "--field-selector", "reason=Failed")["items"]
+    return any("nowhere.invalid" in each["message"] for each in events)
+
+
+def _pod_waits(job: Training) -> bool:
+    pods = job.kube.get("pods", "--namespace", job.namespace)["items"]
+    states = [each["state"] for pod in pods for each in pod["status"].get("containerStatuses", ())]
+    return any("Image" in state.get("waiting", {}).get("reason", "") for state in states)
 
 
 def _says(words: list[str], status: Manifest) -> bool:

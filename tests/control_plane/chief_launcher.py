@@ -1,4 +1,5 @@
-"""The chief's launcher as the operator sees it: an HTTP server that says what a test tells it to.
+"""The chief's launcher as the operator sees it: an HTTP server that says what a test tells it to. Nobody can wait for
+what it says, as with launchers that are older than that.
 
 It must never be mistaken for the real one: how that behaves is tested with itself, in tests/processes/launch.
 """
@@ -22,11 +23,12 @@ def own_network() -> str:
 
 
 class ChiefLauncher:
-    """Answers `/status` on that address, or one of its own; `asked` counts the questions."""
+    """Answers `/status` on that address, or one of its own; `asked` counts the questions, `paths` are what for."""
 
     def __init__(self, ip: str = "") -> None:
         self.ip = ip or f"{own_network()}.{next(_numbers) % 250 + 1}"
         self.asked = 0
+        self.paths: set[str] = set()
         self.body = b""
         self.say()
 
@@ -45,6 +47,7 @@ def chief_launcher(ip: str = "") -> Iterator[ChiefLauncher]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             launcher.asked += 1
+            launcher.paths.add(self.path)
             self.send_response(200 if self.path == "/status" else 404)
             self.send_header("Content-Length", str(len(launcher.body)))
             self.end_headers()

@@ -105,7 +105,7 @@ def test_deadlines_pass_while_the_operator_is_down(new_job: NewJob, operator: Op
     long.wait_for("Failed", reason="DeadlineExceeded")
     done.wait_for("Succeeded")
     status = late.wait_for("Failed", reason="StartDeadlineExceeded")
-    assert "(spec.runPolicy.startDeadlineSeconds): worker-1: image pull failed: no such image" in status["message"]
+    assert "worker-1: container tensorflow: image pull failed (x): no such image" in status["message"]
 
 
 def test_a_job_is_deleted_some_time_after_its_end(new_job: NewJob, garbage_collection: None) -> None:

@@ -56,6 +56,44 @@ def test_a_job_starts_service_first_and_runs(new_job: NewJob) -> None:
     assert [event[:2] for event in job.events()] == [("Normal", "Started"), ("Normal", "Training")]
 
 
+def test_what_a_kubelet_says_of_an_image_is_in_the_status_at_once(new_job: NewJob) -> None:
+    """First it says so in an event, and then in the pod's status: that is one cause, and one Warning."""
+    job = new_job()
+    pods = job.wait_for_pods(attempt=1)
+    entry = {"name": "tensorflow", "image": "trainer:1", "imageID": "", "restartCount": 0, "ready": False}
+
+    def say(reason: str, message: str = "") -> None:
+        state = {"waiting": {"reason": reason, "message": message}}
+        change = {"status": {"containerStatuses": [{**entry, "state": state}]}}
+        job.patch_pod("job-worker-1", change, "/status")
+
+    say("ContainerCreating")
+    words = 'failed to pull and unpack image "trainer:1": not found'
+    about = {
+        "kind": "Pod",
+        "namespace": job.namespace,
+        "name": "job-worker-1",
+        "fieldPath": "spec.containers{tensorflow}",
+    }
+    event = {
+        "metadata": {"generateName": "job-worker-1.", "namespace": job.namespace},
+        "involvedObject": {**about, "uid": pods["job-worker-1"]["metadata"]["uid"]},
+        "type": "Warning", "reason": "Failed", "message": f'Failed to pull image "trainer:1": {words}',
+    }  # fmt: skip
+    job.plane.request("POST", f"/api/v1/namespaces/{job.namespace}/events", event)
+    began = time.monotonic()
+    told = f"worker-1: container tensorflow: image pull failed (trainer:1): {words}"
+    job.wait_for("Starting", reason="PodsNotReady", message=told)
+    assert time.monotonic() - began < 1
+    say("ErrImagePull", words)
+    say("ImagePullBackOff", f'Back-off pulling image "trainer:1": ErrImagePull: {words}')
+    say("ErrImagePull", words + " either")
+    began = time.monotonic()
+    job.wait_for("Starting", message=told + " either")
+    assert time.monotonic() - began < 2
+    assert [event[1:] for event in job.events() if event[0] == "Warning"] == [("PodsNotReady", told)]
+
+
 def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:
     job = new_job()
     job.wait_for_pods(attempt=1)
@@ -64,7 +102,7 @@ def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:
     job.patch_pod(
         "job-worker-1", {"status": {"containerStatuses": [{**entry, "state": {"waiting": waiting}}]}}, "/status"
     )
-    job.wait_for("Starting", message="worker-1: image pull failed: no such image")
+    job.wait_for("Starting", message="worker-1: container tensorflow: image pull failed (x): no such image")
     reason = {
         "type": "PodScheduled",
         "status": "False",

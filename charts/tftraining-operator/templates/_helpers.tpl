@@ -61,6 +61,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [networkpolicies]
   verbs: [create, delete, patch]
 {{- end }}
+# What kubelets say of a pod that they cannot start. Without this its status tells of images, and nothing of volumes.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

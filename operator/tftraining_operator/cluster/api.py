@@ -97,9 +97,9 @@ class Api:
         finally:
             response.close()
 
-    async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout) -> bytes:
+    async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
         """The bytes at a path that is no object, such as that of a pod's proxy. ApiError; ValueError if too many."""
-        response = await self._send("GET", path, None, [], patience)
+        response = await self._send("GET", path, None, query or [], patience)
         try:
             text = await read_bounded(response, limit)
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -10,10 +10,13 @@ from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
+from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.job import Job
+from tftraining_operator.model.leftovers import leftovers
 from tftraining_operator.model.names import KIND, Key
-from tftraining_operator.model.observed import Observed, owned_by, parse_pod, parse_pods
+from tftraining_operator.model.observed import Observed, Pod, owned_by, parse_pod, parse_pods
 from tftraining_operator.model.spec import Manifest
+from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.refusals import EARLIER, KEY_GONE
 from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
 
@@ -32,15 +35,22 @@ class Children:
         self.pods = pods
         self.services = services
         self.nodes = nodes
+        self.warnings = Warnings(pods.job_of)
 
     def observe(self, job: Job) -> Observed:
         """The job's own children as they were last seen."""
-        pods, services = parse_pods(self.pods.of(job.key), job.uid), self.services.of(job.key)
+        raws, services = self.pods.of(job.key), self.services.of(job.key)
+        pods = self._warned(raws, parse_pods(raws, job.uid))
         return Observed(
             pods=pods,
             service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
             nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
+            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", raws)),
         )
+
+    def _warned(self, raws: list[Manifest], pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        by_uid = {raw["metadata"]["uid"]: raw for raw in raws}
+        return tuple(with_warning(pod, by_uid[pod.uid], self.warnings.of(pod.uid)) for pod in pods)
 
     async def apply(self, job: Job, plan: Plan) -> None:
         """Carry out the children's part of a plan: deletions, what a pod is told, what pods need, the pods last.

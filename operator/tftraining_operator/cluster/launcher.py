@@ -1,4 +1,5 @@
-"""Asks the chief's launcher of each job how it goes: often after a change, seldom when all is calm.
+"""Asks the chief's launcher of each job how it goes, and has it answer when something has changed; one that cannot be
+waited for is asked often after a change, seldom when all is calm.
 
 The answers come out of users' pods: their size and the time for them are bounded, what is no report is ignored, and no
 redirect, cookie or compression is followed. Never decides what a report means, and never asks the API server, but for
@@ -7,13 +8,18 @@ its way into the pod where the operator runs outside the cluster.
 
 import asyncio
 import logging
+import resource
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 import aiohttp
 import msgspec
 
-from tftraining_operator.cluster.api import Api, ApiError, read_bounded
+from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_operator.cluster.pace import CALM, Pace, Turns
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import STATUS_PORT, Key
 from tftraining_operator.model.observed import Heard, Pod
@@ -22,12 +28,18 @@ from tftraining_operator.model.spec import Frozen
 from tftraining_operator.model.status import Status
 
 logger = logging.getLogger(__name__)
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 15.0
-PATIENCE = aiohttp.ClientTimeout(total=2.0)
-# A gang of 10,000, the most that a job may have, says 2 MiB. No more than CONCURRENCY answers are held at a time, and
-# they are read one after the other: what is kept of each is a few KiB and the names of who has finished.
+PATIENCE = 2.0
+# For so long a launcher is to wait for a change: then it tells how far the training is.
+HANGING_SECONDS = 15.0
+# A gang of 10,000, the most that a job may have, says 2 MiB; of one that is not large it is a few KiB. No more than
+# CONCURRENCY large answers are held at a time, and what is kept of each is a few KiB and the names of who has finished.
 LONGEST_ANSWER = 4 * 1024 * 1024
+SMALL_ANSWER = 64 * 1024
 CONCURRENCY = 16
+# Through the API server each takes one of the hundred connections on which everything else is asked, too.
+MOST_PROXIED = 16
+# Files that are left for all else: the API server's connections, the scrapers', the kubelet's.
+OTHER_FILES = 200
 # So many questions in a row without an answer, and what was heard before is worth nothing any more.
 MOST_SILENCES = 3
 
@@ -44,7 +56,8 @@ class Target(Frozen, frozen=True):
     mark: str
 
 
-Fetch = Callable[[Target], Awaitable[bytes]]
+# Fetches /status: at once, or, with the revision that is known, when there is another one.
+Fetch = Callable[[Target, str], Awaitable[bytes]]
 
 
 def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
@@ -60,14 +73,16 @@ def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
 
 
 class _Followed:
-    """One job that is asked about."""
+    """One job that is asked about. `known` is the revision of the last answer, "" to be answered at once."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.heard: Heard | None = None
+        self.known = ""
         self.silences = 0
-        self.pause = FIRST_PAUSE
+        self.pace = Pace()
         self.wake = asyncio.Event()
+        self.hanging: asyncio.Timeout | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -75,15 +90,25 @@ class _Followed:
         """Whether it has not answered for so long that it may never do."""
         return self.silences >= MOST_SILENCES
 
+    def turn_to(self, target: Target) -> None:
+        """Ask this one from now on, at once. What an earlier pod did not answer says nothing of it."""
+        self.silences = self.silences if self.target.uid == target.uid else 0
+        self.target, self.known = target, ""
+        self.pace.begin_again()
+        self.wake.set()
+        if self.hanging is not None and not self.hanging.expired():
+            self.hanging.reschedule(asyncio.get_running_loop().time())
+
 
 class Launchers:
-    """What the chiefs' launchers say, by job. `changed` is told of each job that there is news of."""
+    """What the chiefs' launchers say, by job. `changed` is told of each job that there is news of; of `most_hanging`
+    jobs at a time the answer may be waited for until something has changed."""
 
-    def __init__(self, fetch: Fetch, changed: Callable[[Key], None]) -> None:
+    def __init__(self, fetch: Fetch, changed: Callable[[Key], None], most_hanging: int) -> None:
         self._fetch = fetch
         self._changed = changed
         self._followed: dict[Key, _Followed] = {}
-        self._limit = asyncio.Semaphore(CONCURRENCY)
+        self._turns = Turns[Key](most_hanging, self._call)
 
     def heard(self, key: Key) -> Heard | None:
         """What the job's launcher last said."""
@@ -99,14 +124,12 @@ class Launchers:
         if target is None:
             if known is not None:
                 self._stop(self._followed.pop(key))
+                self._turns.give(key)
         elif known is None:
             followed = self._followed[key] = _Followed(target)
             followed.task = asyncio.create_task(self._ask_again_and_again(key, followed))
         elif known.target != target:
-            # What an earlier pod did not answer says nothing of this one.
-            known.silences = known.silences if known.target.uid == target.uid else 0
-            known.target, known.pause = target, FIRST_PAUSE
-            known.wake.set()
+            known.turn_to(target)
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -119,6 +142,10 @@ class Launchers:
             followed.task.cancel()
         return followed.task
 
+    def _call(self, key: Key) -> None:
+        if key in self._followed:
+            self._followed[key].wake.set()
+
     async def _ask_again_and_again(self, key: Key, followed: _Followed) -> None:
         while True:
             followed.wake.clear()
@@ -126,33 +153,87 @@ class Launchers:
                 await self._ask(key, followed)
             except Exception:
                 logger.exception("%s: what its launcher says could not be taken in", key)
-            try:
+            with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 that forgets a cancellation that comes with the awakening.
-                async with asyncio.timeout(followed.pause):
+                async with asyncio.timeout(followed.pace.pause):
                     await followed.wake.wait()
-            except TimeoutError:
-                followed.pause = min(LONGEST_PAUSE, followed.pause * 2)
 
     async def _ask(self, key: Key, followed: _Followed) -> None:
-        asked, before, was_silent = followed.target, followed.heard, followed.silent
+        before, was_silent = followed.heard, followed.silent
+        known = self._known_if_its_turn(key, followed)
+        question = _Question(followed.target, known, not followed.known, asyncio.get_running_loop().time())
         try:
-            async with self._limit:
-                report = _of_job(parse_report(await self._fetch(asked)), asked.job)
+            report = await self._answer(followed, question)
+        except _Interrupted:
+            return
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._note_silence(key, followed, error)
         else:
-            followed.silences = 0
-            followed.heard = Heard(asked.uid, report)
-            if before is None or before.uid != asked.uid or _has_changed(before.report, report):
-                followed.pause = FIRST_PAUSE
+            self._note_answer(followed, question, report)
+        finally:
+            if known:
+                self._turns.give(key)
         if (followed.heard, followed.silent) != (before, was_silent):
             self._changed(key)
 
+    def _known_if_its_turn(self, key: Key, followed: _Followed) -> str:
+        if not followed.known:
+            self._turns.give(key)
+            return ""
+        return followed.known if self._turns.take(key) else ""
+
+    async def _answer(self, followed: _Followed, question: "_Question") -> Report:
+        """The next report; _Interrupted if there is somebody else to ask, or a reason to ask at once."""
+        hanging = asyncio.timeout(None)
+        try:
+            async with hanging:
+                followed.hanging = hanging if question.known else None
+                text = await self._fetch(question.target, question.known)
+        except TimeoutError:
+            if hanging.expired():
+                raise _Interrupted from None
+            raise
+        finally:
+            followed.hanging = None
+        return _of_job(parse_report(text), question.target.job)
+
+    def _note_answer(self, followed: _Followed, question: "_Question", report: Report) -> None:
+        before, uid = followed.heard, question.target.uid
+        after = asyncio.get_running_loop().time() - question.began
+        if question.is_waited_for(report, after):
+            followed.pace.note_change(after)
+        else:
+            followed.pace.note_poll(before is None or before.uid != uid or _has_changed(before.report, report))
+        followed.heard, followed.silences = Heard(uid, report), 0
+        # What became of the target meanwhile is worth a question that is answered at once.
+        followed.known = report.revision if followed.target == question.target else ""
+
     def _note_silence(self, key: Key, followed: _Followed, error: Exception) -> None:
         followed.silences += 1
+        followed.known = ""
+        followed.pace.note_silence()
         if followed.silences == MOST_SILENCES:
             logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.target.pod, error)
             followed.heard = None
+
+
+class _Question(NamedTuple):
+    """Who is asked since when, with the revision that is `known` ("" for an answer at once); is it the `first`?"""
+
+    target: Target
+    known: str
+    first: bool
+    began: float
+
+    def is_waited_for(self, report: Report, after: float) -> bool:
+        """Whether the next change is waited for at this launcher: it told of one, or kept the answer back until the
+        time was over. An old one does not know how, one with too many clients answers some at once."""
+        waited = self.known and (report.revision != self.known or after >= CALM)
+        return bool(report.revision and (self.first or waited))
+
+
+class _Interrupted(Exception):
+    """What was asked is not worth waiting for any longer."""
 
 
 def _of_job(report: Report, uid: str) -> Report:
@@ -169,25 +250,42 @@ def _has_changed(old: Report, new: Report) -> bool:
 
 
 class Direct:
-    """The way to pods from inside the cluster."""
+    """The way to pods from inside the cluster. As many questions may be under way as this process may open files: a pod
+    that cannot be reached keeps no other waiting. `most_hanging` leaves some for those that are answered at once."""
 
     def __init__(self) -> None:
+        most = max(2 * CONCURRENCY, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
+        self.most_hanging = most * 3 // 4
+        self._large = asyncio.Semaphore(CONCURRENCY)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONCURRENCY, force_close=True),
+            connector=aiohttp.TCPConnector(limit=most, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=PATIENCE,
             auto_decompress=False,
             trust_env=False,
         )
 
-    async def fetch(self, target: Target) -> bytes:
+    async def fetch(self, target: Target, known: str) -> bytes:
         """GET /status from the pod; an OSError, aiohttp's errors, TimeoutError or ValueError if that cannot be."""
         host = ip_address(target.ip)
         url = f"http://{f'[{host}]' if isinstance(host, IPv6Address) else host}:{STATUS_PORT}/status"
-        async with self._session.get(url, allow_redirects=False) as response:
+        query, patience = _query(known), _patience(known)
+        async with self._session.get(url, params=query, timeout=patience, allow_redirects=False) as response:
             if response.status != 200:
                 raise ValueError(f"HTTP status {response.status}")
-            return await read_bounded(response, LONGEST_ANSWER)
+            async with asyncio.timeout(PATIENCE):
+                return await self._read(response)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        # Bytes would be copied anew for each chunk, and who sends them decides how small those are.
+        body = bytearray()
+        async with AsyncExitStack() as held:
+            async for chunk in response.content.iter_any():
+                if len(body) <= SMALL_ANSWER < len(body) + len(chunk):
+                    await held.enter_async_context(self._large)
+                body += chunk
+                if len(body) > LONGEST_ANSWER:
+                    raise ValueError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+        return bytes(body)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -196,9 +294,23 @@ class Direct:
 
 def through(api: Api) -> Fetch:
     """The way to pods from outside the cluster: the API server's proxy, which needs the right to get pods/proxy."""
+    limit = asyncio.Semaphore(CONCURRENCY)
 
-    async def fetch(target: Target) -> bytes:
+    async def fetch(target: Target, known: str) -> bytes:
         path = f"/api/v1/namespaces/{target.namespace}/pods/{target.pod}:{STATUS_PORT}/proxy/status"
-        return await api.read(path, LONGEST_ANSWER, PATIENCE)
+        read = partial(api.read, path, LONGEST_ANSWER, _patience(known), list(_query(known).items()))
+        if known:
+            return await read()
+        async with limit:
+            return await read()
 
     return fetch
+
+
+def _query(known: str) -> dict[str, str]:
+    return {"changedSince": known, "timeoutSeconds": f"{HANGING_SECONDS:g}"} if known else {}
+
+
+def _patience(known: str) -> aiohttp.ClientTimeout:
+    hanging = HANGING_SECONDS if known else 0.0
+    return aiohttp.ClientTimeout(total=hanging + PATIENCE, sock_connect=PATIENCE)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 from tftraining_operator.cluster.api import WATCH_SILENCE, Api, ApiError
+from tftraining_operator.cluster.warnings import FIELDS
 from tftraining_operator.model.names import LABEL_JOB
 from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
-WATCH_SECONDS = 300
+WATCH_SECONDS, EVENTS_SECONDS = 300, 60
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # A watch that lasted this long has worked: the next one need not wait.
 STEADY_SECONDS = 10.0
@@ -40,16 +41,21 @@ class Cache(Protocol[K]):
 
 
 class Reflector(Generic[K]):
-    """Watches the objects of one kind (`pods`, `services`, `nodes`) in one namespace, or in all if it is empty.
+    """Watches the objects of one kind (`pods`, `services`, `nodes`, `events`) in one namespace, in all if it is empty.
 
-    Those that belong to a job have a label for it; nodes belong to none.
+    Those that belong to a job have a label for it; nodes and events belong to none. Of events only new ones are of use:
+    a large cluster has a hundred thousand old ones.
     """
 
     def __init__(self, api: Api, kind: str, namespace: str, store: Cache[K], changed: Callable[[K], None]) -> None:
         self._api = api
-        self._selector = "" if kind == "nodes" else LABEL_JOB
-        self.what = f"{kind} in {namespace or 'all namespaces'}" if self._selector else kind
-        self._path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"
+        label = "" if kind in ("nodes", "events") else LABEL_JOB
+        self._selector = [("labelSelector", label), *([("fieldSelector", FIELDS)] if kind == "events" else [])]
+        # The API server keeps no events in memory, and so sends no bookmarks for them: it has to end the watch itself.
+        self._only_new = kind == "events"
+        self._seconds = EVENTS_SECONDS if self._only_new else WATCH_SECONDS
+        self.what = kind if kind == "nodes" else f"{kind} in {namespace or 'all namespaces'}"
+        self.path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"
         self._namespace = namespace
         self._store = store
         self._changed = changed
@@ -90,17 +96,21 @@ class Reflector(Generic[K]):
             await self._list()
             self.synced.set()
         query = [
-            ("labelSelector", self._selector),
+            *self._selector,
             ("allowWatchBookmarks", "true"),
-            ("timeoutSeconds", str(WATCH_SECONDS)),
+            ("timeoutSeconds", str(self._seconds)),
             ("resourceVersion", self._version),
         ]
-        async for event in self._api.watch(self._path, query):
+        async for event in self._api.watch(self.path, query):
             self._heard = self.clock()
             self._take(event["type"], event["object"])
 
     async def _list(self) -> None:
-        raws, listed_at = await self._api.list(self._path, [("labelSelector", self._selector)], self._store.lean)
+        if self._only_new:
+            page = await self._api.request("GET", self.path, query=[*self._selector, ("limit", "1")])
+            self._version = page["metadata"]["resourceVersion"]
+            return
+        raws, listed_at = await self._api.list(self.path, self._selector, self._store.lean)
         self._heard = self.clock()
         for key in self._store.replace(self._namespace, raws, listed_at):
             self._changed(key)

@@ -25,6 +25,10 @@ class Store:
         """The objects that carry the job's name as a label."""
         return list(self._jobs[key].values()) if key in self._jobs else []
 
+    def job_of(self, namespace: str, name: str) -> Key | None:
+        """The job that the object of that name is known to belong to."""
+        return self._keys.get((namespace, name))
+
     def on_node(self, name: str) -> set[Key]:
         """The jobs that have a pod on the node of that name."""
         return {

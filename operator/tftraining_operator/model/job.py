@@ -1,6 +1,6 @@
 """A TFTrainingJob as the rest of the operator sees it: parsed once, at the edge."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,6 +9,8 @@ from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 from tftraining_operator.model.status import Status
 from tftraining_operator.model.template import check_template
+
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class Problem(Frozen, frozen=True):
@@ -31,6 +33,7 @@ class Job(Frozen, frozen=True):
     spec: JobSpec | None
     problem: Problem | None = None
     deleting: bool = False
+    created: datetime = EPOCH
     managed_by: str = MANAGER
     queue_labels: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -45,6 +48,7 @@ class _Meta(Frozen, frozen=True):
     namespace: str
     uid: str
     generation: int = 1
+    creation_timestamp: datetime = EPOCH
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
 
@@ -64,6 +68,7 @@ def parse_job(raw: Manifest) -> Job:
         spec=spec,
         problem=problem,
         deleting=meta.deletion_timestamp is not None,
+        created=meta.creation_timestamp,
         managed_by=_manager(raw.get("spec")),
         queue_labels=_queue_labels(meta.labels or {}),
     )

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
+from tftraining_operator.model.leftovers import Leftover
 from tftraining_operator.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
@@ -42,6 +42,13 @@ DISRUPTION_TARGET, TERMINATION_TARGET = "DisruptionTarget", "TerminationTarget"
 GATED = "SchedulingGated"
 # What the kubelet and containerd report of a container that they find dead after its node has rebooted.
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
+# What the kubelet says of a container whose image it does not have (pkg/kubelet/images).
+NO_IMAGE = frozenset(
+    {
+        "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+        "RegistryUnavailable", "SignatureValidationFailed",
+    }
+)  # fmt: skip
 
 
 # The status and the events that repeat these words have limits of their own; a kubelet keeps to these by itself.
@@ -70,9 +77,10 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """One pod of the job. `replica` is None for a helper pod; `waiting` says what a container waits for; `busy` is
-    whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue for
-    its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
+    """A pod. `replica` is None for a helper pod; `waiting` is what a container waits for, or what is wrong with a node
+    that is `unheard` of; `unprepared` is why its volumes or its network are not ready, as far as that is known; `busy`
+    is whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue
+    for its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
     empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
     whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
 
@@ -101,6 +109,8 @@ class Pod(Frozen, frozen=True):
     exit: Exit | None = None
     waiting: str = ""
     preparing: bool = False
+    unprepared: str = ""
+    unheard: bool = False
     busy: bool = False
     queued: bool = False
     gated: bool = False
@@ -162,7 +172,7 @@ class Observed(Frozen, frozen=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
     An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
-    of the pods; None where nobody may read them.
+    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -171,6 +181,7 @@ class Observed(Frozen, frozen=True):
     heard: Heard | None = None
     silent: bool = False
     nodes: Nodes | None = None
+    leftovers: tuple[Leftover, ...] = ()
 
     @property
     def replicas(self) -> tuple[Pod, ...]:
@@ -230,7 +241,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
-        waiting=_waiting(status, state, labels)[:LONGEST_MESSAGE],
+        waiting=_waiting(status, labels)[:LONGEST_MESSAGE],
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
         gated=_unplaced(status).get("reason") == GATED,
@@ -340,16 +351,20 @@ def _failed_init(status: Manifest) -> tuple[str, str]:
     return "", ""
 
 
-def _waiting(status: Manifest, state: Manifest, labels: Manifest) -> str:
-    """What the pod waits for, in the words of the part of Kubernetes that holds it up."""
+def _waiting(status: Manifest, labels: Manifest) -> str:
+    """What the pod waits for, in the words of the part of Kubernetes that holds it up.
+
+    The training container comes before side-cars: a pod whose side-car cannot start may train, and is ready then.
+    """
     if unplaced := _unplaced(status):
         if unplaced.get("reason") == GATED:
             return _gated(labels)
         return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
-    for init in status.get("initContainerStatuses") or ():
-        if reason := _waiting_reason(init.get("state") or {}):
-            return f"init container {init.get('name')}: {reason}"
-    return _waiting_reason(state)
+    inits, containers = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
+    own_first = sorted(containers, key=lambda each: each.get("name") != CONTAINER)
+    waiting = [(f"init container {each.get('name')}", _waiting_reason(each)) for each in inits]
+    waiting += [(f"container {each.get('name')}", _waiting_reason(each)) for each in own_first]
+    return next((f"{who}: {why}" for who, why in waiting if why), "")
 
 
 def _unplaced(status: Manifest) -> Manifest:
@@ -365,15 +380,21 @@ def _gated(labels: Manifest) -> str:
     return f"waits for its quota: a scheduling gate is still on it{more}"
 
 
-def _waiting_reason(state: dict[str, Any]) -> str:
-    waiting = state.get("waiting") or {}
+def _waiting_reason(container: Manifest) -> str:
+    waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason in ("", "PodInitializing", "ContainerCreating"):
         return ""
-    what = "image pull failed" if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") else reason
     # The kubelet alternates between the two reasons; the cause is the same text in both.
     message = message.rpartition("ErrImagePull: ")[2]
-    return f"{what}: {message}" if message else what
+    if reason in NO_IMAGE:
+        return pull_failure(container.get("image", ""), message)
+    return f"{reason}: {message}" if message else reason
+
+
+def pull_failure(image: str, words: str) -> str:
+    """How an image that cannot be pulled is told of, with the kubelet's words."""
+    return f"image pull failed ({image}): {words}" if words else f"image pull failed ({image})"
 
 
 def _preparing(status: Manifest) -> bool:

@@ -135,7 +135,8 @@ class Subject(Frozen, frozen=True):
 
 
 class Report(Frozen, frozen=True):
-    """What the chief's launcher says of the gang of its job. Who has `finished` has done its work before the others."""
+    """What the chief's launcher says of the gang of its job. Who has `finished` has done its work before the others.
+    `revision` changes with all but the progress; it is empty of a launcher that cannot be waited for."""
 
     phase: Phase
     version: Literal[1] = 1
@@ -150,6 +151,7 @@ class Report(Frozen, frozen=True):
     last_restart: Resumption | None = None
     failure: Culprit | None = None
     progress: Reported | None = None
+    revision: str = ""
 
 
 class Verdict(Frozen, frozen=True):
@@ -174,6 +176,7 @@ def parse_report(text: bytes) -> Report:
         report,
         reason=_word(report.reason),
         message=_cut(report.message),
+        revision=report.revision if re.fullmatch(r"[A-Za-z0-9.-]{1,64}", report.revision) else "",
         missing=report.missing[:MOST_MISSING],
         finished=report.finished[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),

@@ -1,6 +1,7 @@
 """Bring the gang of the present attempt together, and say how far that is.
 
-New pods are made only when nothing of an older attempt is left: two attempts that write the same backup would spoil it.
+New pods are made only when nothing of an older attempt, or of an earlier job of the same name, is left: two that write
+the same backup would spoil it.
 Where launchers say what they do, the gang trains when its pods are ready and the chief's launcher says so too.
 """
 
@@ -23,7 +24,7 @@ from tftraining_operator.plan.lost_key import with_secret
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import cause, look_again, some, why_incomplete, why_no_evaluator
+from tftraining_operator.plan.starting import cause, is_late, look_again, some, why_incomplete, why_no_evaluator
 from tftraining_operator.plan.types import Deletion, Note, Plan
 from tftraining_operator.plan.went_on import with_place
 from tftraining_operator.plan.words import resumption, what_happened
@@ -41,11 +42,11 @@ def assemble(job: Job, scene: Scene) -> Plan:
     attempt = msgspec.structs.replace(job, status=status)
     step = Plan(
         status=status,
-        create_service=None if seen.service or wait else service(job, scene.spec),
+        create_service=None if seen.service or wait or seen.leftovers else service(job, scene.spec),
         create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
         delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
-        again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, scene.now),
+        again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, seen, scene.now),
     )
     return with_secret(step, job, scene, wanted)
 
@@ -58,7 +59,7 @@ def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[De
 
 def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:
     """The pods to be made now. The evaluator is last: what the API server has against it keeps nobody else waiting."""
-    if gang.stale:
+    if gang.stale or seen.leftovers:
         return ()
     aside = gang.missing_aside if _evaluator_due(seen, now) is None else ()
     return (*(gang.missing if wait is None else ()), *aside)
@@ -92,7 +93,7 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = _restarting(job, scene.said)
     elif fewer_train(scene) and not complete:
         status = with_fewer(status, scene, why_incomplete(gang, scene.seen, now)[1])
-    elif status.phase == "Running" and (silent := [pod for pod in gang.pods if pod.running and pod.waiting]):
+    elif status.phase == "Running" and (silent := [pod for pod in gang.pods if pod.running and pod.unheard]):
         message = f"{silent[0].label}: {silent[0].waiting}"
         status = msgspec.structs.replace(status, reason="NodeNotReady", message=message)
     elif status.phase != "Running" and not (complete and scene.said):
@@ -182,6 +183,7 @@ def _notes(old: Status, new: Status) -> tuple[Note, ...]:
         again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
         notes.append(Note("Normal", "Training", f"{new.ready} replicas train{again}"))
     news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
-    if new.reason in ("CreationRefused", "PodsNotReady") and news:
-        notes.append(Note("Warning", new.reason, new.message or ""))
+    late = is_late(new.message) and not is_late(old.message)
+    if late or (new.reason in ("CreationRefused", "PodsNotReady") and news):
+        notes.append(Note("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(notes)

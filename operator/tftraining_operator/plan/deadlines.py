@@ -71,7 +71,7 @@ def _waiting_since(status: Status, scene: Scene) -> datetime:
     marks = [each for each in (status.start_time, backoff.due(status)) if each is not None]
     marks += [_could_start(pod, status, now) for pod in gang.pods]
     marks += [pod.deleted_at or now for pod in in_the_way]
-    if gang.missing and not in_the_way and scene.seen.refusal is None:
+    if gang.missing and not in_the_way and not scene.seen.leftovers and scene.seen.refusal is None:
         marks.append(now)
     return max(marks, default=now)
 

@@ -65,7 +65,7 @@ def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
     if early:
         when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
         pod = _hushed(pod) if trouble.evicted or (pod.disruption == EVICTED and not pod.deleting) else pod
-        return msgspec.structs.replace(pod, ready=False, waiting=f"{trouble.what}{when}")
+        return msgspec.structs.replace(pod, ready=False, unheard=True, waiting=f"{trouble.what}{when}")
     lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
     if pod.ended and not _is_declared(pod):
         return lost

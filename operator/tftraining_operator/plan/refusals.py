@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 
 LONGEST = timedelta(seconds=60)
-EARLIER = "still belongs to an earlier job of this name: waiting for it to be removed"
+EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # What is left of an earlier job is on its way out: who deletes a job and creates it again waits for nothing else.
 SOON = timedelta(seconds=2)

@@ -5,14 +5,22 @@ from datetime import datetime, timedelta
 
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.plan.gang import Gang, finished
+from tftraining_operator.plan.refusals import EARLIER
 
 # Volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
 PATIENCE = timedelta(seconds=20)
+# The garbage collector needs a few seconds for what a deleted job has left, however busy it is.
+COLLECTION = timedelta(seconds=30)
+LATE = "Kubernetes should have removed that by now: look for a finalizer, and whether its node is there"
 _MORE = re.compile(r" \(and \d+ more\)$")
+# Of an image that cannot be pulled the words change with each try: a port, the number of a request.
+_IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
 
 
 def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]:
     """Reason (CamelCase) and message of a gang that does not train yet."""
+    if seen.leftovers or (seen.refusal is not None and seen.refusal.message == EARLIER):
+        return "Stopping", _left_over(seen, now)
     if seen.refusal is not None:
         return "CreationRefused", f"{seen.refusal.child}: {seen.refusal.message}"
     if gang.stale:
@@ -28,8 +36,10 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
 
 
 def cause(message: str | None) -> str:
-    """The message without the number of others: when only that changes there is nothing new to tell."""
-    return _MORE.sub("", message or "")
+    """What holds the gang up, without the number of others; of an image without the pod and the words of this try. When
+    only those change there is nothing new to tell."""
+    image = _IMAGE.match(message or "")
+    return image[1] if image else _MORE.sub("", message or "")
 
 
 def why_no_evaluator(gang: Gang, seen: Observed) -> str:
@@ -39,9 +49,15 @@ def why_no_evaluator(gang: Gang, seen: Observed) -> str:
     return next((f"; {pod.label}: {pod.waiting}" for pod in gang.evaluators if pod.waiting), "")
 
 
-def look_again(gang: Gang, now: datetime) -> datetime | None:
-    """When a pod that is being prepared becomes worth a word."""
+def is_late(message: str | None) -> bool:
+    """Whether the message says that what an earlier job has left should not be there any more."""
+    return (message or "").endswith(LATE)
+
+
+def look_again(gang: Gang, seen: Observed, now: datetime) -> datetime | None:
+    """When a pod that is being prepared, or what an earlier job has left, becomes worth a word."""
     due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing]
+    due += [each.since + COLLECTION for each in seen.leftovers]
     return min((each for each in due if each > now), default=None)
 
 
@@ -49,7 +65,19 @@ def held_up(pod: Pod, now: datetime) -> str:
     """What keeps the pod from starting; "" if nothing is known to."""
     if pod.waiting or not pod.preparing or now < pod.created + PATIENCE:
         return pod.waiting
-    return "its volumes or its network are not ready (kubectl describe pod shows what is missing)"
+    return f"its volumes or its network are not ready{_unprepared(pod)}"
+
+
+def _unprepared(pod: Pod) -> str:
+    return f": {pod.unprepared}" if pod.unprepared else " (kubectl describe pod shows what is missing)"
+
+
+def _left_over(seen: Observed, now: datetime) -> str:
+    late = [each.child for each in seen.leftovers if now >= each.since + COLLECTION]
+    # One without its label is not watched: it is known by the API server's answer alone.
+    known = [each.child for each in seen.leftovers] or ([seen.refusal.child] if seen.refusal else [])
+    waiting = f"waiting for the removal of what an earlier job of this name has left: {some(late or known)}"
+    return f"{waiting}; {LATE}" if late else waiting
 
 
 def _stopping(pod: Pod) -> str:

@@ -60,7 +60,8 @@ def last_progress(gang: Gang, status: Status) -> Status:
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     """The launcher cannot start: the interpreter that was put in front of the user's command is not in the image."""
     for pod in (*gang.pods, *gang.evaluators):
-        words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else pod.waiting
+        own = pod.waiting if pod.waiting.startswith(f"container {CONTAINER}: ") else ""
+        words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else own
         if "executable file" not in words and "no such file or directory" not in words:
             continue
         python = _python(spec, pod)
@@ -77,7 +78,7 @@ def _held_up(scene: Scene) -> str:
     """What keeps a pod from starting, or from being made: the launchers know only who is missing."""
     if scene.gang.missing and scene.seen.refusal is not None:
         return f"; {scene.seen.refusal.child}: {scene.seen.refusal.message}"
-    found = ((pod.label, held_up(pod, scene.now)) for pod in scene.gang.pods)
+    found = ((pod.label, held_up(pod, scene.now)) for pod in scene.gang.pods if not pod.ready)
     return next((f"; {label}: {why}" for label, why in found if why), "")
 
 

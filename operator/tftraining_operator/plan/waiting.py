@@ -13,6 +13,8 @@ def can_wait(old: Status, new: Status) -> bool:
 
     A new job has no past that a crash could lose: it gets its children first, and is described after them.
     """
+    if new.reason == "PodsNotReady" != old.reason:
+        return False  # somebody waits for a training, and this says why it does not start
     return (old.phase, new.phase) == ("Pending", "Starting") or _only_counts(old, new)
 
 

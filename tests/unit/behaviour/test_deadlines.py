@@ -13,7 +13,7 @@ ACTIVE = "runPolicy.activeDeadlineSeconds"
 START = "runPolicy.startDeadlineSeconds"
 STALL = "runPolicy.stallTimeoutSeconds"
 TTL = "runPolicy.ttlSecondsAfterFinished"
-HELD = "image pull failed: no such image"
+HELD = "container tensorflow: image pull failed (trainer:1): no such image"
 NewJob = Callable[[], JobBuilder]
 BOTH = pytest.mark.parametrize("new_job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 

@@ -390,7 +390,10 @@ def test_an_evaluator_whose_image_is_missing_is_told_and_holds_nobody_up() -> No
     world.kubelet.hold("mnist-evaluator-0", "ErrImagePull", "no such image")
     world.run()
     assert world.status.phase == "Running"
-    assert world.status.message == "4 replicas train; evaluator-0: image pull failed: no such image"
+    assert (
+        world.status.message
+        == "4 replicas train; evaluator-0: container tensorflow: image pull failed (trainer:1): no such image"
+    )
 
 
 def test_an_evaluator_that_has_finished_never_runs_again() -> None:

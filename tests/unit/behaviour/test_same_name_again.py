@@ -6,18 +6,22 @@ import copy
 
 import pytest
 
+from tests.unit.operator.apiserver import stamp
 from tests.unit.operator.builders import JobBuilder, a_launched_job
 from tests.unit.operator.simulation import World
+from tftraining_operator.model.job import parse_job
 from tftraining_operator.plan.refusals import EARLIER, LONGEST, judge
+from tftraining_operator.plan.starting import LATE
 
 SECOND = "the-second-job"
+WAITING = "waiting for the removal of what an earlier job of this name has left:"
 
 
 def created_again(world: World) -> World:
     """The job is deleted and created in the same moment; its children still wait for the garbage collector."""
     first = world.api.job
-    second = {"metadata": {**first["metadata"], "uid": SECOND, "generation": 1}, "spec": copy.deepcopy(first["spec"])}
-    world.api.job = second
+    new = {"uid": SECOND, "generation": 1, "creationTimestamp": stamp(world.now)}
+    world.api.job = {"metadata": {**first["metadata"], **new}, "spec": copy.deepcopy(first["spec"])}
     world.forget()
     world.notes.clear()
     return world
@@ -39,16 +43,78 @@ def test_old_pods_are_never_taken_for_its_own(world: World) -> None:
     before = copy.deepcopy(world.api.pods)
     created_again(world).settle()
     assert world.api.pods == before, "neither adopted nor deleted: they are the garbage collector's"
-    assert (world.status.phase, world.status.reason, world.status.ready) == ("Starting", "CreationRefused", "0/2")
-    assert world.status.message is not None and world.status.message.startswith("service/mnist: ")
+    assert (world.status.phase, world.status.reason, world.status.ready) == ("Starting", "Stopping", "0/2")
+    assert world.status.message == f"{WAITING} service/mnist, pod/mnist-worker-0, pod/mnist-worker-1"
+
+
+def test_waiting_for_the_garbage_collector_is_no_trouble(world: World) -> None:
+    """No request that is refused, and no Warning, as long as it takes no longer than it should."""
+    before = len(world.api.writes)
+    created_again(world).settle().wait(29).settle()
+    assert {*world.api.writes[before:]} == {"status"}
+    assert [note.type for note in world.notes] == ["Normal"]
 
 
 def test_it_starts_as_soon_as_they_are_gone(world: World) -> None:
     created_again(world).settle()
     began = world.now
-    collect_garbage(world).run_timers()
+    collect_garbage(world).run()
     assert (world.status.phase, world.status.attempt, owners(world)) == ("Running", 1, {SECOND})
-    assert (world.now - began).total_seconds() <= 2
+    assert world.now == began, "the watch tells, nobody waits for a timer"
+
+
+def test_nothing_starts_before_all_of_them_are_gone(world: World) -> None:
+    """What still trains in the same directory need not have the name of anything that is to be made."""
+    created_again(world)
+    del world.api.services["mnist"]
+    del world.api.pods["mnist-worker-0"]
+    world.api.pods["mnist-chief-0"] = world.api.pods.pop("mnist-worker-1")
+    world.api.pods["mnist-chief-0"]["metadata"]["name"] = "mnist-chief-0"
+    world.settle()
+    assert world.status.message == f"{WAITING} pod/mnist-chief-0"
+    assert owners(world) == {"job-uid"}
+
+
+def test_what_stays_for_too_long_is_worth_one_warning(world: World) -> None:
+    created_again(world).settle()
+    assert world.timer is not None
+    world.wait((world.timer - world.now).total_seconds()).settle()
+    assert world.status.message is not None and "look for a finalizer" in world.status.message
+    world.api.pods.pop("mnist-worker-0")
+    world.wait(5).settle()
+    warnings = [note for note in world.notes if note.type == "Warning"]
+    assert [(note.reason, note.message) for note in warnings] == [
+        ("Stopping", f"{WAITING} service/mnist, pod/mnist-worker-0, pod/mnist-worker-1; {LATE}")
+    ]
+    assert (world.now - parse_job(world.api.job).created).total_seconds() == 35
+
+
+def test_a_pod_has_its_own_grace_before_it_is_late(world: World) -> None:
+    created_again(world)
+    for name in list(world.api.pods):
+        world.api.delete_pod(name, 120)
+    del world.api.services["mnist"]
+    world.settle().wait(149).settle()
+    assert [note.type for note in world.notes] == ["Normal"]
+    world.wait(1).settle()
+    assert [note.type for note in world.notes] == ["Normal", "Warning"]
+
+
+def test_it_does_not_wait_for_ever(world: World) -> None:
+    created_again(world).settle().wait(600).settle()
+    assert (world.status.phase, world.status.reason) == ("Failed", "StartDeadlineExceeded")
+    assert world.status.message is not None and "an earlier job of this name" in world.status.message
+
+
+def test_one_that_has_lost_its_label_is_waited_for_too(world: World) -> None:
+    """Nothing watches it: the API server says that its name is taken."""
+    created_again(collect_garbage(world))
+    world.api.refusals["pod/mnist-worker-1"] = (410, EARLIER)
+    world.settle()
+    assert (world.status.reason, world.status.message) == ("Stopping", f"{WAITING} pod/mnist-worker-1")
+    assert [note.type for note in world.notes] == ["Normal"]
+    world.api.refusals.clear()
+    assert world.run_timers().status.phase == "Running"
 
 
 @pytest.mark.parametrize("tries", [1, 2, 10, 100])

@@ -330,7 +330,8 @@ def test_a_pod_that_never_starts_fails_the_job_in_the_end_with_what_held_it_up()
     world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no such image")
     world.run_timers()
     assert world.status.reason == "StartDeadlineExceeded"
-    assert world.status.message is not None and "worker-1: image pull failed: no such image" in world.status.message
+    held = "worker-1: container tensorflow: image pull failed (trainer:1): no such image"
+    assert world.status.message is not None and held in world.status.message
 
 
 @row("in the pod by default")

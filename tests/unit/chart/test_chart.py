@@ -21,6 +21,7 @@ OPERATOR_RULES = {
     "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],
     "scheduling.volcano.sh/podgroups": ["create", "delete", "patch"],
     "networking.k8s.io/networkpolicies": ["create", "delete", "patch"],
+    "/events": ["list", "watch"],
     "events.k8s.io/events": ["create"],
 }
 # Nodes are in no namespace: only an operator of the whole cluster reads them.

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from tests.unit.cluster.fake_server import Answer, serving
 from tests.unit.operator.builders import a_job, a_launched_job
 from tftraining_operator.build.launcher import secret
-from tftraining_operator.cluster import launcher
+from tftraining_operator.cluster import launcher, pace
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.launcher import Direct, Launchers, Target, target, through
@@ -44,9 +43,11 @@ class Pods:
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[float] = []
+        self.known: list[str] = []
         self.changed: list[Key] = []
 
-    async def fetch(self, _: Target) -> bytes:
+    async def fetch(self, _: Target, known: str) -> bytes:
+        self.known.append(known)
         self.asked.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -61,13 +62,13 @@ class Pods:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is ten milliseconds."""
-    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(launcher, "LONGEST_PAUSE", 0.15)
+    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(pace, "LONGEST_PAUSE", 0.15)
 
 
 @asynccontextmanager
 async def following(pods: Pods) -> AsyncIterator[Launchers]:
-    launchers = Launchers(pods.fetch, pods.changed.append)
+    launchers = Launchers(pods.fetch, pods.changed.append, most_hanging=100)
     launchers.follow(KEY, CHIEF)
     try:
         yield launchers
@@ -135,8 +136,8 @@ async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
 async def test_after_three_silences_nothing_is_known_any_more(
     monkeypatch: pytest.MonkeyPatch, trouble: bytes | Exception
 ) -> None:
-    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(launcher, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pace, "LONGEST_PAUSE", 0.02)
     pods = Pods(said(), trouble, trouble, said(), trouble, trouble, trouble)
     async with following(pods) as launchers:
         await until(lambda: len(pods.asked) == 6)
@@ -163,7 +164,7 @@ async def test_what_the_launcher_of_another_job_says_is_no_answer(
 
 
 async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
     pods = Pods(OSError("refused"), OSError("refused"), OSError("refused"), said())
     async with following(pods) as launchers:
         await until(lambda: pods.changed == [KEY])
@@ -173,7 +174,7 @@ async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypa
 
 
 async def test_another_pod_is_not_silent_because_the_last_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
     async with following(Pods(OSError("refused"))) as launchers:
         await until(lambda: launchers.silent(KEY))
         launchers.follow(KEY, replace(CHIEF, mark="Restarting 0/2"))
@@ -199,23 +200,205 @@ async def test_nobody_is_asked_about_a_job_that_is_done() -> None:
     assert len(pods.asked) == 1
 
 
-async def test_not_all_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_through_the_api_server_not_all_are_asked_at_once() -> None:
     now, most = 0, 0
 
-    async def fetch(_: Target) -> bytes:
-        nonlocal now, most
-        now, most = now + 1, max(most, now + 1)
-        await asyncio.sleep(0.01)
-        now -= 1
-        return said()
+    class Slow(Api):
+        async def read(self, *_: Any) -> bytes:
+            nonlocal now, most
+            now, most = now + 1, max(most, now + 1)
+            await asyncio.sleep(0.01)
+            now -= 1
+            return said()
 
     heard: list[Key] = []
-    launchers = Launchers(fetch, heard.append)
-    for number in range(100):
-        launchers.follow(Key("ns", f"job-{number}"), CHIEF)
-    await until(lambda: len(heard) == 100)
-    await launchers.close()
+    async with serving() as (_, api):
+        launchers = Launchers(through(Slow(api._client)), heard.append, most_hanging=1)
+        for number in range(100):
+            launchers.follow(Key("ns", f"job-{number}"), CHIEF)
+        await until(lambda: len(heard) == 100)
+        await launchers.close()
     assert most == launcher.CONCURRENCY
+
+
+# --- waiting for a change
+
+
+class Waited:
+    """A launcher that can be waited for, as the real one: at most so many clients hang, for so long."""
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self.seconds = seconds
+        self.round = 1
+        self.uid = "job-1"
+        self.known: list[str] = []
+        self.hanging = 0
+        self.changed: list[Key] = []
+        self._again = asyncio.Event()
+
+    def change(self) -> None:
+        self.round += 1
+        self._again.set()
+        self._again = asyncio.Event()
+
+    async def fetch(self, _: Target, known: str) -> bytes:
+        self.known.append(known)
+        if known == f"x.{self.round}":
+            self.hanging += 1
+            try:
+                async with asyncio.timeout(self.seconds):
+                    await self._again.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self.hanging -= 1
+        return said(round=self.round, revision=f"x.{self.round}", job={"uid": self.uid})
+
+
+def round_of(launchers: Launchers, key: Key = KEY) -> int:
+    heard = launchers.heard(key)
+    return heard.report.round if heard else 0
+
+
+async def test_a_change_is_known_at_once() -> None:
+    pod = Waited()
+    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers.follow(KEY, CHIEF)
+    await until(lambda: pod.hanging == 1)
+    assert pod.known == ["", "x.1"]
+    for number in (2, 3, 4):  # a restart: its begin, the next round, its first steps
+        pod.change()
+        began = asyncio.get_running_loop().time()
+        await until(lambda number=number: round_of(launchers) == number)  # type: ignore[misc]
+        assert asyncio.get_running_loop().time() - began < 1
+        await until(lambda: pod.hanging == 1)
+    assert pod.changed == [KEY] * 4
+    await launchers.close()
+    assert pod.hanging == 0
+
+
+async def test_a_calm_launcher_is_asked_once_in_the_time_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "CALM", 0.2)
+    monkeypatch.setattr(pace, "CALM", 0.2)
+    pod = Waited(seconds=0.3)
+    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers.follow(KEY, CHIEF)
+    await asyncio.sleep(1.5)
+    await launchers.close()
+    assert pod.known[1:] == ["x.1"] * (len(pod.known) - 1) and 3 <= len(pod.known) <= 6
+    assert pod.changed == [KEY]
+
+
+async def test_a_launcher_that_never_makes_anybody_wait_is_polled(quick: None) -> None:
+    """It has too many clients; or it is none of ours, and would have us ask all the time."""
+    pods = Pods(said(revision="x.1"))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 7)
+    assert pods.known == ["", *["x.1"] * 6]
+    assert pods.pauses[5] >= 0.14, pods.pauses
+
+
+async def test_a_launcher_with_something_new_all_the_time_is_not_asked_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(pace, "QUICK_PAUSE", 0.01)
+    pods = Pods(*(said(round=number, revision=f"x.{number}") for number in range(100)))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 9)
+    assert pods.pauses[0] < 0.1 and min(pods.pauses[5:]) > 0.18
+
+
+async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) -> None:
+    pods = Pods(said())
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 5)
+    assert set(pods.known) == {""} and pods.pauses[3] > 0.1
+
+
+@pytest.mark.parametrize("revision", ["x y", "", "é", "x" * 65, "x\r\nHost: other"])
+async def test_a_revision_that_is_none_is_not_sent_back(quick: None, revision: str) -> None:
+    pods = Pods(said(revision=revision))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 3)
+    assert set(pods.known) == {""}
+
+
+@pytest.mark.parametrize("change", [{"uid": "uid-2", "ip": "10.0.0.2"}, {"mark": "Restarting 1/2"}])
+async def test_news_of_the_pod_ends_the_wait_and_is_no_silence(change: dict[str, str]) -> None:
+    pod = Waited()
+    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers.follow(KEY, CHIEF)
+    await until(lambda: pod.hanging == 1)
+    for _ in range(3):  # more than one at a time
+        launchers.follow(KEY, replace(CHIEF, **change))
+        launchers.follow(KEY, CHIEF)
+    launchers.follow(KEY, replace(CHIEF, **change))
+    await until(lambda: len(pod.known) >= 4 and pod.hanging == 1)
+    assert pod.known[2:4] == ["", "x.1"]
+    assert launchers._followed[KEY].silences == 0
+    await launchers.close()
+
+
+async def test_after_a_silence_the_next_answer_is_not_waited_for(quick: None) -> None:
+    pods = Pods(said(revision="x.1"), said(revision="x.2"), OSError("reset"), said(revision="x.2"))
+    async with following(pods):
+        await until(lambda: len(pods.asked) == 5)
+    assert pods.known[:5] == ["", "x.1", "x.2", "", "x.2"]
+
+
+def turns_of(pods: dict[str, Waited]) -> dict[str, int]:
+    return {name: len([known for known in pod.known if known]) for name, pod in pods.items()}
+
+
+async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is left to the poll, which comes seldom here; and who is gone, or silent, keeps no place."""
+    monkeypatch.setattr(launcher, "CALM", 0.05)
+    pods = {f"job-{number}": Waited(seconds=0.1) for number in range(8)}
+    silent = {"job-5"}
+    most = 0
+
+    async def fetch(asked: Target, known: str) -> bytes:
+        nonlocal most
+        if known and asked.pod in silent:
+            raise OSError("reset")
+        most = max(most, sum(pod.hanging for pod in pods.values()) + bool(known))
+        return await pods[asked.pod].fetch(asked, known)
+
+    launchers = Launchers(fetch, lambda _: None, most_hanging=2)
+    for name in pods:
+        launchers.follow(Key("ns", name), replace(CHIEF, pod=name))
+    await until(lambda: len(launchers._turns._queue) >= 4)
+    for name in ("job-0", next(iter(launchers._turns._queue)).name):
+        launchers.follow(Key("ns", name), None)
+        pods.pop(name).known.clear()
+    others = {name: pod for name, pod in pods.items() if name not in silent}
+    before = turns_of(others)
+    began = asyncio.get_running_loop().time()
+    await until(lambda: all(turns >= before[name] + 3 for name, turns in turns_of(others).items()))
+    assert asyncio.get_running_loop().time() - began < 3
+    await launchers.close()
+    assert most == 2 and sum(pod.hanging for pod in pods.values()) == 0
+
+
+async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 of 1000 chiefs on nodes that are cut off: sixteen at a time, two seconds each, held up all others."""
+    pod = Waited()
+
+    async def fetch(asked: Target, known: str) -> bytes:
+        if asked.ip.startswith("10.9."):
+            await asyncio.sleep(2)
+            raise TimeoutError
+        return await pod.fetch(asked, known)
+
+    launchers = Launchers(fetch, pod.changed.append, most_hanging=1000)
+    for number in range(1000):
+        ip = f"10.{9 if number < 250 else 1}.0.1"
+        launchers.follow(Key("ns", f"job-{number}"), replace(CHIEF, ip=ip))
+    began = asyncio.get_running_loop().time()
+    await until(lambda: pod.hanging == 750)
+    assert asyncio.get_running_loop().time() - began < 2
+    await launchers.close()
 
 
 # --- whom to ask
@@ -273,11 +456,11 @@ async def a_pod(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) 
         await runner.cleanup()
 
 
-async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int) -> bytes:
+async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int, known: str = "") -> bytes:
     monkeypatch.setattr(launcher, "STATUS_PORT", port)
     direct = Direct()
     try:
-        return await direct.fetch(replace(CHIEF, ip="127.0.0.1"))
+        return await direct.fetch(replace(CHIEF, ip="127.0.0.1"), known)
     finally:
         await direct.close()
 
@@ -303,7 +486,7 @@ async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_slow_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "PATIENCE", aiohttp.ClientTimeout(total=0.1))
+    monkeypatch.setattr(launcher, "PATIENCE", 0.1)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -332,11 +515,12 @@ async def test_the_way_through_the_api_server() -> None:
     async with serving() as (fake, api):
         fake.on(f"GET {path}", Answer(said()), Answer(b"x" * 4_200_000), Answer({"message": "no endpoints"}, 503))
         fetch = through(api)
-        assert await fetch(CHIEF) == said()
+        assert await fetch(CHIEF, "a.7") == said()
         with pytest.raises(ValueError, match="longer than 4194304 bytes"):
-            await fetch(CHIEF)
+            await fetch(CHIEF, "")
         with pytest.raises(ApiError, match="no endpoints"):
-            await fetch(CHIEF)
+            await fetch(CHIEF, "")
+    assert [query for _, _, query in fake.asked] == [{"changedSince": "a.7", "timeoutSeconds": "15"}, {}, {}]
 
 
 # --- the Secret

@@ -43,7 +43,7 @@ async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        launchers = Launchers(through(api), queue.add)
+        launchers = Launchers(through(api), queue.add, most_hanging=1)
         world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
             yield fake, jobs, Reconciler(world, queue, partial(plan, image="image"))

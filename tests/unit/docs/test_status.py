@@ -47,8 +47,10 @@ NO_REASONS = {
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
     ),
     "what Kubernetes says of pods and nodes, and we in other words": (
-        "Completed ContainerCreating ContainersReady ErrImagePull ImagePullBackOff InvalidImageName NoExecute "
-        "PodInitializing PodReadyToStartContainers PodScheduled SchedulingGated TerminationTarget"
+        "Completed ContainerCreating ContainersReady ErrImageNeverPull ErrImagePull FailedAttachVolume "
+        "FailedCreatePodSandBox FailedMount ImageInspectError ImagePullBackOff InvalidImageName NoExecute "
+        "PodInitializing PodReadyToStartContainers PodScheduled RegistryUnavailable SchedulingGated "
+        "SignatureValidationFailed TerminationTarget"
     ),
 }
 EXCEPTIONS = {word for words in NO_REASONS.values() for word in words.split()}

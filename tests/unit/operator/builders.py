@@ -19,7 +19,13 @@ class JobBuilder:
             "replicaSpecs": {"worker": {"replicas": 2}},
             "restartPolicy": {"mode": "Recreate"},
         }
-        self._metadata: Manifest = {"name": NAME, "namespace": NAMESPACE, "uid": UID, "generation": 1}
+        self._metadata: Manifest = {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "uid": UID,
+            "generation": 1,
+            "creationTimestamp": "2026-03-01T12:00:00Z",
+        }
 
     def named(self, name: str) -> Self:
         self._metadata["name"] = name

@@ -119,7 +119,10 @@ class Kubelet:
 
     def _containers(self, pod: Manifest, ready: bool) -> list[Manifest]:
         state = {"running": {"startedAt": stamp(self._api.now)}}
-        return [{"name": each["name"], "ready": ready, "state": dict(state)} for each in pod["spec"]["containers"]]
+        return [
+            {"name": each["name"], "image": each.get("image", ""), "ready": ready, "state": dict(state)}
+            for each in pod["spec"]["containers"]
+        ]
 
 
 def _secrets(pod: Manifest) -> list[str]:

@@ -17,6 +17,7 @@ from tests.unit.operator.launchers import Launchers
 from tests.unit.operator.machines import Machines
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
+from tftraining_operator.model.leftovers import leftovers
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
@@ -89,6 +90,7 @@ class World:
             heard=self.heard,
             silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
+            leftovers=(*leftovers(job, "service", seen.services), *leftovers(job, "pod", seen.pods)),
         )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:

@@ -1,10 +1,14 @@
 """What the status says while a gang does not train yet: in plain words, naming the pod, and without flicker."""
 
 import pytest
+from msgspec.structs import replace
 
-from tests.unit.operator.builders import a_job
+from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
+from tftraining_operator.model.observed import Pod, parse_pod
+from tftraining_operator.plan.starting import PATIENCE, held_up
 
+IMAGE = "container tensorflow: image pull failed (trainer:1)"
 PULL = 'rpc error: code = NotFound desc = failed to resolve "trainer:1": not found'
 
 
@@ -18,7 +22,7 @@ def test_a_failed_image_pull_reads_the_same_through_every_state_of_the_kubelet()
     world.kubelet.hold("mnist-worker-1", "ErrImagePull", PULL)
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Starting", "PodsNotReady")
-    assert world.status.message == f"worker-1: image pull failed: {PULL}"
+    assert world.status.message == f"worker-1: {IMAGE}: {PULL}"
     world.kubelet.hold(
         "mnist-worker-1", "ImagePullBackOff", f'Back-off pulling image "trainer:1": ErrImagePull: {PULL}'
     )
@@ -30,8 +34,36 @@ def test_of_many_that_are_held_up_one_is_named_and_the_others_are_counted() -> N
     for index in (1, 3, 4):
         world.kubelet.hold(f"mnist-worker-{index}", "ErrImagePull", "no")
         world.settle()
-    assert world.status.message == "worker-1: image pull failed: no (and 2 more)"
-    assert [note.message for note in world.notes if note.type == "Warning"] == ["worker-1: image pull failed: no"]
+    assert world.status.message == f"worker-1: {IMAGE}: no (and 2 more)"
+    assert [note.message for note in world.notes if note.type == "Warning"] == [f"worker-1: {IMAGE}: no"]
+
+
+def test_an_image_is_worth_one_warning_whichever_pod_lacks_it_and_however_the_tries_fail() -> None:
+    world = World(a_job().workers(3)).settle()
+    world.kubelet.hold("mnist-worker-2", "ErrImagePull", "lookup registry on 10.0.0.10:53: read udp 10.1.0.7:40001")
+    world.settle()
+    world.kubelet.hold("mnist-worker-1", "ErrImagePull", "lookup registry on 10.0.0.10:53: read udp 10.1.0.7:40002")
+    world.settle()
+    world.kubelet.hold("mnist-worker-1", "ImagePullBackOff", 'Back-off pulling image "trainer:1"')
+    world.settle()
+    assert world.status.message == f'worker-1: {IMAGE}: Back-off pulling image "trainer:1" (and 1 more)'
+    warnings = [note.message for note in world.notes if note.type == "Warning"]
+    assert len(warnings) == 1 and warnings[0].startswith(f"worker-2: {IMAGE}: lookup registry")
+    world.api.pods["mnist-worker-1"]["status"]["containerStatuses"][0]["image"] = "trainer:2"
+    world.settle()
+    assert len([note for note in world.notes if note.type == "Warning"]) == 2, "another image is another cause"
+
+
+def test_why_a_pod_does_not_start_is_written_at_once_and_only_the_numbers_later() -> None:
+    world = World(a_job().workers(3))
+    world.step(soon=True)
+    assert world.status.phase == "Pending", "a new job gets its children first"
+    world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no")
+    world.step(soon=True)
+    assert (world.status.phase, world.status.message) == ("Starting", f"worker-1: {IMAGE}: no")
+    world.kubelet.hold("mnist-worker-2", "ErrImagePull", "no")
+    world.step(soon=True)
+    assert world.status.message == f"worker-1: {IMAGE}: no"
 
 
 def test_a_pod_that_cannot_be_scheduled() -> None:
@@ -58,26 +90,67 @@ def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
     assert world.timer is not None and (world.timer - world.now).total_seconds() == 580, "the start deadline"
 
 
+def test_what_the_kubelet_has_said_of_a_volume_is_told_in_its_words() -> None:
+    held = replace(parse_pod_of(starting(1)), preparing=True, unprepared='secret "s" not found')
+    assert held_up(held, held.created + PATIENCE) == 'its volumes or its network are not ready: secret "s" not found'
+    assert held_up(held, held.created) == ""
+
+
+def parse_pod_of(world: World) -> Pod:
+    pod = parse_pod(world.api.pods["mnist-worker-0"])
+    assert pod is not None
+    return pod
+
+
 @pytest.mark.parametrize(
     ("reason", "message", "said"),
     [
         ("CreateContainerConfigError", 'secret "s" not found', 'CreateContainerConfigError: secret "s" not found'),
-        ("InvalidImageName", "bad", "image pull failed: bad"),
-        ("ImagePullBackOff", "", "image pull failed"),
+        ("CreateContainerError", "name is reserved", "CreateContainerError: name is reserved"),
+        ("RunContainerError", "exec: no such file", "RunContainerError: exec: no such file"),
+        ("InvalidImageName", "bad", "image pull failed (trainer:1): bad"),
+        ("ErrImageNeverPull", "not present", "image pull failed (trainer:1): not present"),
+        ("RegistryUnavailable", "down", "image pull failed (trainer:1): down"),
+        ("ImagePullBackOff", "", "image pull failed (trainer:1)"),
     ],
 )
 def test_other_reasons_of_the_kubelet(reason: str, message: str, said: str) -> None:
     world = starting(1)
     world.kubelet.hold("mnist-worker-0", reason, message)
-    assert world.settle().status.message == f"worker-0: {said}"
+    assert world.settle().status.message == f"worker-0: container tensorflow: {said}"
 
 
 def test_an_init_container_that_waits() -> None:
     world = starting(1)
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no"}}
     status = world.api.pods["mnist-worker-0"]["status"]
-    status["initContainerStatuses"] = [{"name": "fetch", "state": waiting}]
-    assert world.settle().status.message == "worker-0: init container fetch: image pull failed: no"
+    status["initContainerStatuses"] = [{"name": "fetch", "image": "curl:1", "state": waiting}]
+    assert world.settle().status.message == "worker-0: init container fetch: image pull failed (curl:1): no"
+
+
+def a_side_car(reason: str, message: str) -> dict[str, object]:
+    return {"name": "logs", "image": "logs:1", "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def test_a_side_car_that_cannot_start_is_named_after_the_training_container() -> None:
+    world = starting(1)
+    world.kubelet.hold("mnist-worker-0", "ContainerCreating")
+    containers = world.api.pods["mnist-worker-0"]["status"]["containerStatuses"]
+    containers.insert(0, a_side_car("ImagePullBackOff", "no"))
+    assert world.settle().status.message == "worker-0: container logs: image pull failed (logs:1): no"
+    containers[1]["state"] = {"waiting": {"reason": "ErrImagePull", "message": "not that one either"}}
+    assert world.settle().status.message == f"worker-0: {IMAGE}: not that one either"
+
+
+@pytest.mark.parametrize("place", ["containerStatuses", "initContainerStatuses"])
+def test_a_side_car_that_cannot_start_says_nothing_of_a_gang_that_trains(place: str) -> None:
+    """Nor that its node is not ready, nor that its image is without Python."""
+    world = World(a_launched_job().workers(1)).run()
+    trains = world.status
+    assert trains.phase == "Running"
+    broken = a_side_car("RunContainerError", 'exec: "python3": executable file not found in $PATH')
+    world.api.pods["mnist-worker-0"]["status"].setdefault(place, []).append(broken)
+    assert (world.run().status.phase, world.status.reason) == ("Running", trains.reason)
 
 
 def test_an_init_container_that_fails_is_named() -> None:
@@ -119,7 +192,7 @@ def test_trouble_during_a_restart_is_shown_and_taken_back_when_it_has_passed() -
     why = world.settle().status.message
     assert why is not None and why.startswith("worker-1 failed")
     world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no")
-    assert world.settle().status.message == "worker-1: image pull failed: no"
+    assert world.settle().status.message == f"worker-1: {IMAGE}: no"
     world.kubelet.hold("mnist-worker-1", "ContainerCreating")
     assert world.settle().status.message == "waiting for worker-0, worker-1 to start"
     assert world.status.phase == "Restarting"

@@ -124,12 +124,14 @@ def test_a_cleanup_pod_that_never_runs_is_given_up_after_ten_minutes() -> None:
     world.settle()
     world.kubelet.hold("mnist-cleanup", "ErrImagePull", "no such image")
     world.settle()
-    assert cleaned(world).message == "mnist-cleanup: image pull failed: no such image"
+    assert cleaned(world).message == "mnist-cleanup: container cleanup: image pull failed (operator:1): no such image"
     end = world.status.completion_time
     world.run_timers()
     assert end is not None and (world.now - end).total_seconds() == 600
     assert cleaned(world).status == "False"
-    assert cleaned(world).message.startswith("image pull failed: no such image; directories")
+    assert cleaned(world).message.startswith(
+        "container cleanup: image pull failed (operator:1): no such image; directories"
+    )
     assert world.pods == ["worker-0"]
 
 

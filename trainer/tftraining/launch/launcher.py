@@ -25,10 +25,12 @@ from tftraining.launch.member import Member
 from tftraining.launch.orders import Orders
 from tftraining.launch.program import Program
 from tftraining.launch.rendezvous import Rendezvous
+from tftraining.launch.revision import Revisions
 from tftraining.launch.roster import Job
 from tftraining.launch.server import Answer, Server
 from tftraining.launch.settings import VARIABLE, Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success, termination_message, write_success
+from tftraining.launch.waits import Waits
 
 _T = TypeVar("_T")
 
@@ -54,7 +56,8 @@ class Launcher:
         self._orders = Orders(settings, self._program.say)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
-        self._server = Server(pages)
+        self._revisions = Revisions(self._member.incarnation, self._of_consequence)
+        self._server = Server(pages, {"/status": Waits(self._revisions.current)})
         self._told_to_go = asyncio.Event()
 
     async def run(self) -> int:
@@ -190,7 +193,12 @@ class Launcher:
         return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
 
     def _status(self) -> Answer:
-        return Answer(200, json.dumps(self._told()) + "\n", "application/json")
+        told = {**self._told(), "revision": self._revisions.current()}
+        return Answer(200, json.dumps(told) + "\n", "application/json")
+
+    def _of_consequence(self) -> dict[str, Any]:
+        coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
+        return status.of_consequence(self._member, self._settings, coordinator)
 
     def _metrics(self) -> Answer:
         return Answer(200, status.metrics(self._settings, self._told()), "text/plain; version=0.0.4")

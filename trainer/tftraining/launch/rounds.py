@@ -52,9 +52,10 @@ class Rounds:
     @property
     def missing(self) -> list[str]:
         """The members of the gang that the round is without, or, before one, that are not there or not done yet."""
-        gang, members = self._roster.gang, self._roster.members
+        gang = self._roster.gang
         if self.running:
-            return [name for name, peer in gang.items() if peer not in members]
+            members = {peer.name for peer in self._roster.members}
+            return [name for name in gang if name not in members]
         return [name for name, peer in gang.items() if not elastic.available(peer)]
 
     def done(self, peer: Peer) -> bool:

@@ -1,6 +1,7 @@
 """A very small HTTP server: GET of a few paths, one answer a connection. For probes, the operator and `tftj run`.
 
-It must never let a client hold more than a connection for a few seconds, nor answer anything but what it was given.
+It must never let a client hold more than a connection for a few seconds, nor answer anything but what it was given. A
+few clients may wait for a change (see waits): their connections are counted apart, so probes are never kept out.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tftraining.launch.waits import Wait, Waits
+
 REQUEST_BYTES = 8192
 REQUEST_SECONDS = 5.0
 CONNECTIONS = 64
+
+# A launcher that ends cancels who still waits, and asyncio would print a traceback about that.
+ENDED = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.CancelledError)
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -26,11 +32,20 @@ class Answer:
     kind: str = "text/plain; charset=utf-8"
 
 
-class Server:
-    """`pages` maps each path to what answers it."""
+@dataclass(frozen=True)
+class Target:
+    """A page, and whether the client waits for its change."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Answer]]) -> None:
+    path: str
+    wait: Wait
+
+
+class Server:
+    """`pages` maps each path to what answers it, `waits` those that change to who waits for that."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Answer]], waits: Mapping[str, Waits] | None = None) -> None:
         self._pages = pages
+        self._waits = waits or {}
         self._open = 0
         self._server: asyncio.AbstractServer | None = None
 
@@ -39,27 +54,57 @@ class Server:
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=REQUEST_BYTES)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Listen no more, and let nobody wait any longer."""
         if self._server is not None:
             self._server.close()
+        for each in self._waits.values():
+            each.release()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
             if self._open <= CONNECTIONS:
-                with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError):
-                    await asyncio.wait_for(self._talk(reader, writer), REQUEST_SECONDS)
+                with contextlib.suppress(*ENDED):
+                    asked = await asyncio.wait_for(self._read(reader), REQUEST_SECONDS)
+                    answer = asked if isinstance(asked, Answer) else await self._changed(asked, reader)
+                    await asyncio.wait_for(self._write(answer, reader, writer), REQUEST_SECONDS)
         finally:
             self._open -= 1
             writer.transport.abort()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _read(self, reader: asyncio.StreamReader) -> Answer | Target:
+        """What is asked for, or what is wrong with the question."""
         try:
             request = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            answer = Answer(400, "the request is too long\n")
-        else:
-            answer = self._answer(request.split(b"\r\n", 1)[0].decode("latin-1").split(" "))
+            return Answer(400, "the request is too long\n")
+        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return Answer(400, "this is an HTTP server\n")
+        if words[0] != "GET":
+            return Answer(405, "only GET\n")
+        path, _, query = words[1].partition("?")
+        if path not in self._pages:
+            return Answer(404, f"there are: {' '.join(self._pages)}\n")
+        try:
+            return Target(path, Wait.of(query if path in self._waits else ""))
+        except ValueError as error:
+            return Answer(400, f"{error}\n")
+
+    async def _changed(self, target: Target, reader: asyncio.StreamReader) -> Answer:
+        """The page, once it is another than the client knows. Who waits is not counted among the connections."""
+        if target.wait.known:
+            gone = asyncio.ensure_future(reader.read(1))
+            self._open -= 1
+            try:
+                await self._waits[target.path].until_changed(target.wait, gone)
+            finally:
+                self._open += 1
+                gone.cancel()
+                await asyncio.gather(gone, return_exceptions=True)
+        return self._pages[target.path]()
+
+    async def _write(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = answer.body.encode()
         lines = (
             f"HTTP/1.1 {answer.code} {_PHRASES[answer.code]}",
@@ -71,11 +116,3 @@ class Server:
         await writer.drain()
         writer.write_eof()
         await reader.read(1)  # the client closes when it has everything
-
-    def _answer(self, request: list[str]) -> Answer:
-        if len(request) != 3 or not request[2].startswith("HTTP/1."):
-            return Answer(400, "this is an HTTP server\n")
-        if request[0] != "GET":
-            return Answer(405, "only GET\n")
-        page = self._pages.get(request[1].partition("?")[0])
-        return page() if page is not None else Answer(404, f"there are: {' '.join(self._pages)}\n")

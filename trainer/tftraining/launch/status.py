@@ -14,11 +14,16 @@ from tftraining.launch.member import Member
 from tftraining.launch.progress import rfc3339, to_status, trains
 from tftraining.launch.roster import some
 from tftraining.launch.settings import Settings, role_of
+from tftraining.launch.snapshot import Snapshot
 
 
 def of_member(member: Member, settings: Settings) -> dict[str, Any]:
     """This member's own part. `firstStepMonotonic` is on this machine's CLOCK_MONOTONIC, for measurements."""
     snapshot = member.program.snapshot()
+    return {**_of_consequence(member, settings, snapshot), "progress": to_status(snapshot)}
+
+
+def _of_consequence(member: Member, settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "version": 1,
         "job": dict(settings.job),
@@ -32,22 +37,13 @@ def of_member(member: Member, settings: Settings) -> dict[str, Any]:
         "pid": member.program.pid,
         "mode": member.program.mode,
         "firstStepMonotonic": snapshot.first_step_time,
-        "progress": to_status(snapshot),
     }
 
 
 def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
     """The chief's part: the whole gang. `now` in monotonic seconds."""
-    phase, reason, message = _phase(coordinator)
-    failure = coordinator.judge.failure
     return {
-        "round": coordinator.rounds.number,
-        "phase": phase,
-        "reason": reason,
-        "message": message,
-        "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
-        "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
-        "finished": _finished(coordinator),
+        **_gang_of_consequence(coordinator),
         "members": {
             name: {
                 "state": peer.state,
@@ -59,10 +55,32 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
             }
             for name, peer in coordinator.roster.peers.items()
         },
+        "progress": to_status(coordinator.rounds.progress),
+    }
+
+
+def of_consequence(member: Member, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
+    """What is worth an answer to who waits for a change: of the chief what becomes of the gang, of another member what
+    its program does. How far that is changes all the time, and is left out."""
+    if coordinator is not None:
+        return _gang_of_consequence(coordinator)
+    return _of_consequence(member, settings, member.program.snapshot())
+
+
+def _gang_of_consequence(coordinator: Coordinator) -> dict[str, Any]:
+    phase, reason, message = _phase(coordinator)
+    failure = coordinator.judge.failure
+    return {
+        "round": coordinator.rounds.number,
+        "phase": phase,
+        "reason": reason,
+        "message": message,
+        "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
+        "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
+        "finished": _finished(coordinator),
         "ledger": coordinator.judge.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None if failure is None else {**_exit(failure), "reason": failure.reason, "logTail": _tail(failure)},
-        "progress": to_status(coordinator.rounds.progress),
     }
 
 
