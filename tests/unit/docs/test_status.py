@@ -41,7 +41,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "classes": "CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
+    "classes": "BackupAndRestore CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
     "conditions, which have a table of their own": "NoProgress Ready",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
