@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
+# What `make pythons` tests besides: versions, which uv finds on the PATH or downloads, or paths of interpreters.
+PYTHONS ?= 3.12 3.13
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m tests.cluster.lab during
@@ -10,7 +12,7 @@ DURING := $(RUN)python -m tests.cluster.lab during
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +46,17 @@ types: $(VENV)/installed
 
 unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit --numprocesses=2
+
+pythons: $(VENV)/installed  ## Unit tests and a training on each other Python that is supported (PYTHONS=3.12 …).
+	@for python in $(PYTHONS); do \
+	  echo "== Python $$python" && folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	  $(RUN)uv venv -q --python "$$python" "$$folder/venv" && export VIRTUAL_ENV="$$folder/venv" && \
+	  $(RUN)uv pip install -q --require-hashes -r requirements/dev.txt && \
+	  $(RUN)uv pip install -q --no-deps --no-build-isolation -e . && \
+	  "$$folder/venv/bin/pytest" tests/unit --numprocesses=2 && \
+	  "$$folder/venv/bin/tftj" run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 \
+	    --workdir "$$folder" --env TF_CPP_MIN_LOG_LEVEL=3 && rm -rf "$$folder" || exit 1; \
+	done
 
 programs: $(VENV)/installed
 	@# Here, where one sees how it goes: the first time takes some ten minutes. Where it cannot be done the tests say so.
