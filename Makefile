@@ -63,7 +63,7 @@ programs: $(VENV)/installed
 	-@$(RUN)python -m tests.cluster.lab binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
 
 control-plane: programs  ## The operator on a real API server and etcd, without nodes.
-	@$(RUN)pytest tests/control_plane --numprocesses=3
+	@$(RUN)pytest tests/control_plane --numprocesses=3 --dist=worksteal
 
 kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
@@ -75,7 +75,8 @@ queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under t
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
-	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=2
+	@# The tests of the launchers wait three quarters of their time, those of TensorFlow compute: side by side neither waits.
+	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=4 --dist=worksteal
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
@@ -84,7 +85,7 @@ test: check control-plane kwok processes cluster  ## Every tier, with one fault 
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
-	@$(RUN)pytest tests/processes --numprocesses=2
+	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
 
 cluster-up: $(VENV)/installed  ## Start the test cluster (or bring its images up to date) and leave it up.
