@@ -32,6 +32,20 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
 
 
+class Refused(LabError):
+    """The API server's answer to a request that it refuses: a Status."""
+
+    def __init__(self, request: str, code: int, text: str) -> None:
+        super().__init__(f"{request}: {code} {text}")
+        self._text = text
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The Status, parsed."""
+        status: dict[str, Any] = json.loads(self._text)
+        return status
+
+
 class ControlPlane:
     """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start.
 
@@ -92,13 +106,13 @@ class ControlPlane:
                 document: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                raise LabError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
+                raise Refused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
         return document
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace and its service account `default`, without which no pod is admitted."""
-        self.kubectl("create", "namespace", name)
-        self.kubectl("create", "serviceaccount", "default", "--namespace", name)
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> Path:
         """Write a kubeconfig for whom the token names, readable by this user only, and return its path."""

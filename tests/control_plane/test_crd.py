@@ -12,6 +12,7 @@ import yaml
 from tests.cluster.lab.shell import LabError
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chart import REPOSITORY
+from tests.control_plane.dry_runs import APPLY, JOBS, dry_run, kubectl_dry_run
 from tests.control_plane.installation import CRD
 from tests.control_plane.jobs import UNTOUCHED
 from tests.control_plane.local_words import SHAPES, local_problems, problems
@@ -19,20 +20,14 @@ from tests.control_plane.manifests import REMOVED, Manifest, changed, full, mini
 from tests.control_plane.rejections import IMMUTABLE, MUTABLE, REJECTED, Bad
 
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
-APPLY = ("apply", "--validate=strict", "--filename=-")
 
 
-def dry_run(plane: ControlPlane, namespace: str, manifest: Manifest) -> Manifest:
-    """Return the object as `kubectl apply` would store it; LabError carries the server's message."""
-    flags = ("--namespace", namespace, "--dry-run=server", "--output=json")
-    stored: Manifest = json.loads(plane.kubectl(*APPLY, *flags, stdin=json.dumps(manifest)))
-    return stored
-
-
-def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row: Bad) -> str:
+def assert_rejected(
+    plane: ControlPlane, namespace: str, manifest: Manifest, row: Bad, before: Manifest | None = None
+) -> str:
     """Fail unless the manifest is rejected for this field with these words; the whole message."""
     with pytest.raises(LabError) as rejection:
-        dry_run(plane, namespace, manifest)
+        dry_run(plane, namespace, manifest, before)
     message = str(rejection.value)
     # Each violation is on a line of its own: the words have to stand on the line of the field.
     assert any(row.field in line and row.words in line for line in message.splitlines()), message
@@ -40,13 +35,13 @@ def assert_rejected(plane: ControlPlane, namespace: str, manifest: Manifest, row
 
 
 @pytest.fixture(scope="module")
-def running(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace with the full job, once running and once suspended."""
+def stored(control_plane: ControlPlane) -> Iterator[dict[str, Manifest]]:
+    """The full job in a namespace, once running and once suspended, by name."""
     name = f"immutable-{secrets.token_hex(3)}"
     control_plane.create_namespace(name)
     jobs = [full("running"), changed(full("suspended"), {"spec.runPolicy.suspend": True})]
     control_plane.kubectl(*APPLY, f"--namespace={name}", stdin=yaml.safe_dump_all(jobs))
-    yield name
+    yield {each: control_plane.request("GET", f"{JOBS.format(name)}/{each}") for each in ("running", "suspended")}
     # An operator of another test would go on trying to make their PodGroup.
     control_plane.request("DELETE", f"/apis/tftraining.dev/v1/namespaces/{name}/tftrainingjobs")
 
@@ -58,6 +53,7 @@ def test_every_example_is_accepted(control_plane: ControlPlane, path: Path) -> N
 
 def test_the_full_manifest_is_stored_as_it_was_written(control_plane: ControlPlane) -> None:
     assert dry_run(control_plane, "default", full())["spec"] == full()["spec"]
+    assert kubectl_dry_run(control_plane, "default", full())["spec"] == full()["spec"]
 
 
 def test_defaults(control_plane: ControlPlane) -> None:
@@ -139,25 +135,46 @@ def test_rejected(control_plane: ControlPlane, row: Bad) -> None:
 def test_the_same_words_without_a_cluster(control_plane: ControlPlane, shape: str) -> None:
     manifest = changed(full(), SHAPES[shape])
     with pytest.raises(LabError) as rejection:
-        dry_run(control_plane, "default", manifest)
+        kubectl_dry_run(control_plane, "default", manifest)
     assert local_problems(manifest) == problems(str(rejection.value))
+    with pytest.raises(LabError) as same:
+        dry_run(control_plane, "default", manifest)
+    assert problems(str(same.value)) == problems(str(rejection.value))
 
 
 @pytest.mark.parametrize("row", IMMUTABLE, ids=lambda row: row.name)
-def test_unchangeable_while_running(control_plane: ControlPlane, running: str, row: Bad) -> None:
-    assert_rejected(control_plane, running, changed(full("running"), row.changes), row)
+def test_unchangeable_while_running(control_plane: ControlPlane, stored: dict[str, Manifest], row: Bad) -> None:
+    before = stored["running"]
+    manifest = changed(full("running"), row.changes)
+    assert_rejected(control_plane, before["metadata"]["namespace"], manifest, row, before)
 
 
 @pytest.mark.parametrize("row", IMMUTABLE, ids=lambda row: row.name)
-def test_changeable_while_suspended(control_plane: ControlPlane, running: str, row: Bad) -> None:
+def test_changeable_while_suspended(control_plane: ControlPlane, stored: dict[str, Manifest], row: Bad) -> None:
+    before = stored["suspended"]
     for suspend in (True, False):  # false: changed in the same request that resumes the job
         job = changed(full("suspended"), row.changes | {"spec.runPolicy.suspend": suspend})
-        dry_run(control_plane, running, job)
+        dry_run(control_plane, before["metadata"]["namespace"], job, before)
 
 
 @pytest.mark.parametrize("path", MUTABLE)
-def test_changeable_while_running(control_plane: ControlPlane, running: str, path: str) -> None:
-    dry_run(control_plane, running, changed(full("running"), {path: MUTABLE[path]}))
+def test_changeable_while_running(control_plane: ControlPlane, stored: dict[str, Manifest], path: str) -> None:
+    before = stored["running"]
+    manifest = changed(full("running"), {path: MUTABLE[path]})
+    dry_run(control_plane, before["metadata"]["namespace"], manifest, before)
+
+
+@pytest.mark.parametrize("verdict", ["accepted", "refused"])
+def test_kubectl_is_told_the_same(control_plane: ControlPlane, stored: dict[str, Manifest], verdict: str) -> None:
+    namespace = stored["running"]["metadata"]["namespace"]
+    if verdict == "accepted":
+        path = next(iter(MUTABLE))
+        kubectl_dry_run(control_plane, namespace, changed(full("running"), {path: MUTABLE[path]}))
+        return
+    row = IMMUTABLE[0]
+    with pytest.raises(LabError) as rejection:
+        kubectl_dry_run(control_plane, namespace, changed(full("running"), row.changes))
+    assert row.words in str(rejection.value)
 
 
 def rules(schema: Manifest, path: str = "") -> Iterator[tuple[str, str]]:

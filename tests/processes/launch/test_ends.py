@@ -219,3 +219,15 @@ def test_a_port_that_is_taken_is_named_and_taken_over_when_it_is_free(tmp_path: 
             gang.start()
             time.sleep(1.0)
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+
+
+def test_a_request_that_is_open_at_the_end_leaves_no_traceback(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 1}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        with socket.create_connection(("127.0.0.1", gang.ports["worker-0"])) as asking:
+            asking.sendall(b"GET /status HTTP/1.1\r\n")  # and never the rest
+            gang.wait_for(lambda: gang.get("worker-0", "/status")[0] == 200)  # the one before is accepted by now
+            gang.order("worker-0", "exit 0")
+            assert gang.wait() == {"worker-0": 0}
+        assert "Traceback" not in gang.log("worker-0"), gang.log("worker-0")

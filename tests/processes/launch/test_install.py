@@ -36,6 +36,20 @@ def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: 
         assert gang.message("worker-0")["verdict"] == "Succeeded"
 
 
+@pytest.mark.skipif(not OLD, reason="there is no Python 3.9 on this machine")
+def test_the_oldest_python_can_import_all_of_it(tmp_path: Path) -> None:
+    install.install(tmp_path)
+    package = tmp_path / install.PACKAGE.name / "launch"
+    programs = ("__main__", "entry", "zygote")  # act when they are imported
+    modules = [path.stem for path in package.glob("*.py") if path.stem not in programs]
+    assert "launcher" in modules
+    lines = [f"import {install.PACKAGE.name}.launch.{module}" for module in modules]
+    done = subprocess.run(
+        [OLD[0], "-W", "error", "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not TOO_OLD, reason="there is no older Python on this machine")
 def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> None:
     install.install(tmp_path / "launcher")

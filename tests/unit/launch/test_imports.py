@@ -1,8 +1,9 @@
-"""The launcher runs in any image with a Python 3.9: it may import nothing but the standard library and itself."""
+"""The launcher runs in any image with a Python 3.9: it uses nothing but that standard library and itself."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ LAUNCH = Path(install.__file__).parent
 # Installed with it: what programs of the user's own call.
 BESIDE = [LAUNCH.parent / name for name in install.FOR_PROGRAMS]
 FILES = [*sorted(LAUNCH.rglob("*.py")), *BESIDE]
+BARE = LAUNCH.parent / "cleanup.py"  # runs by itself in the same images
+ASKED_FOR = ["sys.orig_argv"]  # of a later Python, and used only where hasattr finds them
 OWN = ("tftraining.launch.", *(f"tftraining.{path.stem}." for path in BESIDE))
 # Inside the training process, where the user's own packages are; _tftraining is this package under a name of its own.
 GUESTS = {"zygote.py": {"tensorflow", "tf_keras", "_tftraining"}, "sitecustomize.py": {"_tftraining"}}
@@ -46,3 +49,50 @@ def test_only_the_standard_library_and_itself(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_syntax_is_that_of_python_3_9(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 9))
+
+
+def newer_than_3_9(*paths: Path) -> list[str]:
+    """What of the standard library and the syntax Python 3.9 does not have, as vermin's lines say."""
+    excluded = [word for name in ASKED_FOR for word in ("--exclude", name)]
+    vermin = Path(sys.executable).with_name("vermin")
+    command = [str(vermin), "--target=3.9-", "--violations", "--no-tips", "--processes=1", *excluded]
+    done = subprocess.run([*command, *map(str, paths)], capture_output=True, text=True, check=False)
+    return [] if done.returncode == 0 else done.stdout.splitlines()
+
+
+def test_the_standard_library_is_that_of_python_3_9() -> None:
+    assert newer_than_3_9(*FILES, BARE) == []
+
+
+NEWER = {
+    "datetime": "from datetime import UTC",
+    "itertools": "import itertools; itertools.pairwise([])",
+    "dataclasses": "import dataclasses; dataclasses.dataclass(slots=True)",
+    "zip": "zip([], [], strict=True)",
+    "asyncio": "import asyncio; asyncio.timeout(1)",
+    "match": "match 1:\n    case 1:\n        pass",
+}
+
+
+def test_what_is_newer_is_found(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.py" for name in NEWER]
+    for path in paths:
+        path.write_text(NEWER[path.stem])
+    found = "\n".join(newer_than_3_9(*paths))
+    assert [path for path in paths if str(path) not in found] == []
+
+
+def unions_at_run_time(tree: ast.AST) -> Iterator[int]:
+    """The lines with `isinstance(x, A | B)`, which is an error before Python 3.10 and which vermin does not see."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            yield from (node.lineno for found in ast.walk(node.args[-1]) if isinstance(found, ast.BitOr))
+
+
+@pytest.mark.parametrize("path", [*FILES, BARE], ids=lambda path: path.name)
+def test_no_union_is_asked_for_at_run_time(path: Path) -> None:
+    assert list(unions_at_run_time(ast.parse(path.read_text()))) == []
+
+
+def test_a_union_asked_for_at_run_time_is_found() -> None:
+    assert list(unions_at_run_time(ast.parse("isinstance(3, int | str)"))) == [1]

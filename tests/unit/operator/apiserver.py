@@ -4,10 +4,8 @@ It holds clients to what the real one does: the job's resourceVersion, names tha
 with grace, times of whole seconds. Never decides anything about jobs.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -69,10 +67,10 @@ class ApiServer:
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     gone: bool = False
-    _numbers: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+    _number: int = 0
 
     def __post_init__(self) -> None:
-        self.job["metadata"]["resourceVersion"] = str(self._numbers())
+        self.job["metadata"]["resourceVersion"] = str(self._next_number())
 
     def snapshot(self) -> Snapshot:
         """What a client sees now."""
@@ -109,7 +107,7 @@ class ApiServer:
         """Create a Secret with a key of its own, here a number, if there is none of that name."""
         name = manifest["metadata"]["name"]
         if name not in self.secrets:
-            self.secrets[name] = self._numbers()
+            self.secrets[name] = self._next_number()
             self.writes.append(f"create secret/{name}")
 
     def expect_secret(self, manifest: Manifest) -> None:
@@ -185,10 +183,15 @@ class ApiServer:
         if name in held:
             raise Rejected(409, f"{child} already exists")
         made = over_the_wire(manifest) | {"status": over_the_wire(status)}
-        made["metadata"] |= {"uid": f"uid-{self._numbers()}", "creationTimestamp": stamp(self.now)}
+        made["metadata"] |= {"uid": f"uid-{self._next_number()}", "creationTimestamp": stamp(self.now)}
         held[name] = made
         self.writes.append(f"create {child}")
 
+    def _next_number(self) -> int:
+        """One number for whatever needs one of its own; an itertools.count could not be copied with this object."""
+        self._number += 1
+        return self._number
+
     def _touch(self, what: str) -> None:
-        self.job["metadata"]["resourceVersion"] = str(self._numbers())
+        self.job["metadata"]["resourceVersion"] = str(self._next_number())
         self.writes.append(what)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tftraining.launch.launcher import Launcher
 from tftraining.launch.settings import SettingsError, read
@@ -17,7 +17,14 @@ from tftraining.launch.settings import SettingsError, read
 USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Before Python 3.13 asyncio takes a connection that is cancelled for an error, and prints a traceback."""
+    if not isinstance(context.get("exception"), asyncio.CancelledError):
+        loop.default_exception_handler(context)
+
+
 async def _run(command: Sequence[str]) -> int:
+    asyncio.get_running_loop().set_exception_handler(_report)
     try:
         return await Launcher(read(os.environ), command, os.environ).run()
     finally:
