@@ -47,6 +47,9 @@ class NotedProgram:
     def say(self, line: str) -> None:
         """Nobody listens."""
 
+    def blame(self, member: str) -> None:
+        """It has no output to fold."""
+
     def give_way(self, wanted: bool) -> None:
         """Nothing is imported."""
 
