@@ -18,7 +18,8 @@ from .after_import import after_import
 from .page import STACKS_SIGNAL
 from .tracker import Tracker
 
-VARIABLE = "TFTRAINING_PROGRESS"
+VARIABLE, FINISHED = "TFTRAINING_PROGRESS", "TFTRAINING_FINISHED_FITS"
+EPOCHS_DONE = "_tftraining_epochs_done"  # on a list of callbacks: less than all, where `fit` was stopped early
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",
@@ -28,13 +29,15 @@ MODULES = frozenset(
         "keras.callbacks",
     }
 )
-_MARK = "_tftraining_follows"
+_MARK, _KEPT = "_tftraining_follows", "_tftraining_keeps"
 _stderr = 2
 
 
 def install() -> Tracker | None:
-    """Take the page's path out of the environment (it is this process's, not its children's) and follow it all."""
-    path = os.environ.pop(VARIABLE, "")
+    """Take what is this process's, not its children's, out of the environment (the page's path), and follow it all."""
+    path, told = os.environ.pop(VARIABLE, ""), os.environ.pop(FINISHED, "")
+    if told:
+        after_import(MODULES, functools.partial(_keep, told, dict(os.environ), os.getpid()))
     if not path:
         return None
     tracker = Tracker(path)
@@ -49,13 +52,31 @@ def install() -> Tracker | None:
 current: Tracker | None = None
 
 
+def _keep(told: str, environment: Mapping[str, str], pid: int, module: Any) -> None:
+    """Have the end of `fit` kept: extended first, so that the tracker is told of what was restored."""
+    try:
+        if (cls := _own_list(module, _KEPT)) is not None:
+            from . import finished_fit  # noqa: PLC0415  # an interpreter without Keras does not pay for it
+
+            finished_fit.extend(finished_fit.keeper_of(told, environment, pid), cls)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
+
+
+def _own_list(module: Any, mark: str) -> type | None:
+    """The callback list that `module` defines, the first time that it is asked for."""
+    cls = module.__dict__.get("CallbackList")
+    if not isinstance(cls, type) or mark in cls.__dict__:
+        return None
+    setattr(cls, mark, True)
+    return cls
+
+
 def _follow(tracker: Tracker, module: Any) -> None:
     """Extend the callback list that `module` defines, once."""
     try:
-        cls = module.__dict__.get("CallbackList")
-        if not isinstance(cls, type) or _MARK in cls.__dict__:
+        if (cls := _own_list(module, _MARK)) is None:
             return
-        setattr(cls, _MARK, True)
         _after(cls, "on_train_begin", functools.partial(_begin, tracker))
         _after(cls, "on_epoch_begin", functools.partial(_begin_epoch, tracker))
         _after(cls, "on_epoch_end", functools.partial(_end_epoch, tracker))
@@ -114,7 +135,7 @@ def _end_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, 
 
 def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
-    tracker.end(params.get("epochs"))
+    tracker.end(getattr(callbacks, EPOCHS_DONE, params.get("epochs")))
 
 
 def _iterations(callbacks: Any) -> int | None:

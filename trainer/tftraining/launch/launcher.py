@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import cluster, folding, legacy, orders, status
+from tftraining.launch import cluster, finished_copy, folding, legacy, orders, status
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.incident import exit_code
+from tftraining.launch.keras_hook import FINISHED
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.member import Member
 from tftraining.launch.orders import Orders
@@ -51,6 +52,9 @@ class Launcher:
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, cluster.largest(settings))
         self._member = Member(settings, secret, self._program, self._environment)
+        self._finished = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
+        told = {"uid": settings.job["uid"], "file": str(self._finished), "launcher": self._member.incarnation}
+        self._member.tell_program(**{FINISHED: json.dumps(told)})
         self._orders = Orders(settings, self._program.say)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
@@ -73,6 +77,8 @@ class Launcher:
             verdict = Verdict("", "CannotListen", str(error))
         finally:
             await self._program.kill()
+        if verdict.verdict:
+            await self._remove_finished()
         await self._leave_message(verdict)
         self._server.close()
         await self._program.close()
@@ -136,6 +142,12 @@ class Launcher:
             await in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
         except OSError as error:
             self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
+
+    async def _remove_finished(self) -> None:
+        """The job is done: nobody goes on from the copies of finished trainings that the program here has made."""
+        left = await in_time(lambda: finished_copy.remove_listed(self._finished), STORAGE_SECONDS)
+        for why in left or ():
+            self._program.say(f"tftraining: not removed: {why}")
 
     async def _open(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
         """Open a server; its port may be in use for a while by who was here before. OSError if it stays so."""

@@ -67,6 +67,10 @@ class Member:
         host, self._port = settings.rendezvous
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
 
+    def tell_program(self, **variables: str) -> None:
+        """Add to the program's environment, in all rounds."""
+        self._environment |= variables
+
     async def run(self) -> Verdict:
         """Take part until the job has ended; the verdict."""
         alone, tries = time.monotonic(), 0

@@ -1,0 +1,155 @@
+"""The copy of a training whose `fit` has ended: a directory `<backup>.finished-<n>` with a mark that says whose it is.
+
+BackupAndRestore deletes its backup when `fit` ends. A program that fails after that would train everything again, so
+finished_fit.py keeps the end of the training until the job is done. A copy counts only for the job that made it, and
+only once its mark is written. Every copy is listed in a file, by which the launcher removes it. Local paths only, and
+nothing but the standard library: the module is loaded into the user's interpreter too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+LIST = ".tftraining-finished"
+MARK = "finished.json"
+STATE = "final"  # the names of the files with the state begin so
+MOST = 20  # copies of one backup
+_NAME = re.compile(r".\.finished-(\d+)$", re.DOTALL)
+
+
+def list_file(directory: Path | None, scratch: Path, member: str) -> Path:
+    """Where a member's program lists its copies: in the job's directory, which outlives a pod, if there is one."""
+    return (directory or scratch) / f"{LIST}-{member}"
+
+
+def number_of(path: str) -> int:
+    """The n of a copy, 0 for any other path."""
+    found = _NAME.search(path)
+    return int(found[1]) if found else 0
+
+
+def path_of(backup: str, number: int) -> str:
+    """The copy of this number."""
+    return f"{backup}.finished-{number}"
+
+
+def copies(backup: str) -> list[str]:
+    """All copies that are there, by their numbers. OSError if the directory cannot be read."""
+    directory, name = os.path.split(backup)
+    if not os.path.isdir(directory):
+        return []
+    prefix = f"{name}.finished-"
+    found = [os.path.join(directory, each) for each in os.listdir(directory) if each.startswith(prefix)]
+    return sorted(filter(number_of, found), key=number_of)
+
+
+def read_mark(path: str) -> dict[str, Any] | None:
+    """What the mark of a copy says; None if it has none, or if its files are not as long as they were."""
+    try:
+        with open(os.path.join(path, MARK), encoding="utf-8") as file:
+            mark = json.load(file)
+        complete = _sizes(path) == mark["sizes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return mark if complete and isinstance(mark, dict) else None
+
+
+def write_mark(path: str, told: Mapping[str, Any]) -> None:
+    """Make the copy count, at once or not at all."""
+    temporary = os.path.join(path, f"{MARK}.{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({**told, "sizes": _sizes(path)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, os.path.join(path, MARK))
+
+
+def drop_mark(path: str) -> None:
+    """Make the copy count no more."""
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(path, MARK))
+
+
+def wait_for(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
+    """The mark of a copy that another machine has written: shared storage may show it late."""
+    deadline = time.monotonic() + seconds
+    while True:
+        mark = read_mark(path)
+        if mark is not None and mark.get("uid") == uid:
+            return mark
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.2)
+
+
+def keep_state(path: str) -> None:
+    """Remove what the copy has of the backup beside its state."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            if not name.startswith((STATE, MARK)):
+                remove(os.path.join(path, name))
+
+
+def remove(path: str) -> None:
+    """Remove a file or a directory that may be there; a link is not followed. OSError if that fails."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+def enlist(path: str, file: str) -> None:
+    """Add a copy to the list, before it is made."""
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    if path in listed(file):
+        return
+    with open(file, "a", encoding="utf-8") as lines:
+        lines.write(json.dumps(path) + "\n")
+
+
+def listed(file: str) -> list[str]:
+    """The copies on the list that can be any: absolute paths with the right kind of name."""
+    try:
+        with open(file, encoding="utf-8") as lines:
+            found = [_parsed(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+    return [each for each in found if os.path.isabs(each) and number_of(each)]
+
+
+def remove_listed(file: Path) -> list[str]:
+    """Remove all copies of the list, and the list; a line about each that cannot be removed."""
+    left = [why for path in listed(str(file)) if (why := _removed(path))]
+    if not left:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return left
+
+
+def _removed(path: str) -> str:
+    try:
+        remove(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def _parsed(line: str) -> str:
+    try:
+        return str(json.loads(line))
+    except ValueError:
+        return ""
+
+
+def _sizes(path: str) -> dict[str, int]:
+    names: Iterable[str] = sorted(name for name in os.listdir(path) if name.startswith(STATE))
+    return {name: os.path.getsize(os.path.join(path, name)) for name in names}

@@ -1,0 +1,244 @@
+"""Keeps what Keras' `fit` has reached until the job is done, so that a failure after `fit` trains nothing again.
+
+BackupAndRestore deletes its backup when `fit` ends. Instead, the backup becomes a copy (finished_copy.py) with the
+state after all callbacks, and the History. The same call of `fit` (call_site.py) in a restarted process finds it,
+restores the state, trains nothing and returns that History. Any other `fit` runs as always.
+
+The members of a MultiWorkerMirroredStrategy must decide alike, or their collectives would not meet: the chief looks,
+and tells the others by a sum over all. This must never fail a training: what goes wrong leaves everything to Keras.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import call_site, finished_copy
+from .keras_backup import Backup, backup_of
+from .keras_hook import EPOCHS_DONE
+
+VISIBLE_SECONDS = 60.0  # until a copy that the chief sees must be seen by all: NFS shows new names that late
+_FIT = "_tftraining_fit"
+
+
+@dataclass
+class Keeper:
+    """What a process knows of its own calls of `fit`. `start` is a name of this start of the program."""
+
+    uid: str
+    file: str
+    start: str
+    variables: str
+    pid: int
+    own: set[str] = field(default_factory=set)  # the copies that this process has made
+
+    def begin(self, callbacks: Any) -> Fit | None:
+        """Before `fit` begins; None if it is Keras' business alone."""
+        try:
+            backup = backup_of(callbacks) if os.getpid() == self.pid else None
+            if backup is None:
+                return None
+            identity = self._identity(callbacks, backup) if backup.writes else ""
+            return self._agreed(callbacks, backup, identity)
+        except Exception as error:
+            _say(f"the end of this fit is not kept: {_words(error)}")
+            return None
+
+    def _identity(self, callbacks: Any, backup: Backup) -> str:
+        epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
+        return call_site.identity(sys._getframe(3), self.variables, epochs, backup.path, backup.shapes())
+
+    def _agreed(self, callbacks: Any, backup: Backup, identity: str) -> Fit | None:
+        """What the chief finds counts for all: nothing to be kept (0), no copy (1), a copy (its number + 1)."""
+        told = backup.total(1 + self._found(backup, identity) if identity else 0)
+        if not told:
+            return None
+        fit = Fit(self, callbacks, backup, identity)
+        if told > 1:
+            path = finished_copy.path_of(backup.path, told - 1)
+            mark = finished_copy.wait_for(path, self.uid, VISIBLE_SECONDS)
+            if backup.total(int(mark is not None)) == backup.workers:
+                fit.found, fit.mark = path, mark or {}
+        return fit
+
+    def _found(self, backup: Backup, identity: str) -> int:
+        """The number of this call's copy, 0 for none; copies that can be of no use any more are put right."""
+        found = 0
+        try:
+            for path in finished_copy.copies(backup.path):
+                mark = finished_copy.read_mark(path)
+                if mark is None or mark.get("uid") != self.uid:
+                    self._put_right(path, backup, mark is None)
+                elif mark.get("identity") == identity and mark.get("start") != self.start:
+                    found = finished_copy.number_of(path)
+                    finished_copy.enlist(path, self.file)
+        except OSError as error:
+            _say(f"no look at the finished trainings beside {backup.path}: {_words(error)}")
+        return found
+
+    def _put_right(self, path: str, backup: Backup, unmarked: bool) -> None:
+        """A copy without a mark was being made when its program ended: it still is the backup."""
+        if unmarked and path not in self.own and not os.path.lexists(backup.path):
+            os.rename(path, backup.path)
+        else:
+            finished_copy.remove(path)
+
+
+class Fit:
+    """One `fit` of this process; `found` is the copy of its end by an earlier process, "" if it has to train."""
+
+    def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, identity: str) -> None:
+        self.found = ""
+        self.mark: Mapping[str, Any] = {}
+        self._keeper = keeper
+        self._callbacks = callbacks
+        self._backup = backup
+        self._identity = identity
+
+    def begun(self) -> None:
+        """Behind all callbacks: Keras has restored what it knows of."""
+        try:
+            self._backup.begun()
+            if self.found:
+                self._backup.restore(os.path.join(self.found, finished_copy.STATE), int(self.mark["epochs"]))
+        except Exception:
+            if self.found and self._backup.writes:
+                finished_copy.drop_mark(self.found)  # the next start does without it
+            raise
+        if self.found:
+            setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
+            _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
+
+    def end(self, method: Callable[..., Any], logs: Any) -> None:
+        """`method` is Keras' own end of `fit`."""
+        if self.found:
+            with self._backup.undeleted():
+                method(self._callbacks, self.mark["logs"] or logs)
+            self._refill()
+        else:
+            with self._backup.undeleted():
+                method(self._callbacks, logs)
+            self._keep(logs)
+
+    def _refill(self) -> None:
+        """The History that `fit` returns, and what else the end of a `fit` leaves in the model."""
+        history = getattr(self._callbacks, "_history", None)
+        if history is not None:
+            history.history = dict(self.mark["history"])
+            history.epoch = list(self.mark["epoch"])
+        self._backup.ended(bool(self.mark["stopped"]))
+
+    def _keep(self, logs: Any) -> None:
+        """Make the copy, all members together; where that fails, delete the backup as Keras would have."""
+        backup, path = self._backup, ""
+        try:
+            path = self._prepared() if backup.writes else ""
+            if backup.total(int(bool(path) or not backup.writes)) == backup.workers:
+                backup.save(os.path.join(path, finished_copy.STATE) if path else "")
+                if backup.writes:
+                    finished_copy.write_mark(path, self._told(logs))
+                backup.total(0)  # nobody goes on before the mark is there
+                return finished_copy.keep_state(path) if path else None
+        except Exception as error:
+            _say(f"the end of this fit is not kept: {_words(error)}")
+            if backup.workers > 1:
+                return None  # a member is lost: the next start goes on from the backup
+        self._leave_to_keras(path)
+        return None
+
+    def _prepared(self) -> str:
+        """The directory of the copy, which the backup becomes; "" if there can be none."""
+        backup, keeper = self._backup, self._keeper
+        try:
+            taken = finished_copy.copies(backup.path)
+            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, taken), default=0))
+            if len(taken) >= finished_copy.MOST:
+                return ""
+            finished_copy.enlist(path, keeper.file)
+            keeper.own.add(path)
+            if backup.deletes and os.path.isdir(backup.path):
+                os.rename(backup.path, path)
+            else:
+                os.makedirs(path)
+        except OSError as error:
+            _say(f"the end of this fit is not kept: {_words(error)}")
+            return ""
+        return path
+
+    def _leave_to_keras(self, path: str) -> None:
+        try:
+            for each in (path, self._backup.path if self._backup.deletes and self._backup.writes else ""):
+                if each:
+                    finished_copy.remove(each)
+        except OSError as error:
+            _say(f"{error.filename}: {error.strerror}")
+
+    def _told(self, logs: Any) -> dict[str, Any]:
+        """What the mark says."""
+        history = getattr(self._callbacks, "_history", None)
+        epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs") or 0
+        epoch = plain(list(getattr(history, "epoch", ())))
+        return {
+            "uid": self._keeper.uid,
+            "start": self._keeper.start,
+            "identity": self._identity,
+            "epochs": int(epochs),
+            "done": epoch[-1] + 1 if epoch else int(epochs),
+            "history": plain(getattr(history, "history", {})),
+            "epoch": epoch,
+            "logs": plain(logs),
+            "stopped": self._backup.stopped(),
+        }
+
+
+def keeper_of(told: str, environment: Mapping[str, str], pid: int) -> Keeper:
+    """The one of the process `pid`, as the launcher has `told` it, started with these variables."""
+    settings = json.loads(told)
+    start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
+    variables = call_site.fingerprint_of(environment)
+    return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, pid)
+
+
+def extend(keeper: Keeper, cls: Any) -> None:
+    """Extend Keras' list of callbacks."""
+    begin, end = cls.on_train_begin, cls.on_train_end
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        fit = keeper.begin(self)
+        setattr(self, _FIT, fit)
+        begin(self, logs)
+        if fit is not None:
+            fit.begun()
+
+    @functools.wraps(end)
+    def on_train_end(self: Any, logs: Any = None) -> None:
+        fit = self.__dict__.pop(_FIT, None)
+        end(self, logs) if fit is None else fit.end(end, logs)
+
+    cls.on_train_begin, cls.on_train_end = on_train_begin, on_train_end
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: numbers of NumPy and tensors become floats or lists."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    array = value.numpy() if hasattr(value, "numpy") else value
+    return plain(array.tolist()) if hasattr(array, "tolist") else str(value)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"tftraining: {text}\n")
