@@ -65,10 +65,16 @@ def _restart(restart: dict[str, Any]) -> str:
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
     if restart.get("alone"):
         parts.append("the others trained on")
-    if restart.get("resumedFromEpoch") is not None:
-        parts.append(f"resumed from epoch {restart['resumedFromEpoch']}")
+    parts += _went_on(restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
     if restart.get("downSeconds") is not None:
         parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
     if lost := restart.get("lostSteps"):
         parts.append(f"{lost} step{'s' * (lost != 1)} done again")
     return ", ".join(parts)
+
+
+def _went_on(epoch: int | None, step: int | None) -> list[str]:
+    """From where the training went on, if that is known."""
+    if epoch or step:
+        return [f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"]
+    return [] if (epoch, step) == (None, None) else ["started over: no backup found"]

@@ -34,7 +34,7 @@ def resumption(last: LastRestart) -> str:
     if last.alone:
         return f"restarted alone{after}, the others trained on"
     if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
-        return f"training began again from the start{after}"
+        return "started over: no backup found" + (f",{after}" if after else "")
     where = ""
     if last.resumed_from_epoch:
         where = f" from epoch {last.resumed_from_epoch}"

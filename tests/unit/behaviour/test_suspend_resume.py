@@ -337,7 +337,7 @@ def test_a_job_that_had_saved_nothing_yet_says_that_it_began_again() -> None:
     world.launchers.advance(1, 5)
     resumed = condition(world.wait(10).run(), "Resumed")
     assert (resumed.status, resumed.reason) == ("False", "StartedOver")
-    assert resumed.message == "training began again from the start, after the suspension"
+    assert resumed.message == "started over: no backup found, after the suspension"
 
 
 def test_a_restart_after_the_resumption_is_told_of_from_then_on() -> None:

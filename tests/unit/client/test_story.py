@@ -102,6 +102,21 @@ def test_the_summary_of_a_success() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"resumedFromEpoch": 0, "resumedFromStep": 0}, ["started over: no backup found"]),
+        ({"resumedFromEpoch": 0, "resumedFromStep": 7}, ["resumed from step 7"]),
+        ({"resumedFromEpoch": None, "resumedFromStep": None}, []),
+    ],
+)
+def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | None], words: list[str]) -> None:
+    story = Story()
+    story.see(status("Training", 2, lastRestart={**RESUMED, **told, "lostSteps": 0}), 1.0)
+    parts = ["worker-1 was killed (SIGKILL)", *words, "1.1 s lost"]
+    assert summary("digits", Result(True, 1.0), story)[-1].endswith("\n            " + ", ".join(parts))
+
+
 def test_the_summary_of_a_failure_before_any_step() -> None:
     result = Result(False, 3.0, reason="ImportError", message="worker-0: No module named 'nonsense'")
     assert summary("digits", result, Story()) == [

@@ -403,6 +403,25 @@ def test_a_restart_is_told_with_its_cost_once_all_train_again() -> None:
     assert (last["member"], last["signal"], last["time"]) == ("worker-1", 9, "1970-01-01T00:16:40.000Z")
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"first_epoch": 0, "first_step": 0, "epoch": 1, "step": 1}, "started over: no backup found, after 1.2 s"),
+        ({"first_step": 0, "step": 1}, "started over: no backup found, after 1.2 s"),
+        ({"first_epoch": 0, "first_step": 40, "epoch": 1, "step": 41}, "resumed from step 40 after 1.2 s"),
+        ({"first_epoch": 3, "first_step": 210, "epoch": 3}, "resumed from epoch 3 after 1.2 s"),
+        ({}, "resumed after 1.2 s"),
+    ],
+)
+def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int], words: str) -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, number_of_signal=9, updated=1.0), 10.0)
+    restart(chief, 10.1)
+    for name in chief.roster.gang:
+        chief.heard(name, beat(2, 11.2, first_step_time=0.0, updated=1.0, **told), 11.2)
+    assert of_gang(chief, 11.2)["message"] == f"worker-1 was killed (SIGKILL); {words}"
+
+
 def test_nothing_changes_while_nothing_happens_but_ages() -> None:
     chief = started()
     told = {"step": 5, "first_step": 0, "updated": 1.0}

@@ -119,14 +119,20 @@ def test_a_crash_before_the_gang_had_trained_is_a_restart_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "step", "status", "reason"), [(3, 140, "True", "Resumed"), (1, 0, "False", "StartedOver")]
+    ("epoch", "step", "status", "reason", "words"),
+    [
+        (3, 140, "True", "Resumed", "resumed from epoch 2 after 1.1 s"),
+        (1, 0, "False", "StartedOver", "started over: no backup found, after 1.1 s"),
+    ],
 )
-def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status: str, reason: str) -> None:
+def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status: str, reason: str, words: str) -> None:
     world = running()
     world.launchers.advance(epoch, step)
     world.launchers.crash("worker-1")
     condition = world.run().status.condition("Resumed")
     assert condition is not None and (condition.status, condition.reason) == (status, reason)
+    assert condition.message.startswith(words)
+    assert world.status.message == f"worker-1 was killed (SIGKILL); {words}"
 
 
 def test_counters_follow_the_launchers_ledger() -> None:

@@ -80,6 +80,10 @@ class Writer:
             self._measure(now, self.RATE_SECONDS if self.rate else self.FIRST_RATE_SECONDS)
         self.write()
 
+    def went_on(self) -> None:
+        """The training goes on where it was, with nothing left to do: no step will tell so."""
+        self.first_time = self.last_time = self.first_time or time.monotonic()
+
     def _measure(self, now: float, seconds: float) -> None:
         if self._mark is not None and now - self._mark[0] >= seconds:
             self.rate = (self.count - self._mark[1]) / (now - self._mark[0])

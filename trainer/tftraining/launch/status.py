@@ -118,10 +118,16 @@ def _resumed(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     if incident.alone:
         return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
-    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
-    where = f" from epoch {epoch}" if epoch is not None else f" from step {step}" if step is not None else ""
     fewer = f", with {_who(coordinator)}" if coordinator.rounds.missing else ""
-    return f"{incident.message}; resumed{where} after {restart.get('downSeconds')} s{fewer}"
+    return f"{incident.message}; {_went_on(restart)} after {restart.get('downSeconds')} s{fewer}"
+
+
+def _went_on(restart: dict[str, Any]) -> str:
+    """`resumed from epoch 2`; that nothing was done before is known only of programs that report."""
+    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
+    if epoch or step:
+        return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
+    return "resumed" if (epoch, step) == (None, None) else "started over: no backup found,"
 
 
 def _who(coordinator: Coordinator) -> str:

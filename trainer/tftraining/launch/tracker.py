@@ -83,9 +83,10 @@ class Tracker:
         self._write(metrics)
 
     def end(self, epochs: int | None) -> None:
-        """The training has come to its end; one that was done already began no epoch."""
-        if self._writer is not None and self._writer.first_epoch == NONE:
-            self._writer.first_epoch = _known(epochs)
+        """The training has come to its end, after so many epochs; one that was done already began none."""
+        if (writer := self._writer) is not None and writer.first_epoch == NONE:
+            writer.first_epoch = writer.epoch = _known(epochs)
+            writer.went_on()
         self._write(None)
 
     def report(

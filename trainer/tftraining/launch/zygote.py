@@ -226,8 +226,8 @@ def _fork_again(tell: int) -> None:
         os._exit(0)
 
 
-def settle(environment: dict[str, str]) -> None:
-    """In the forked process: what is a process's own after a plain start."""
+def settle(environment: dict[str, str], own: dict[str, str]) -> None:
+    """In the forked process: what is a process's own after a plain start. `own` is what the import has set."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
@@ -239,6 +239,8 @@ def settle(environment: dict[str, str]) -> None:
     if keras_hook.install() is not None:  # the program itself, not a child of it
         leader_hook.install()
     offer.install(os.path.dirname(_package.__path__[0]))
+    for name, value in own.items():
+        os.environ.setdefault(name, value)
 
 
 def serve() -> Program:
@@ -276,7 +278,7 @@ def serve() -> Program:
             launcher.close()
             proctitle.set_name(name)
             proctitle.show([*started[:-OURS], *program.command], told)
-            settle({**own, **environment})
+            settle(environment, own)
             program.prepare()
             return program
 
