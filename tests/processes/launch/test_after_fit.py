@@ -18,6 +18,7 @@ import pytest
 from tests.processes.launch.gang import Gang
 
 PATIENCE = 240.0
+NEWCOMER = Path(__file__).parents[2] / "newcomer.py"
 
 # What TensorFlow's guide on multi-worker training writes, but for the data; `ends` is what it has when `fit` is over.
 HEAD = """
@@ -107,18 +108,6 @@ fail_once()
 """
 
 
-# A newcomer's: every worker saves, as the guide says, and the others than the chief have forgotten to make a directory.
-FORGETFUL = """
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-with strategy.scope():
-    model = make()
-history = model.fit(data.repeat(), epochs=4, steps_per_epoch=5, callbacks=[backup, Note()], verbose=0)
-end(model, history)
-where = directory if task == 0 else f"{directory}/workertemp_{task}"
-model.save_weights(f"{where}/model.h5")
-"""
-
-
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "job"))
@@ -161,9 +150,8 @@ def run(place: Path, text: str, workers: int = 1, **options: Any) -> Outcome:
 
 
 def test_a_save_that_fails_in_one_worker_costs_no_epoch(place: Path) -> None:
-    (place / "train.py").write_text(head(LEGACY) + FORGETFUL)
     with Gang(place, {"worker": 2}, warmStart=True, successPolicy="AllWorkers") as gang:
-        gang.command = [sys.executable, str(place / "train.py")]
+        gang.command = [sys.executable, str(NEWCOMER)]
         gang.start()
         ends = gang.directory / "ends-1"
         gang.wait_for(lambda: ends.exists() and len(ends.read_text().splitlines()) == 2, PATIENCE)

@@ -41,7 +41,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "classes": "CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
+    "classes": "BackupAndRestore CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
     "conditions, which have a table of their own": "NoProgress Ready",
     "what Kubernetes says of pods and nodes, and we in other words": (
         "Completed ContainerCreating ContainersReady ErrImagePull ImagePullBackOff InvalidImageName NoExecute "

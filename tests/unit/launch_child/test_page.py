@@ -86,7 +86,7 @@ def test_a_training_that_was_done_already(shared: Page) -> None:
     tracker.end(3)
     now = shared.read()
     assert (now.epoch, now.first_epoch, now.first_step) == (3, 3, 210)
-        assert now.first_step_time is not None, "it trains: there is nothing left to wait for"
+    assert now.first_step_time is not None, "it trains: there is nothing left to wait for"
 
 
 def test_several_steps_an_execution(shared: Page) -> None:
