@@ -112,10 +112,18 @@ class Legacy(Backup):
 
     def save(self, state: str) -> None:
         """All members have to: some variables are read by a collective."""
-        aside = self._state.write_checkpoint_manager.directory
-        self._state.read_checkpoint_manager.checkpoint.write(state or os.path.join(aside, "final"))
-        if not state:
-            shutil.rmtree(aside, ignore_errors=True)
+        aside = os.path.join(self._state.write_checkpoint_manager.directory, "final")
+        self._state.read_checkpoint_manager.checkpoint.write(state or aside)
+        self._remove_aside()
+
+    def ended(self, stopped: bool) -> None:
+        """Keras has made the directory at the beginning, and removes it with each save only."""
+        super().ended(stopped)
+        self._remove_aside()
+
+    def _remove_aside(self) -> None:
+        if not self.writes:
+            shutil.rmtree(self._state.write_checkpoint_manager.directory, ignore_errors=True)
 
 
 class Keras3(Backup):
