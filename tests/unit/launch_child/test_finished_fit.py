@@ -5,6 +5,7 @@ With the real one it is tested in tests/processes/launch/test_after_fit.py.
 
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +73,7 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def run(start: int, backup: StandIn, uid: str = "a") -> Any:
         told = f'{{"uid": "{uid}", "file": "{tmp_path / "list"}", "launcher": "x"}}'
-        keeper = finished_fit.keeper_of(told, {"TFTRAINING_ROUND": str(start)}, finished_fit.os.getpid())
+        keeper = finished_fit.keeper_of(told, {"TFTRAINING_ROUND": str(start)}, os.getpid())
         return fit_under(keeper, backup)
 
     return run
