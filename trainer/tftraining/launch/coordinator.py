@@ -97,6 +97,7 @@ class Coordinator:
     def _exited(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         ended = exit_from_frame(frame["exit"])
         peer.end(ended, frame, now)
+        self.rounds.note_training(now)  # it may have been too short for a beat
         if peer.name in self.roster.evaluators:
             self._exited_aside(peer, now)
         elif ended.success and not peer.leaving:
