@@ -36,8 +36,13 @@ class StandIn(Backup):
         return number + answer
 
     def save(self, state: str) -> None:
-        Path(f"{state}.index").write_text("state")
+        if state:
+            Path(f"{state}.index").write_text("state")
         self._fail("save")
+
+    def shapes(self) -> list[list[int]]:
+        self._fail("shapes")
+        return []
 
     def restore(self, state: str, epochs: int) -> None:
         self._fail("restore")
@@ -142,7 +147,7 @@ def test_a_backup_that_the_user_keeps_is_not_touched(tmp_path: Path, fit: Callab
 def test_a_copy_that_was_never_finished_is_the_backup_again(tmp_path: Path, fit: Callable[..., Any]) -> None:
     (tmp_path / "chief.finished-1").mkdir()
     (tmp_path / "chief.finished-1" / "ckpt-2").write_text("backup")
-    fit(2, backup := StandIn(tmp_path / "chief", [0, 1, RuntimeError("a peer is gone")]))
+    fit(2, backup := StandIn(tmp_path / "chief", [0, 0, RuntimeError("a peer is gone")]))
     assert not backup.restored
     assert names(tmp_path / "chief.finished-1") >= {"ckpt-2", "ckpt-3"}
 
@@ -158,6 +163,16 @@ def test_a_save_that_fails_leaves_it_to_keras(
     assert capsys.readouterr().err == said
 
 
+def test_a_chief_that_cannot_save_tells_the_others(tmp_path: Path, fit: Callable[..., Any]) -> None:
+    for what in ("shapes", "save"):
+        asked: list[int | Exception] = [0, 0, 0]
+        backup = StandIn(tmp_path / "chief", asked)
+        backup.fails[what] = OSError(28, "No space left on device")
+        fit(1, backup)
+        assert len(asked) == {"shapes": 2, "save": 0}[what], "who did not ask would wait for the others for ever"
+        assert not (tmp_path / "chief").exists()
+
+
 def test_a_list_that_cannot_be_written_leaves_it_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
     (tmp_path / "list").mkdir()
     fit(1, StandIn(tmp_path / "chief"))
@@ -167,23 +182,26 @@ def test_a_list_that_cannot_be_written_leaves_it_to_keras(tmp_path: Path, fit: C
 def test_a_peer_that_dies_at_the_end_leaves_a_backup_to_go_on_from(
     tmp_path: Path, fit: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fit(1, StandIn(tmp_path / "chief", [0, 1, RuntimeError("Socket closed")]))
+    fit(1, StandIn(tmp_path / "chief", [0, 0, RuntimeError("Socket closed")]))
     finished_copy.drop_mark(str(tmp_path / "chief.finished-1"))  # it died before that
-    assert "not kept: RuntimeError: Socket closed" in capsys.readouterr().err
+    assert (
+        "a member is lost, the next start goes on from the backup: RuntimeError: Socket closed"
+        in capsys.readouterr().err
+    )
     fit(2, backup := StandIn(tmp_path / "chief", [0, 0]))
     assert not backup.restored
 
 
 def test_a_copy_that_not_all_can_see_is_used_by_none(tmp_path: Path, fit: Callable[..., Any]) -> None:
-    fit(1, StandIn(tmp_path / "chief", [0, 1, 0]))
-    fit(2, backup := StandIn(tmp_path / "chief", [0, 0, 1, 0]))
+    fit(1, StandIn(tmp_path / "chief", []))
+    fit(2, backup := StandIn(tmp_path / "chief", []))
     assert not backup.restored
     fit(3, backup := StandIn(tmp_path / "chief", [0, 1]))
     assert backup.restored
 
 
 def test_who_does_not_write_follows_the_chief(tmp_path: Path, fit: Callable[..., Any]) -> None:
-    fit(1, StandIn(tmp_path / "chief", [0, 1, 0]))
+    fit(1, StandIn(tmp_path / "chief", []))
     peer = StandIn(tmp_path / "chief", [2, 1])  # the chief has found copy 1, and sees it
     peer.writes = False
     fit(2, peer)

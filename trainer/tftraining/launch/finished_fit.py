@@ -43,18 +43,14 @@ class Keeper:
             backup = backup_of(callbacks) if os.getpid() == self.pid else None
             if backup is None:
                 return None
-            identity = self._identity(callbacks, backup) if backup.writes else ""
-            return self._agreed(callbacks, backup, identity)
+            return self._agreed(callbacks, backup)
         except Exception as error:
             _say(f"the end of this fit is not kept: {_words(error)}")
             return None
 
-    def _identity(self, callbacks: Any, backup: Backup) -> str:
-        epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
-        return call_site.identity(sys._getframe(3), self.variables, epochs, backup.path, backup.shapes())
-
-    def _agreed(self, callbacks: Any, backup: Backup, identity: str) -> Fit | None:
+    def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
         """What the chief finds counts for all: nothing to be kept (0), no copy (1), a copy (its number + 1)."""
+        identity = self._identity(callbacks, backup) if backup.writes else ""
         told = backup.total(1 + self._found(backup, identity) if identity else 0)
         if not told:
             return None
@@ -66,6 +62,15 @@ class Keeper:
                 fit.found, fit.mark = path, mark or {}
         return fit
 
+    def _identity(self, callbacks: Any, backup: Backup) -> str:
+        """Of the call; "" if it cannot be known. Never raises: the others wait for the chief's word."""
+        try:
+            epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
+            return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
+        except Exception as error:
+            _say(f"the end of this fit is not kept: {_words(error)}")
+            return ""
+
     def _found(self, backup: Backup, identity: str) -> int:
         """The number of this call's copy, 0 for none; copies that can be of no use any more are put right."""
         found = 0
@@ -75,9 +80,9 @@ class Keeper:
                 if mark is None or mark.get("uid") != self.uid:
                     self._put_right(path, backup, mark is None)
                 elif mark.get("identity") == identity and mark.get("start") != self.start:
-                    found = finished_copy.number_of(path)
                     finished_copy.enlist(path, self.file)
-        except OSError as error:
+                    found = finished_copy.number_of(path)
+        except Exception as error:
             _say(f"no look at the finished trainings beside {backup.path}: {_words(error)}")
         return found
 
@@ -134,22 +139,28 @@ class Fit:
         self._backup.ended(bool(self.mark["stopped"]))
 
     def _keep(self, logs: Any) -> None:
-        """Make the copy, all members together; where that fails, delete the backup as Keras would have."""
-        backup, path = self._backup, ""
+        """Make the copy, all members together; where the chief cannot, delete the backup as Keras would have."""
+        backup = self._backup
+        path = self._prepared() if backup.writes else ""
         try:
-            path = self._prepared() if backup.writes else ""
-            if backup.total(int(bool(path) or not backup.writes)) == backup.workers:
-                backup.save(os.path.join(path, finished_copy.STATE) if path else "")
-                if backup.writes:
-                    finished_copy.write_mark(path, self._told(logs))
-                backup.total(0)  # nobody goes on before the mark is there
-                return finished_copy.keep_state(path) if path else None
+            # Nobody goes on before the mark is there: who fails at once takes the others along.
+            kept = backup.total(int(bool(path))) and backup.total(int(self._saved(path, logs)))
+        except Exception as error:
+            return _say(f"a member is lost, the next start goes on from the backup: {_words(error)}")
+        if not backup.writes:
+            return None
+        return finished_copy.keep_state(path) if kept else self._leave_to_keras(path)
+
+    def _saved(self, path: str, logs: Any) -> bool:
+        """Whether this is the chief and the copy is there. Never raises: the others wait for the chief's word."""
+        try:
+            self._backup.save(os.path.join(path, finished_copy.STATE) if path else "")
+            if path:
+                finished_copy.write_mark(path, self._told(logs))
         except Exception as error:
             _say(f"the end of this fit is not kept: {_words(error)}")
-            if backup.workers > 1:
-                return None  # a member is lost: the next start goes on from the backup
-        self._leave_to_keras(path)
-        return None
+            return False
+        return bool(path)
 
     def _prepared(self) -> str:
         """The directory of the copy, which the backup becomes; "" if there can be none."""
@@ -165,7 +176,7 @@ class Fit:
                 os.rename(backup.path, path)
             else:
                 os.makedirs(path)
-        except OSError as error:
+        except Exception as error:
             _say(f"the end of this fit is not kept: {_words(error)}")
             return ""
         return path
