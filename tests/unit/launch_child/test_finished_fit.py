@@ -235,6 +235,19 @@ def test_no_more_copies_than_some(tmp_path: Path, fit: Callable[..., Any], monke
     assert names(tmp_path) == {"chief.finished-1", "chief.finished-2", "list"}
 
 
+def test_a_backup_of_another_make_is_left_to_keras(
+    tmp_path: Path, fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit(1, StandIn(tmp_path / "chief"))
+
+    def begun(_: object) -> None:
+        raise AttributeError("_training_state")
+
+    monkeypatch.setattr(StandIn, "begun", begun)
+    fit(2, backup := StandIn(tmp_path / "chief"))
+    assert not backup.restored
+
+
 def test_a_fork_of_the_program_is_left_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit_under(Keeper("a", str(tmp_path / "list"), "1", "", pid=1), StandIn(tmp_path / "chief"))
     assert names(tmp_path) == set()

@@ -105,19 +105,27 @@ class Fit:
         self._backup = backup
         self._identity = identity
 
-    def begun(self) -> None:
-        """Behind all callbacks: Keras has restored what it knows of."""
+    def begun(self) -> bool:
+        """Behind all callbacks, when Keras has restored what it knows of; whether the end of this `fit` can be kept."""
         try:
             self._backup.begun()
-            if self.found:
-                self._backup.restore(os.path.join(self.found, finished_copy.STATE), int(self.mark["epochs"]))
-        except Exception:
-            if self.found and self._backup.writes:
-                finished_copy.drop_mark(self.found)  # the next start does without it
-            raise
+        except Exception as error:  # a BackupAndRestore of the user's own making
+            _say(f"the end of this fit is not kept: {_words(error)}")
+            return False
         if self.found:
-            setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
-            _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
+            self._restore()
+        return True
+
+    def _restore(self) -> None:
+        """Raises what Keras does: half of a state is no state. The next start does without it."""
+        try:
+            self._backup.restore(os.path.join(self.found, finished_copy.STATE), int(self.mark["epochs"]))
+        except Exception:
+            if self._backup.writes:
+                finished_copy.drop_mark(self.found)
+            raise
+        setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
+        _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
         """`method` is Keras' own end of `fit`."""
@@ -222,10 +230,8 @@ def extend(keeper: Keeper, cls: Any) -> None:
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         fit = keeper.begin(self)
-        setattr(self, _FIT, fit)
         begin(self, logs)
-        if fit is not None:
-            fit.begun()
+        setattr(self, _FIT, fit if fit is not None and fit.begun() else None)
 
     @functools.wraps(end)
     def on_train_end(self: Any, logs: Any = None) -> None:
