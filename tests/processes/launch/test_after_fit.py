@@ -100,7 +100,7 @@ EARLY = """
 class Worse(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         logs["told"] = float(epoch)
-stop = keras.callbacks.EarlyStopping("told", patience=2, restore_best_weights=True)
+stop = keras.callbacks.EarlyStopping("told", mode="min", patience=2, restore_best_weights=True)
 model = make()
 history = model.fit(data, epochs=20, callbacks=[Worse(), backup, stop, Note()], verbose=0)
 end(model, history)
