@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,3 +231,22 @@ def test_a_fit_that_was_stopped_early_is_not_trained_on(place: Path, keras: str,
     assert outcome.left() == []
     backup = list((place / "job" / "backup").rglob("*.index")) + list((place / "job" / "backup").glob("*.h5"))
     assert bool(backup) == bool(options), "the backup stays if the user wants it"
+
+
+COPY = """
+mkdir -p "$0/backup.finished-1" && echo "\\"$0/backup.finished-1\\"" >> "$0/.tftraining-finished-worker-0"
+touch "$0/made"
+"""
+
+
+@pytest.mark.parametrize(("end", "code", "left"), [("exit 0", 0, False), ("exit 3", 3, False), ("sleep 60", 143, True)])
+def test_copies_go_with_the_job_and_stay_as_long_as_it_may_go_on(place: Path, end: str, code: int, left: bool) -> None:
+    with Gang(place, {"worker": 1}, maxRestarts=0) as gang:
+        gang.command = ["sh", "-c", COPY + end, str(gang.directory)]
+        gang.start()
+        gang.wait_for((gang.directory / "made").exists)
+        if left:
+            gang.kill("worker-0", signal.SIGTERM)
+        outcome = Outcome(gang, 30)
+        assert outcome.codes == {"worker-0": code}, outcome.log
+        assert sorted(outcome.left()) == ([".tftraining-finished-worker-0", "backup.finished-1"] if left else [])
