@@ -426,7 +426,14 @@ def test_a_round_too_short_for_a_beat_is_told_of_all_the_same() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, number_of_signal=9, step=20, epoch=4, updated=1.0), 10.0)
     restart(chief, 10.1)
-    told = {"first_step": 20, "step": 20, "first_epoch": 4, "epoch": 4, "updated": 1.0, "first_step_time": 0.1}
+    told: dict[str, Any] = {
+        "first_step": 20,
+        "step": 20,
+        "first_epoch": 4,
+        "epoch": 4,
+        "updated": 1.0,
+        "first_step_time": 0.1,
+    }
     for name in reversed(list(chief.roster.gang)):
         chief.heard(name, exited(2, code=0, **told), 11.2)
     last = of_gang(chief, 11.2)["lastRestart"]
