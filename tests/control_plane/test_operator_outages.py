@@ -171,3 +171,19 @@ def test_sigterm_ends_it_at_once_and_quietly(
     operator.start()
     job.fail_pod("job-worker-0")
     job.run(attempt=2)
+
+
+def test_two_hundred_watched_namespaces(
+    control_plane: ControlPlane, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """Each namespace takes three connections for its watches: those must not keep requests from being sent."""
+    operator.kill()
+    watched = [namespace, *(f"{namespace}-{number}" for number in range(199))]
+    for each in watched[1:]:
+        control_plane.create_namespace(each)
+    kubeconfig = operator_kubeconfig(control_plane)
+    with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=",".join(watched)):
+        for each in (watched[0], watched[-1]):
+            job = TrainingJob(control_plane, each, "job")
+            job.create()
+            job.run()
