@@ -49,7 +49,8 @@ def test_ready_is_true_only_while_all_members_train() -> None:
 def test_who_waits_is_told_what_for() -> None:
     ready = states.starting_and_held_up().status.condition("Ready")
     assert ready is not None
-    assert (ready.reason, ready.message) == ("PodsNotReady", "worker-1: container tensorflow: image pull failed (x): no such image")
+    assert ready.reason == "PodsNotReady"
+    assert ready.message == "worker-1: container tensorflow: image pull failed (x): no such image"
 
 
 def test_a_job_that_has_failed_says_why() -> None:
