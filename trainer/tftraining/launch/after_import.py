@@ -13,7 +13,10 @@ Extend = Callable[[Any], None]
 
 
 def after_import(names: frozenset[str], extend: Extend) -> None:
-    """Call `extend` with each module of these names once it has been executed. `extend` must not raise."""
+    """Call `extend` with each module of these names once it has been executed. `extend` must not raise.
+
+    Each name may be given once in a process: of two finders for one name each would ask the other for ever.
+    """
     sys.meta_path.insert(0, _Finder(names, extend))
     for name in names & set(sys.modules):
         extend(sys.modules[name])

@@ -106,7 +106,7 @@ class Legacy(Backup):
 
     def restore(self, state: str, epochs: int) -> None:
         """Into the same objects as the backup."""
-        self._state.read_checkpoint_manager.checkpoint.read(state)
+        self._state.read_checkpoint_manager.checkpoint.read(state).expect_partial()  # it has no count of saves
         self._state._ckpt_saved_epoch.assign(epochs)
         self._state._ckpt_saved_batch.assign(0)
 

@@ -36,24 +36,31 @@ _stderr = 2
 def install() -> Tracker | None:
     """Take what is this process's, not its children's, out of the environment (the page's path), and follow it all."""
     path, told = os.environ.pop(VARIABLE, ""), os.environ.pop(FINISHED, "")
-    if told:
-        after_import(MODULES, functools.partial(_keep, told, dict(os.environ), os.getpid()))
-    if not path:
-        return None
-    tracker = Tracker(path)
-    faulthandler.register(STACKS_SIGNAL, file=_stderr, all_threads=True, chain=False)
-    tracker.answers_stacks()
-    after_import(MODULES, functools.partial(_follow, tracker))
-    global current  # noqa: PLW0603  # one process, one tracker
-    current = tracker
+    tracker = Tracker(path) if path else None
+    keep = functools.partial(_keep, told, dict(os.environ), os.getpid()) if told else None
+    if keep is not None or tracker is not None:
+        after_import(MODULES, functools.partial(_extend, keep, tracker))
+    if tracker is not None:
+        faulthandler.register(STACKS_SIGNAL, file=_stderr, all_threads=True, chain=False)
+        tracker.answers_stacks()
+        global current  # noqa: PLW0603  # one process, one tracker
+        current = tracker
     return tracker
 
 
 current: Tracker | None = None
 
 
+def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module: Any) -> None:
+    """In this order, so that the tracker is told of what was restored."""
+    if keep is not None:
+        keep(module)
+    if tracker is not None:
+        _follow(tracker, module)
+
+
 def _keep(told: str, environment: Mapping[str, str], pid: int, module: Any) -> None:
-    """Have the end of `fit` kept: extended first, so that the tracker is told of what was restored."""
+    """Have the end of `fit` kept until the job is done."""
     try:
         if (cls := _own_list(module, _KEPT)) is not None:
             from . import finished_fit  # noqa: PLC0415  # an interpreter without Keras does not pay for it
