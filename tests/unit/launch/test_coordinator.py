@@ -27,6 +27,23 @@ def test_a_round_starts_when_all_are_there_and_not_before() -> None:
     assert chief.rounds.number == 1
 
 
+@pytest.mark.parametrize(
+    ("commands", "agreed"),
+    [
+        ({"chief-0": "x", "worker-0": "x", "ps-0": "y"}, True),
+        ({"chief-0": "x", "worker-0": "y", "ps-0": "x"}, False),
+        ({"chief-0": "x", "worker-0": "", "ps-0": "x"}, False),  # a launcher of an earlier version
+    ],
+)
+def test_the_end_of_fit_is_kept_where_all_who_train_can_agree_on_it(commands: dict[str, str], agreed: bool) -> None:
+    """A program that takes no part in the agreement, which is a collective, would keep the others waiting for ever."""
+    chief = coordinator(*commands)
+    for name, command in commands.items():
+        chief.hello(hello(name) | ({"keepsFits": command} if command else {}), 1.0)
+    told = [frame["keepsFits"] for _, frame in chief.outbox.take() if frame["type"] == "start"]
+    assert told == [agreed] * 3
+
+
 def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", known=0), 0.0)

@@ -6,6 +6,7 @@ It must never end while a process of the program is left, nor without a terminat
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -56,7 +57,7 @@ class Launcher:
         self._member = Member(settings, secret, self._program, self._environment)
         self._finished = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         told = {"uid": settings.job["uid"], "file": str(self._finished), "launcher": self._member.incarnation}
-        self._member.tell_program(**{FINISHED: json.dumps(told)})
+        self._member.keep_fits(program_digest(command), {FINISHED: json.dumps(told)})
         self._orders = Orders(settings, self._program.say)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
@@ -220,6 +221,12 @@ class Launcher:
         if self._rendezvous is None:
             return own
         return {**own, **status.of_gang(self._rendezvous.coordinator, time.monotonic())}
+
+
+def program_digest(command: Sequence[str]) -> str:
+    """Of the interpreter and the script or module, without the arguments: the members of a gang may have their own."""
+    end = next((place for place, word in enumerate(command[1:], 2) if not word.startswith("-")), 1)
+    return hashlib.sha256(json.dumps(command[:end]).encode()).hexdigest()[:16]
 
 
 def program_environment(environment: Mapping[str, str], trainers: int) -> dict[str, str]:

@@ -49,6 +49,7 @@ class Member:
         self.verdict: Verdict | None = None
         self.exit: Exit | None = None
         self._environment = dict(environment)
+        self._keeps_fits, self._fit_variables = "", dict[str, str]()
         self._secret = secret
         self._channel: Channel | None = None
         self._joined = False  # the last connection was a rendezvous
@@ -67,9 +68,12 @@ class Member:
         host, self._port = settings.rendezvous
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
 
-    def tell_program(self, **variables: str) -> None:
-        """Add to the program's environment, in all rounds."""
-        self._environment |= variables
+    def keep_fits(self, command: str, variables: Mapping[str, str]) -> None:
+        """Add to the program's environment in rounds of which all members do so, with the same `command` (a digest).
+
+        The programs agree on the end of `fit` by collectives: one that takes no part would keep the others for ever.
+        """
+        self._keeps_fits, self._fit_variables = command, dict(variables)
 
     async def run(self) -> Verdict:
         """Take part until the job has ended; the verdict."""
@@ -197,6 +201,7 @@ class Member:
             "step": snapshot.step,
             "witness": self._witness,
             "elastic": True,
+            "keepsFits": self._keeps_fits,
         }
 
     def _tell_condition(self, now: float) -> None:
@@ -227,7 +232,8 @@ class Member:
         self.state, self.started, self.exit, self._down = "running", time.monotonic(), None, None
         self._stopping = False
         self._ended.clear()
-        environment = {**self._environment, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
+        agreed = self._fit_variables if frame.get("keepsFits") else {}
+        environment = {**self._environment, **agreed, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
         await self.program.start(environment, lambda ended: self._exited(number, ended))
         self._tell_condition(time.monotonic())
 

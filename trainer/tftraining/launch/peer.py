@@ -31,6 +31,7 @@ class Peer:
     leaving: bool = False
     gone: bool = False  # it, or its kernel, has closed the connection itself: nothing of it runs
     elastic: bool = False  # it can be told with whom it trains
+    keeps_fits: str = ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
     prepared: float | None = None  # since when it could start at once
     reporter: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
@@ -55,6 +56,7 @@ class Peer:
         self.heard = now
         self.gone, self.leaving = False, bool(frame.get("leaving"))
         self.elastic, self.prepared = bool(frame.get("elastic")), None
+        self.keeps_fits = str(frame.get("keepsFits", ""))
         self.witness = int(frame["witness"])
         # A chief's new launcher has heard none of its reports, but who has told its own launcher of steps will again.
         self.reporter = self.reporter or frame.get("step") is not None

@@ -60,7 +60,13 @@ class Roster:
 
     def told(self) -> dict[str, Any]:
         """With whom the members of the round train, as they are told."""
-        return {"workers": elastic.runs(peer.name for peer in self.members), "size": self.size}
+        commands = {peer.keeps_fits for peer in self.trainers}
+        keeps_fits = len(commands) == 1 and "" not in commands
+        return {
+            "workers": elastic.runs(peer.name for peer in self.members),
+            "size": self.size,
+            "keepsFits": keeps_fits,
+        }
 
     def alone(self, peer: Peer) -> bool:
         """Whether the others go on while this member is restarted."""
