@@ -4,6 +4,8 @@ What the user wrote wins wherever the two could meet, but for the names and the 
 """
 
 import copy
+from collections.abc import Sequence
+from typing import overload
 
 from tftraining_operator.build import launcher, orders
 from tftraining_operator.build.kueue import queued
@@ -25,6 +27,33 @@ from tftraining_operator.model.spec import JobSpec, Manifest
 from tftraining_operator.model.status import largest_gang
 
 SHM_VOLUME = "tftraining-shm"
+
+
+class PodManifests(Sequence[Manifest]):
+    """The manifests of these replicas' pods, each made when it is asked for.
+
+    The TF_CONFIG in each grows with the gang: together the manifests of 3,000 workers would take 450 MiB.
+    """
+
+    def __init__(self, job: Job, spec: JobSpec, replicas: Sequence[Replica], image: str) -> None:
+        self._job = job
+        self._spec = spec
+        self._replicas = replicas
+        self._image = image
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    @overload
+    def __getitem__(self, index: int) -> Manifest: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "PodManifests": ...
+
+    def __getitem__(self, index: int | slice) -> "Manifest | PodManifests":
+        if isinstance(index, slice):
+            return PodManifests(self._job, self._spec, self._replicas[index], self._image)
+        return pod(self._job, self._spec, self._replicas[index], self._image)
 
 
 def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from base64 import b64encode
+from collections.abc import Sequence
 
 from tftraining_operator.build.launcher import KEY
 from tftraining_operator.cluster import companions
@@ -14,7 +15,7 @@ from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.leftovers import leftovers
 from tftraining_operator.model.names import KIND, Key
-from tftraining_operator.model.observed import Observed, Pod, owned_by, parse_pod, parse_pods
+from tftraining_operator.model.observed import Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.refusals import EARLIER, KEY_GONE
@@ -39,18 +40,14 @@ class Children:
 
     def observe(self, job: Job) -> Observed:
         """The job's own children as they were last seen."""
-        raws, services = self.pods.of(job.key), self.services.of(job.key)
-        pods = self._warned(raws, parse_pods(raws, job.uid))
+        children, services = self.pods.of(job.key), self.services.of(job.key)
+        pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
         return Observed(
             pods=pods,
-            service=any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in services),
+            service=any(each.name == job.key.name and each.owner == job.uid for each in services),
             nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
-            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", raws)),
+            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", children)),
         )
-
-    def _warned(self, raws: list[Manifest], pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
-        by_uid = {raw["metadata"]["uid"]: raw for raw in raws}
-        return tuple(with_warning(pod, by_uid[pod.uid], self.warnings.of(pod.uid)) for pod in pods)
 
     async def apply(self, job: Job, plan: Plan) -> None:
         """Carry out the children's part of a plan: deletions, what a pod is told, what pods need, the pods last.
@@ -74,7 +71,7 @@ class Children:
             await self._create_secret(job, plan.create_secret)
         if plan.expect_secret is not None:
             await self._expect_secret(job, plan.expect_secret)
-        await self._create_pods(job, plan.create_pods, limit)
+        await self._create_pods(job, plan.create_pods)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
         """Create the Secret with a key that nobody else has seen; one that is there already keeps its own."""
@@ -98,11 +95,13 @@ class Children:
             return
         raise Refused(child, 410, KEY_GONE)
 
-    async def _create_pods(self, job: Job, manifests: tuple[Manifest, ...], limit: asyncio.Semaphore) -> None:
+    async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
+        """Create the pods, CONCURRENCY at a time; no more manifests than that exist at once."""
+        waiting = iter(manifests)
         refused: list[Refused] = []
 
-        async def create(manifest: Manifest) -> None:
-            async with limit:
+        async def create() -> None:
+            for manifest in waiting:
                 if refused:
                     return
                 try:
@@ -110,7 +109,7 @@ class Children:
                 except Refused as error:
                     refused.append(error)
 
-        await asyncio.gather(*(create(each) for each in manifests))
+        await asyncio.gather(*(create() for _ in range(min(CONCURRENCY, len(manifests)))))
         if refused:
             raise refused[0]
 
@@ -159,8 +158,8 @@ class Children:
 
     async def _delete_service(self, job: Job) -> None:
         for each in self.services.of(job.key):
-            if owned_by(each, job.uid):
-                await self._delete(job.key, f"services/{each['metadata']['name']}", each["metadata"]["uid"])
+            if each.owner == job.uid:
+                await self._delete(job.key, f"services/{each.name}", each.uid)
 
     async def _delete(self, key: Key, what: str, uid: str, grace: int | None = 0) -> None:
         options = {

@@ -1,7 +1,10 @@
 """Indexes of replicas as text, in the format of `completedIndexes` of a batch/v1 Job: `1,3-5`. Never raises on text."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable
+
+_RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def pack(indexes: Iterable[int]) -> str:
@@ -17,6 +20,19 @@ def pack(indexes: Iterable[int]) -> str:
 
 def chosen(text: str, among: Collection[int]) -> set[int]:
     """Those of `among` that the text names. Parts of the text that make no sense name none."""
-    found = (re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) for part in text.split(","))
-    runs = [range(int(each[1]), int(each[2] or each[1]) + 1) for each in found if each]
-    return {index for index in among if any(index in run for run in runs)}
+    if not text or not among:
+        return set()
+    starts, ends = _runs(text)
+    return {index for index in among if (place := bisect_right(starts, index)) and index <= ends[place - 1]}
+
+
+def _runs(text: str) -> tuple[list[int], list[int]]:
+    """First and last indexes of the runs in the text, in ascending order, none inside another."""
+    found = (_RUN.fullmatch(part) for part in text.split(","))
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in sorted((int(each[1]), int(each[2] or each[1])) for each in found if each):
+        if end >= start and (not ends or end > ends[-1]):
+            starts.append(start)
+            ends.append(end)
+    return starts, ends

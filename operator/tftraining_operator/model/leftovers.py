@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-import msgspec
-
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import KIND
-from tftraining_operator.model.spec import Frozen, Manifest
+from tftraining_operator.model.observed import Child
+from tftraining_operator.model.spec import Frozen
 
 
 class Leftover(Frozen, frozen=True):
@@ -18,24 +16,8 @@ class Leftover(Frozen, frozen=True):
     since: datetime
 
 
-def leftovers(job: Job, kind: str, raws: Iterable[Manifest]) -> tuple[Leftover, ...]:
+def leftovers(job: Job, kind: str, children: Iterable[Child]) -> tuple[Leftover, ...]:
     """Those of the objects of that kind (`pod`, `service`) that an earlier job of the job's name owns, by name."""
-    left = sorted((each["metadata"] for each in raws if left_by_earlier(job, each)), key=lambda meta: str(meta["name"]))
-    return tuple(Leftover(f"{kind}/{meta['name']}", _since(job, meta)) for meta in left)
-
-
-def left_by_earlier(job: Job, raw: Manifest) -> bool:
-    """Whether the object's controller is a job of the same name that is not there any more."""
-    owners = raw["metadata"].get("ownerReferences") or ()
-    return any(
-        owner.get("controller")
-        and (owner.get("kind"), owner.get("name")) == (KIND, job.key.name)
-        and owner.get("uid") != job.uid
-        for owner in owners
-    )
-
-
-def _since(job: Job, meta: Manifest) -> datetime:
-    if "deletionTimestamp" not in meta:
-        return job.created
-    return max(job.created, msgspec.convert(meta["deletionTimestamp"], datetime))
+    earlier = (child for child in children if child.owner_job == job.key.name and child.owner != job.uid)
+    left = sorted(earlier, key=lambda child: child.name)
+    return tuple(Leftover(f"{kind}/{child.name}", max(job.created, child.removal_due or job.created)) for child in left)

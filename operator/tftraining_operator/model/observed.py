@@ -13,6 +13,7 @@ from tftraining_operator.model.names import (
     ANNOTATION_SPEC,
     CLEANUP,
     CONTAINER,
+    KIND,
     LABEL_ATTEMPT,
     LABEL_INDEX,
     LABEL_ROLE,
@@ -108,6 +109,7 @@ class Pod(Frozen, frozen=True):
     ready: bool = False
     exit: Exit | None = None
     waiting: str = ""
+    waiting_containers: tuple[str, ...] = ()
     preparing: bool = False
     unprepared: str = ""
     unheard: bool = False
@@ -152,6 +154,21 @@ class Pod(Frozen, frozen=True):
         return str(self.replica) if self.replica else self.name
 
 
+class Child(Frozen, frozen=True):
+    """One object that carries the label of a job. `owner` is the UID of its controller, empty if it has none, and
+    `owner_job` the name of that if it is a TFTrainingJob; `removal_due` is when the deletion
+    that somebody has asked for is to be over; `pod` is None where the labels are not those of a pod of the operator."""
+
+    name: str
+    uid: str
+    version: int
+    owner: str = ""
+    owner_job: str = ""
+    node: str = ""
+    removal_due: datetime | None = None
+    pod: Pod | None = None
+
+
 class Refusal(Frozen, frozen=True):
     """The API server's last refusal to create a child. A permanent one will not change by trying again."""
 
@@ -194,16 +211,32 @@ class Observed(Frozen, frozen=True):
         return next((pod for pod in self.pods if pod.replica is None), None)
 
 
+def parse_child(raw: Manifest) -> Child:
+    """An object from the API server as much of it as passes ask for."""
+    meta, spec = raw["metadata"], raw.get("spec") or {}
+    owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    return Child(
+        name=meta["name"],
+        uid=meta["uid"],
+        version=int(meta["resourceVersion"]),
+        owner=owner.get("uid", ""),
+        owner_job=owner.get("name", "") if owner.get("kind") == KIND else "",
+        node=spec.get("nodeName", ""),
+        removal_due=_time(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else None,
+        pod=parse_pod(raw),
+    )
+
+
+def pods_of(children: Iterable[Child], uid: str) -> tuple[Pod, ...]:
+    """The pods that the job of that UID owns, in the order of their names."""
+    owned = (child.pod for child in children if child.owner == uid and child.pod is not None)
+    return tuple(sorted(owned, key=lambda pod: pod.name))
+
+
 def owned_by(raw: Manifest, uid: str) -> bool:
     """Whether the object's controller is the one with that UID: labels alone prove nothing."""
     owners = raw["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
-
-
-def parse_pods(raws: Iterable[Manifest], uid: str) -> tuple[Pod, ...]:
-    """The pods that the job of that UID owns, in the order of their names."""
-    owned = (parse_pod(raw) for raw in raws if owned_by(raw, uid))
-    return tuple(sorted((pod for pod in owned if pod is not None), key=lambda pod: pod.name))
 
 
 def parse_pod(raw: Manifest) -> Pod | None:
@@ -242,6 +275,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
         waiting=_waiting(status, labels)[:LONGEST_MESSAGE],
+        waiting_containers=tuple(who for who, each in _containers(status) if "waiting" in (each.get("state") or {})),
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
         gated=_unplaced(status).get("reason") == GATED,
@@ -360,11 +394,16 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
         if unplaced.get("reason") == GATED:
             return _gated(labels)
         return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
+    waiting = ((who, _waiting_reason(each)) for who, each in _containers(status))
+    return next((f"{who}: {why}" for who, why in waiting if why), "")
+
+
+def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
+    """The states of the pod's containers, with what people call them: `init container x`, `container y`."""
     inits, containers = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
     own_first = sorted(containers, key=lambda each: each.get("name") != CONTAINER)
-    waiting = [(f"init container {each.get('name')}", _waiting_reason(each)) for each in inits]
-    waiting += [(f"container {each.get('name')}", _waiting_reason(each)) for each in own_first]
-    return next((f"{who}: {why}" for who, why in waiting if why), "")
+    named = [(f"init container {each.get('name')}", each) for each in inits]
+    return named + [(f"container {each.get('name')}", each) for each in own_first]
 
 
 def _unplaced(status: Manifest) -> Manifest:

@@ -1,5 +1,6 @@
 """The status of a TFTrainingJob, field for field as in the CRD."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
@@ -45,11 +46,12 @@ class Counts(Frozen, frozen=True):
         """How many pods of the present attempt were there when the status was written."""
         return self.active + self.succeeded + self.failed
 
-    def had(self, index: int) -> bool:
-        """Whether that one had a pod then; an older version did not say who was absent."""
+    def had(self, indexes: Collection[int]) -> set[int]:
+        """Those of `indexes` that had a pod then; an older version did not say who was absent."""
         if not self.absent_indexes:
-            return index < self.desired <= self.seen
-        return index < self.desired and not chosen(self.absent_indexes, [index])
+            return {each for each in indexes if each < self.desired <= self.seen}
+        absent = chosen(self.absent_indexes, indexes)
+        return {each for each in indexes if each < self.desired and each not in absent}
 
 
 class SameFailure(Frozen, frozen=True):

@@ -37,16 +37,13 @@ def parse_warning(event: Manifest) -> Warned | None:
     return Warned(pull[2], place[2], pull[1], place[1] == "initContainers")
 
 
-def with_warning(pod: Pod, raw: Manifest, warned: Warned | None) -> Pod:
+def with_warning(pod: Pod, warned: Warned | None) -> Pod:
     """The pod with what its kubelet has said of it, as long as its status says no more and it still waits for that."""
     if warned is None or pod.waiting or pod.running or pod.ended:
         return pod
     if not warned.container:
         return msgspec.structs.replace(pod, unprepared=warned.words) if pod.preparing else pod
-    kind = "initContainerStatuses" if warned.init else "containerStatuses"
-    containers = (raw.get("status") or {}).get(kind) or ()
-    states = [each.get("state") or {} for each in containers if each.get("name") == warned.container]
-    if not any("waiting" in state for state in states):
-        return pod
     who = f"{'init ' if warned.init else ''}container {warned.container}"
+    if who not in pod.waiting_containers:
+        return pod
     return msgspec.structs.replace(pod, waiting=f"{who}: {pull_failure(warned.image, warned.words)}")

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.build.pod import pod
+from tftraining_operator.build.pod import PodManifests
 from tftraining_operator.build.service import service
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Replica
@@ -43,7 +43,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
     step = Plan(
         status=status,
         create_service=None if seen.service or wait or seen.leftovers else service(job, scene.spec),
-        create_pods=tuple(pod(attempt, scene.spec, each, scene.image) for each in wanted),
+        create_pods=PodManifests(attempt, scene.spec, wanted, scene.image),
         delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, seen, scene.now),

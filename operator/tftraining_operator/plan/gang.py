@@ -8,6 +8,7 @@ not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from tftraining_operator.model.indexes import chosen, pack
 from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica
@@ -16,8 +17,10 @@ from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Status
 
 
-class Gang(Frozen, frozen=True):
-    """The classified gang. `wanted` is in the order of ranks, the chief first; `aside` is the evaluator."""
+class Gang(Frozen, frozen=True, dict=True):
+    """The classified gang. `wanted` is in the order of ranks, the chief first; `aside` is the evaluator.
+
+    Policies ask for the same lists again and again, so each is made once."""
 
     wanted: tuple[Replica, ...]
     aside: tuple[Replica, ...]
@@ -27,18 +30,18 @@ class Gang(Frozen, frozen=True):
     missing: tuple[Replica, ...]
     missing_aside: tuple[Replica, ...]
     vanished: tuple[Replica, ...]
-    completed: tuple[Replica, ...]
+    completed: frozenset[Replica]
     surplus: tuple[Pod, ...]
     elastic: bool
     resized: bool
     outdated: bool
 
-    @property
+    @cached_property
     def pods(self) -> tuple[Pod, ...]:
         """The pods of the present attempt, in the order of ranks."""
         return tuple(self.members[each] for each in self.wanted if each in self.members)
 
-    @property
+    @cached_property
     def evaluators(self) -> tuple[Pod, ...]:
         """The evaluator's pod, if it is there."""
         return tuple(self.members[each] for each in self.aside if each in self.members)
@@ -48,13 +51,13 @@ class Gang(Frozen, frozen=True):
         """The chief's pod, if it is there."""
         return self.members.get(self.wanted[0])
 
-    @property
+    @cached_property
     def done_or_ready(self) -> int:
         """How many members train or have finished."""
         there = sum(1 for pod in self.pods if pod.ready or finished(pod))
         return there + sum(1 for each in self.completed if each not in self.aside)
 
-    @property
+    @cached_property
     def ready(self) -> str:
         """The same for people: `1/2`."""
         return f"{self.done_or_ready}/{len(self.wanted)}"
@@ -79,7 +82,7 @@ def attempt_of(status: Status, seen: Observed) -> int:
 
 
 def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
-    """Sort the observed pods by what they are to the attempt in `status`."""
+    """Sort the observed pods by what they are to the attempt in `status`. Linear in the number of replicas and pods."""
     wanted, aside, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
     current = {pod.replica: pod for pod in seen.replicas if pod.replica and _is_current(pod, spec, status)}
     given_up = set(status.replaced.values())
@@ -90,7 +93,7 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     gang = [members[each] for each in wanted if each in members]
     # Kueue holds a group of pods to the number that it had at first (see build/kueue.py).
     elastic = spec.in_place and bool(gang) and all(pod.orders and not pod.queued for pod in gang)
-    surplus = [pod for each, pod in current.items() if each.role == "worker" and each not in wanted and elastic]
+    surplus = _surplus(current, frozenset(wanted)) if elastic else ()
     kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
     absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
@@ -106,11 +109,15 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         missing_aside=tuple(each for each in not_there if each in aside),
         vanished=_vanished(spec, missing, status),
         completed=completed,
-        surplus=tuple(surplus),
+        surplus=surplus,
         elastic=elastic,
         resized=not elastic and any(pod.gang != spec.gang_size for pod in gang),
         outdated=any(pod.made_from not in ("", fingerprint) for pod in gang),
     )
+
+
+def _surplus(current: Mapping[Replica, Pod], wanted: frozenset[Replica]) -> tuple[Pod, ...]:
+    return tuple(pod for each, pod in current.items() if each.role == "worker" and each not in wanted)
 
 
 def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
@@ -152,7 +159,8 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
     complete = bool(then) and all(counts.desired <= counts.seen for counts in then)
     if not complete and (not spec.in_place or status.phase not in ("Running", "Restarting")):
         return ()
-    return tuple(each for each in missing if status.replicas.get(each.role, Counts()).had(each.index))
+    had = {role: counts.had(_indexes(missing, role)) for role, counts in status.replicas.items()}
+    return tuple(each for each in missing if each.index in had.get(each.role, ()))
 
 
 def is_done(gang: Gang, member: Replica) -> bool:
@@ -160,11 +168,11 @@ def is_done(gang: Gang, member: Replica) -> bool:
     return member in gang.completed or (member in gang.members and finished(gang.members[member]))
 
 
-def _completed(absent: tuple[Replica, ...], status: Status) -> tuple[Replica, ...]:
+def _completed(absent: tuple[Replica, ...], status: Status) -> frozenset[Replica]:
     """The absent members that had finished before somebody deleted their pods: they never run again."""
-    done = {
-        (role, index)
-        for role, counts in status.replicas.items()
-        for index in chosen(counts.completed_indexes, [each.index for each in absent if each.role == role])
-    }
-    return tuple(each for each in absent if (each.role, each.index) in done)
+    done = {role: chosen(counts.completed_indexes, _indexes(absent, role)) for role, counts in status.replicas.items()}
+    return frozenset(each for each in absent if each.index in done.get(each.role, ()))
+
+
+def _indexes(replicas: tuple[Replica, ...], role: str) -> list[int]:
+    return [each.index for each in replicas if each.role == role]

@@ -1,6 +1,6 @@
 """What the planner answers with: the next step, and nothing about how it is carried out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -47,6 +47,7 @@ class Plan(Frozen, frozen=True):
 
     `delete_job` comes alone, without a change of the status.
     `companions` (see plan/companions.py) are to be there, as they are here, before the pods.
+    The manifests of `create_pods` may be made only when they are asked for: look at one at a time.
     `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there. That
     `expect_secret` is there is to be made sure of instead where pods have its key already (see plan/lost_key.py).
     """
@@ -59,7 +60,7 @@ class Plan(Frozen, frozen=True):
     delete_job: bool = False
     companions: tuple[Manifest, ...] = ()
     delete_companions: tuple[Manifest, ...] = ()
-    create_pods: tuple[Manifest, ...] = ()
+    create_pods: Sequence[Manifest] = ()
     delete_pods: tuple[Deletion, ...] = ()
     end_pods: tuple[Ending, ...] = ()
     annotate_pod: Annotation | None = None

@@ -10,11 +10,11 @@ from tests.unit.operator import simulation
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tests.unit.operator.test_idle import IDLE
+from tftraining_operator.build import pod as manifests
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.build.pod import pod
 from tftraining_operator.model.names import ANNOTATION_ORDERS
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan import assemble
 
 NEW = "operator:2"
 
@@ -32,7 +32,7 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], World]:
     """Give a function that puts the new version in the operator's place."""
 
     def start(world: World) -> World:
-        monkeypatch.setattr(assemble, "pod", newer_pod)
+        monkeypatch.setattr(manifests, "pod", newer_pod)
         monkeypatch.setattr(simulation, "IMAGE", NEW)
         world.asker = Asker("system", {"app": "operator"})
         heard = world.heard

@@ -25,7 +25,7 @@ class Running:
         self.fake, self.reflector, self.store, self.changed = fake, reflector, store, changed
 
     async def until_names(self, *names: str) -> None:
-        await self._until(lambda: {raw["metadata"]["name"] for raw in self.store.of(KEY)} == set(names))
+        await self._until(lambda: {child.name for child in self.store.of(KEY)} == set(names))
 
     async def until_watched(self, times: int) -> None:
         await self._until(lambda: self.fake.count(f"WATCH {PODS}") >= times)

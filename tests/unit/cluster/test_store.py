@@ -8,7 +8,7 @@ KEY = Key("ns", "job")
 
 
 def names(store: Store) -> set[str]:
-    return {raw["metadata"]["name"] for raw in store.of(KEY)}
+    return {child.name for child in store.of(KEY)}
 
 
 def test_only_news_is_news() -> None:
@@ -31,7 +31,7 @@ def test_another_pod_of_the_same_name_replaces_it_and_outlives_its_late_deletion
     store.upsert(pod("a", 5, uid="old"))
     store.upsert(pod("a", 8, uid="new"))
     assert store.discard(pod("a", 7, uid="old")) == set()
-    assert store.of(KEY)[0]["metadata"]["uid"] == "new"
+    assert store.of(KEY)[0].uid == "new"
 
 
 def test_a_label_that_is_taken_away_and_given_back() -> None:
@@ -84,3 +84,18 @@ def test_a_list_tells_of_a_label_that_was_changed_in_the_gap() -> None:
     store.upsert(pod("a", 5))
     assert store.replace("", [pod("a", 6, job="other")], listed_at=10) == {KEY, other}
     assert (names(store), len(store.of(other))) == (set(), 1)
+
+
+def test_the_jobs_on_a_node_are_those_that_have_a_pod_there_now() -> None:
+    store, other = Store(), Key("ns", "other")
+    store.upsert(pod("a", 1) | {"spec": {}})
+    assert store.on_node("n1") == set()
+    store.upsert(pod("a", 2) | {"spec": {"nodeName": "n1"}})
+    store.upsert(pod("b", 3, job="other") | {"spec": {"nodeName": "n1"}})
+    assert store.on_node("n1") == {KEY, other}
+    store.upsert(pod("a", 4, job="other") | {"spec": {"nodeName": "n1"}})
+    assert store.on_node("n1") == {other}
+    store.upsert(pod("b", 5, uid="new", job="other") | {"spec": {"nodeName": "n2"}})
+    store.discard(pod("a", 6))
+    assert (store.on_node("n1"), store.on_node("n2")) == (set(), {other})
+    assert "n1" not in store._nodes

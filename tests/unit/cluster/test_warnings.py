@@ -13,7 +13,7 @@ from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.names import Key
-from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.observed import Exit, Pod, parse_pod
 from tftraining_operator.model.warning import parse_warning, with_warning
 
 KEY = Key("ns", "job")
@@ -28,40 +28,50 @@ def event(reason: str, message: str, number: int = 1, place: str = "spec.contain
     return {"metadata": meta, "involvedObject": about, "type": "Warning", "reason": reason, "message": message}
 
 
-def waiting(container: str = "tensorflow", kind: str = "containerStatuses", **state: Any) -> dict[str, Any]:
-    return {"status": {kind: [{"name": container, "state": state or {"waiting": {"reason": "ContainerCreating"}}}]}}
+WAITING = replace(POD, waiting_containers=("init container fetch", "container tensorflow"))
 
 
 def test_an_image_that_cannot_be_pulled_reads_as_the_status_of_the_pod_will() -> None:
     warned = parse_warning(event("Failed", PULL))
-    assert with_warning(POD, waiting(), warned).waiting == SAID
+    assert with_warning(WAITING, warned).waiting == SAID
     init = parse_warning(event("Failed", PULL, place="spec.initContainers{fetch}"))
-    held = with_warning(POD, waiting("fetch", "initContainerStatuses"), init)
+    held = with_warning(WAITING, init)
     assert held.waiting == f"init {SAID.replace('tensorflow', 'fetch')}"
 
 
 @pytest.mark.parametrize(
-    ("known", "raw"),
+    "known",
     [
-        (replace(POD, waiting="something else"), waiting()),
-        (replace(POD, running=True), waiting()),
-        (POD, waiting(running={})),
-        (POD, waiting(terminated={"exitCode": 0})),
-        (POD, waiting("another")),
-        (POD, {"status": {}}),
+        replace(WAITING, waiting="something else"),
+        replace(WAITING, running=True),
+        replace(WAITING, exit=Exit(0)),
+        replace(POD, waiting_containers=("container another", "init container tensorflow")),
+        POD,
     ],
-    ids=["the status says more", "it runs", "it has started", "it has ended", "another container", "nothing yet"],
+    ids=["the status says more", "it runs", "it has ended", "another container", "nothing yet, or it has started"],
 )
-def test_what_has_passed_is_not_said(known: Pod, raw: dict[str, Any]) -> None:
-    assert with_warning(known, raw, parse_warning(event("Failed", PULL))) == known
+def test_what_has_passed_is_not_said(known: Pod) -> None:
+    assert with_warning(known, parse_warning(event("Failed", PULL))) == known
+
+
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+@pytest.mark.parametrize("state", ["waiting", "running", "terminated"])
+def test_which_containers_wait(kind: str, state: str) -> None:
+    labels = {"tftraining.dev/role": "worker", "tftraining.dev/index": "0", "tftraining.dev/attempt": "1"}
+    raw = pod("job-worker-0", 1)
+    raw["metadata"] |= {"labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    parsed = parse_pod(raw | {"status": {kind: [{"name": "x", "state": {state: {"reason": "ContainerCreating"}}}]}})
+    assert parsed is not None
+    who = "init container x" if kind.startswith("init") else "container x"
+    assert parsed.waiting_containers == ((who,) if state == "waiting" else ())
 
 
 def test_volumes_and_networks_are_said_of_a_pod_that_is_being_prepared() -> None:
     warned = parse_warning(event("FailedMount", 'MountVolume.SetUp failed for volume "data"', place=""))
     preparing = replace(POD, preparing=True)
-    assert with_warning(preparing, {}, warned).unprepared == 'MountVolume.SetUp failed for volume "data"'
-    assert with_warning(POD, {}, warned) == POD
-    assert with_warning(preparing, {}, None) == preparing
+    assert with_warning(preparing, warned).unprepared == 'MountVolume.SetUp failed for volume "data"'
+    assert with_warning(POD, warned) == POD
+    assert with_warning(preparing, None) == preparing
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,8 @@ class ApiServer:
         if name in held:
             raise Rejected(409, f"{child} already exists")
         made = over_the_wire(manifest) | {"status": over_the_wire(status)}
-        made["metadata"] |= {"uid": f"uid-{self._next_number()}", "creationTimestamp": stamp(self.now)}
+        identity = {"uid": f"uid-{self._next_number()}", "resourceVersion": "1", "creationTimestamp": stamp(self.now)}
+        made["metadata"] |= identity
         held[name] = made
         self.writes.append(f"create {child}")
 

@@ -20,7 +20,7 @@ from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.leftovers import leftovers
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
-from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_pods
+from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
@@ -83,14 +83,15 @@ class World:
         """What the operator makes of what it has seen."""
         job = parse_job(seen.job)
         service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
+        pods, services = [[parse_child(each) for each in kind] for kind in (seen.pods, seen.services)]
         return job, Observed(
-            pods=parse_pods(seen.pods, job.uid),
+            pods=pods_of(pods, job.uid),
             service=service,
             refusal=self.refusal,
             heard=self.heard,
             silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
-            leftovers=(*leftovers(job, "service", seen.services), *leftovers(job, "pod", seen.pods)),
+            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", pods)),
         )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:

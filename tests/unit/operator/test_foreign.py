@@ -83,7 +83,12 @@ def test_only_the_controller_owns() -> None:
 def test_a_foreign_pod_in_the_way_is_named_and_the_job_starts_once_it_is_gone() -> None:
     world = World(a_job())
     world.api.pods["mnist-worker-1"] = {
-        "metadata": {"name": "mnist-worker-1", "uid": "foreign", "creationTimestamp": "2026-03-01T12:00:00Z"},
+        "metadata": {
+            "name": "mnist-worker-1",
+            "uid": "foreign",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-03-01T12:00:00Z",
+        },
         "spec": {"nodeName": "node-a"},
         "status": {"phase": "Running"},
     }
