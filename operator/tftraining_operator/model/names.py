@@ -1,7 +1,8 @@
 """The names that a job and its children have in the cluster: they are part of the public contract."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 GROUP = "tftraining.dev"
 VERSION = "v1"
@@ -34,8 +35,7 @@ GANG_ROLES: tuple[Role, ...] = (*TRAINER_ROLES, "ps")
 ROLES: tuple[Role, ...] = (*GANG_ROLES, "evaluator")
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Replica:
+class Replica(msgspec.Struct, frozen=True, order=True):
     """One member of a job, such as worker 1."""
 
     role: Role
