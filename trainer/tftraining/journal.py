@@ -59,7 +59,7 @@ class Journal:
         self._steps_per_epoch = self._epoch = 0
         self._options = options
         self._made = self._began = time.monotonic()
-        self._logs = summary_writer(options.logdir) if options is not None and options.logdir else None
+        self._logs: Any = None  # made at the first line: TensorFlow refuses collectives after it has run anything else
 
     def start(self, epoch: int, step: int, steps_per_epoch: int) -> None:
         """A loop of one's own begins, behind `epoch` epochs and `step` steps that were done before."""
@@ -107,7 +107,8 @@ class Journal:
             tftraining.report(epoch=epoch, metrics=metrics)
         if self._options is not None:
             write_atomically(self._file("history.json"), json.dumps(self.history) + "\n")
-        if self._logs is not None:
+        if self._options is not None and self._options.logdir:
+            self._logs = self._logs or summary_writer(self._options.logdir)
             write_summaries(self._logs, epoch, metrics)
 
     def finish(self, values: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ options are checked before that import is paid for.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pathlib import Path
 from tftraining import data
 from tftraining.cluster import TFConfigError
 from tftraining.data import DataError
+from tftraining.paths import is_url
 
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
@@ -66,7 +68,7 @@ def _add_training(group: argparse._ArgumentGroup, defaults: Defaults) -> None:
     )
     add(
         "--learning-rate",
-        type=float,
+        type=positive_number,
         default=defaults.learning_rate,
         metavar="RATE",
         help=f"of {defaults.optimizer} (default %(default)s)",
@@ -85,6 +87,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     default = os.environ.get("TFTRAINING_DIR", "training-output")
     group.add_argument(
         "--directory",
+        type=local_path,
         metavar="FOLDER",
         default=default,
         help="for checkpoints and the result (default $TFTRAINING_DIR, otherwise training-output)",
@@ -107,6 +110,21 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
     return value
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def local_path(text: str) -> str:
+    """A path on this machine or in a mounted volume."""
+    if is_url(text):
+        raise argparse.ArgumentTypeError(f"{text} is a URL: object storage is not supported, name a mounted directory")
+    return text
 
 
 def check_packages(options: argparse.Namespace) -> None:

@@ -19,14 +19,21 @@ def write_filepath(path: str, task: Task | None = None) -> str:
     """Where `task` saves what the job saves at `path`: there if chief, else `<dirname>/workertemp_<index>/<basename>`.
 
     Without `task` it is this process's, as TF_CONFIG has it; TFConfigError if that is not usable. The directory that
-    will hold it is made if it is a local one. Local paths and URLs (`gs://…`) both work.
+    will hold it is made. ValueError if `path` is a URL (`gs://…`): the operator could not clean up there.
     """
+    if is_url(path):
+        raise ValueError(f"{path} is a URL, and object storage is not supported: save into the job's storage instead")
     task = task_from_environment() if task is None else task
     directory, name = posixpath.split(path)
     directory = directory if task.is_chief else temporary_directory(directory, task)
-    if "://" not in directory and directory:
+    if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
     return posixpath.join(directory, name)
+
+
+def is_url(path: str) -> bool:
+    """Whether the path names an object of a storage service (`gs://bucket/x`), not a file of this machine."""
+    return "://" in path
 
 
 def temporary_directory(directory: str, task: Task) -> str:

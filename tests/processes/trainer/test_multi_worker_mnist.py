@@ -182,8 +182,11 @@ def test_the_same_seed_trains_the_same(tmp_path: Path, loop: tuple[str, ...]) ->
 
 
 def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
-    """And a worker that is stopped for a while at its end keeps nobody waiting."""
-    with Gang(job, ["--epochs", "1", "--steps-per-epoch", "5"], operated=False) as gang:
+    """And a worker that is stopped for a while at its end keeps nobody waiting. With logs for TensorBoard, whose writer
+    must not be made before the strategy."""
+    logs = job.parent / "logs"
+    arguments = ["--epochs", "1", "--steps-per-epoch", "5", "--logdir", str(logs)]
+    with Gang(job, arguments, operated=False) as gang:
         gang.start()
         gang.wait_for_line(1, "saved the model")
         with gang.stopped(1):
@@ -191,3 +194,4 @@ def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
             assert gang.workers[0].wait(timeout=30) == 0
         assert gang.wait() == [0, 0]
     assert sorted(path.name for path in job.iterdir()) == ["backup", "history.json", "model", "result.json"]
+    assert any(path.name.startswith("events.out.tfevents") for path in logs.iterdir())

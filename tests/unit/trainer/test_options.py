@@ -28,7 +28,17 @@ def test_the_help_says_what_and_the_defaults() -> None:
     assert "as many as the data give" in text
 
 
-@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--batch-size", "-1"], ["--data", "cats"], ["--precision", "8"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--epochs", "0"],
+        ["--batch-size", "-1"],
+        ["--data", "cats"],
+        ["--precision", "8"],
+        *(["--learning-rate", rate] for rate in ("-1", "0", "nan", "inf", "fast")),
+        ["--directory", "gs://bucket/x"],
+    ],
+)
 def test_wrong_options_end_the_program(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         make_parser("program", "One line.", DEFAULTS).parse_args(wrong)

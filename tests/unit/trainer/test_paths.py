@@ -36,11 +36,18 @@ def test_the_directory_to_write_into_is_there(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["model.h5", "workertemp_2"]
 
 
-def test_urls_and_plain_names_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("task", [CHIEF, WORKER])
+def test_a_url_is_refused_and_no_directory_of_its_name_is_made(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert write_filepath("gs://bucket/job/model", CHIEF) == "gs://bucket/job/model"
-    assert write_filepath("gs://bucket/job/model", WORKER) == "gs://bucket/job/workertemp_2/model"
+    with pytest.raises(ValueError, match="gs://bucket/model is a URL, and object storage is not supported"):
+        write_filepath("gs://bucket/model", task)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plain_names_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     assert write_filepath("model", CHIEF) == "model"
     assert write_filepath("model", WORKER) == "workertemp_2/model"
 
