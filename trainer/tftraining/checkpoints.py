@@ -6,6 +6,8 @@ It must never restore a part of a model and call it the whole.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from tftraining.cluster import Task
 from tftraining.loop import Replica
+from tftraining.options import UsageError
 from tftraining.paths import write_filepath
 
 KEPT = 3
@@ -36,7 +39,7 @@ class State:
         self._path = write_filepath(checkpoints_of(directory), self._task)
         self._manager = tf.train.CheckpointManager(checkpoint, self._path, KEPT)
         if resume:
-            checkpoint.restore(tf.train.latest_checkpoint(checkpoints_of(directory)))
+            restore(checkpoint, tf.train.latest_checkpoint(checkpoints_of(directory)))
 
     @property
     def epoch(self) -> int:
@@ -73,6 +76,25 @@ class State:
             shutil.rmtree(self._path)
 
 
+def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
+    """Restore all of `checkpoint` from `path`, unless that is None. UsageError if one lacks a part of the other."""
+    if path is not None:
+        with _mismatch_is_an_error(path):
+            checkpoint.restore(path).assert_consumed()
+
+
+@contextmanager
+def _mismatch_is_an_error(path: str) -> Iterator[None]:
+    """TensorFlow leaves what does not match as it is, unless asked: fresh weights that look like restored ones."""
+    try:
+        yield
+    except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"the checkpoint {path} does not fit this model ({reason}): name another --directory or --weights"
+        ) from error
+
+
 def step_of(path: str) -> int:
     """The step after which a checkpoint of State was saved."""
     return int(path.rpartition("-")[2])
@@ -84,6 +106,10 @@ def checkpoints_of(directory: str) -> str:
 
 
 def restored(model: Any, path: str) -> Any:
-    """`model`, which is under no strategy, with the weights of a checkpoint, whatever that was trained under."""
-    tf.train.Checkpoint(model=model).read(path).expect_partial().assert_existing_objects_matched()
+    """`model`, which is under no strategy, with the weights of a checkpoint, whatever that was trained under.
+
+    UsageError if the checkpoint does not have all of them.
+    """
+    with _mismatch_is_an_error(path):
+        tf.train.Checkpoint(model=model).read(path).expect_partial().assert_existing_objects_matched()
     return model

@@ -16,8 +16,9 @@ from typing import Any
 import tensorflow as tf
 
 from tftraining.checkpoints import checkpoints_of, step_of
-from tftraining.journal import Record, read_history, say, summary_writer, write_atomically, write_summaries
+from tftraining.journal import Record, read_history, say, summary_writer, write_summaries
 from tftraining.loop import evaluate
+from tftraining.options import write_atomically
 
 LOOK_EVERY = 0.5  # seconds
 

@@ -53,6 +53,9 @@ def find_pictures(folder: Path) -> Pictures:
         raise DataError(f"no folder {folder}: it should hold one folder a class (--make-folders writes some)")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     found = [(str(path), label) for label, name in enumerate(names) for path in _files(folder / name)]
+    parts = [name for name in names if name in ("train", "test", "validation")]
+    if not found and parts:
+        raise DataError(f"{folder} holds {' and '.join(parts)}, not classes: name one of them, {folder / parts[-1]}")
     if len({label for _, label in found}) < 2:
         raise DataError(f"{folder} holds pictures of fewer than two classes: it should hold one folder a class")
     return Pictures(tuple(file for file, _ in found), tuple(label for _, label in found), tuple(names))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import tftraining
+from tftraining.options import write_atomically
 
 Record = dict[str, float]
 Batch = TypeVar("Batch")
@@ -26,13 +26,6 @@ def say(text: str) -> None:
     """Print a line at once and in one piece, so that TensorFlow's own log lines do not end up inside it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Put `content` at `path` so that a reader sees all of it or what was there before."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    temporary.replace(path)
 
 
 def read_history(path: Path) -> list[Record]:

@@ -7,6 +7,7 @@ options are checked before that import is paid for.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import sys
@@ -20,6 +21,7 @@ from tftraining.cluster import TFConfigError
 from tftraining.data import DataError
 from tftraining.paths import is_url
 
+MARK = ".tftraining-program"  # in a job's directory: which program's work it holds
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
@@ -44,7 +46,7 @@ def make_parser(program: str, description: str | None, defaults: Defaults) -> ar
     parser = argparse.ArgumentParser(prog=program, description=(description or "").splitlines()[0])
     _add_training(parser.add_argument_group("training"), defaults)
     _add_data(parser.add_argument_group("data"))
-    _add_output(parser.add_argument_group("output"))
+    _add_output(parser.add_argument_group("output"), program)
     _add_machine(parser.add_argument_group("machine"))
     return parser
 
@@ -83,14 +85,15 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_output(group: argparse._ArgumentGroup) -> None:
-    default = os.environ.get("TFTRAINING_DIR", "training-output")
+def _add_output(group: argparse._ArgumentGroup, program: str) -> None:
+    own = f"training-output/{program}"
+    default = os.environ.get("TFTRAINING_DIR", own)
     group.add_argument(
         "--directory",
         type=local_path,
         metavar="FOLDER",
         default=default,
-        help="for checkpoints and the result (default $TFTRAINING_DIR, otherwise training-output)",
+        help=f"for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
     )
     group.add_argument("--plot", metavar="FILE.png", help="draw the curves of loss and accuracy")
     group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")
@@ -134,14 +137,54 @@ def check_packages(options: argparse.Namespace) -> None:
             raise UsageError(f"{option} needs the package {package}: pip install {package}")
 
 
-def make_directory(directory: str) -> None:
-    """Make the job's directory if it is not there; UsageError if it cannot be written to."""
+def make_directory(program: str, options: argparse.Namespace, *deciding: str) -> None:
+    """Make the job's directory if it is not there, and note in it whose work it holds.
+
+    `deciding` are the names of the options by which the saved state differs. UsageError if the directory cannot be
+    written to, or holds the work of another program or of other values of these options: parts of such a state would
+    be restored without a word, and the rest would begin anew.
+    """
+    folder = Path(options.directory)
     try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the directory {directory}: {error.strerror}") from error
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write to the directory {directory}")
+        raise UsageError(f"cannot make the directory {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write to the directory {folder}")
+    # Through JSON, in which a tuple is a list.
+    own = json.loads(json.dumps({"program": program, **{name: getattr(options, name) for name in deciding}}))
+    there = _read_mark(folder / MARK)
+    if there is None:
+        write_atomically(folder / MARK, json.dumps(own) + "\n")
+    elif different := [name for name in own if name in there and there[name] != own[name]]:
+        raise UsageError(f"{folder} holds the work of {_words(there, different)}: name another --directory")
+
+
+def _read_mark(path: Path) -> dict[str, object] | None:
+    """What the mark says; None if there is none, as in a directory of an earlier version, or it is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _words(mark: dict[str, object], different: list[str]) -> str:
+    if "program" in different:
+        return str(mark["program"])
+    given = " ".join(f"--{name.replace('_', '-')} {_shown(mark[name])}" for name in different)
+    return f"{mark.get('program')} with {given}"
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Put `content` at `path` so that a reader sees all of it or what was there before."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    temporary.replace(path)
 
 
 def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> int:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tests.processes.trainer.gang import Gang
 from tests.processes.trainer.programs import Program, history, run
 from tftraining.checkpoints import checkpoints_of, step_of
+from tftraining.options import MARK
 
 NAME = "multi_worker_mnist"
 EPOCHS = 5
@@ -193,5 +194,5 @@ def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
             gang.wait_for_line(0, "result: ")
             assert gang.workers[0].wait(timeout=30) == 0
         assert gang.wait() == [0, 0]
-    assert sorted(path.name for path in job.iterdir()) == ["backup", "history.json", "model", "result.json"]
+    assert sorted(path.name for path in job.iterdir()) == [MARK, "backup", "history.json", "model", "result.json"]
     assert any(path.name.startswith("events.out.tfevents") for path in logs.iterdir())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.journal import Journal, read_history, write_atomically
+from tftraining.journal import Journal, read_history
+from tftraining.options import write_atomically
 
 
 @pytest.fixture

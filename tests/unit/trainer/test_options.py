@@ -9,7 +9,7 @@ import pytest
 
 from tftraining import options
 from tftraining.data import DataError
-from tftraining.options import Defaults, UsageError, check_packages, make_directory, make_parser, run_program
+from tftraining.options import MARK, Defaults, UsageError, check_packages, make_directory, make_parser, run_program
 
 DEFAULTS = Defaults(3, 16, 0.5, batch="for each worker", optimizer="Adam")
 
@@ -46,18 +46,47 @@ def test_wrong_options_end_the_program(wrong: list[str]) -> None:
 
 
 def test_a_package_that_an_option_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = argparse.Namespace(plot="curves.png", logdir=None)
-    check_packages(given)
+    options_given = argparse.Namespace(plot="curves.png", logdir=None)
+    check_packages(options_given)
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="--plot needs the package matplotlib"):
-        check_packages(given)
+        check_packages(options_given)
+
+
+def given(directory: str | Path, **values: object) -> argparse.Namespace:
+    return argparse.Namespace(directory=str(directory), **values)
 
 
 def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
-    make_directory(str(tmp_path / "a" / "b"))
+    make_directory("program", given(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
     with pytest.raises(UsageError, match="cannot make the directory /dev/null/x"):
-        make_directory("/dev/null/x")
+        make_directory("program", given("/dev/null/x"))
+
+
+def test_a_directory_with_the_work_of_another_program_is_refused(tmp_path: Path) -> None:
+    make_directory("first", given(tmp_path, keras="3", hidden=(7, 5)), "keras", "hidden")
+    make_directory("first", given(tmp_path, keras="3", hidden=(7, 5), epochs=9), "keras", "hidden")
+    with pytest.raises(UsageError, match=r" holds the work of first: name another --directory"):
+        make_directory("second", given(tmp_path))
+    with pytest.raises(UsageError, match=r" holds the work of first with --keras 3 --hidden 7 5: name another"):
+        make_directory("first", given(tmp_path, keras="legacy", hidden=(7, 6)), "keras", "hidden")
+
+
+def test_the_directory_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text("{}")
+    make_directory("first", given(tmp_path))
+    (tmp_path / MARK).write_text("{damaged")
+    make_directory("second", given(tmp_path))
+    with pytest.raises(UsageError, match="the work of second"):
+        make_directory("first", given(tmp_path))
+
+
+def test_each_program_has_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFTRAINING_DIR", raising=False)
+    assert make_parser("first", "One line.", DEFAULTS).parse_args([]).directory == "training-output/first"
+    monkeypatch.setenv("TFTRAINING_DIR", "/training/job")
+    assert make_parser("first", "One line.", DEFAULTS).parse_args([]).directory == "/training/job"
 
 
 @pytest.mark.parametrize("error", [UsageError("no GPUs"), DataError("no file x")])
@@ -65,7 +94,6 @@ def test_what_cannot_be_done_is_one_line(error: Exception, capsys: pytest.Captur
     def run(options: argparse.Namespace) -> None:
         raise error
 
-    given = argparse.Namespace(plot=None, logdir=None)
-    assert run_program("program", given, run) == 2
+    assert run_program("program", argparse.Namespace(plot=None, logdir=None), run) == 2
     assert capsys.readouterr().err == f"program: {error}\n"
     assert run_program("program", given, lambda options: None) == 0

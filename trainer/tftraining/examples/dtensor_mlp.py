@@ -25,10 +25,18 @@ from tensorflow.experimental import dtensor
 
 from tftraining import data, machine
 from tftraining.data import Examples
-from tftraining.journal import Journal, say, write_atomically
+from tftraining.journal import Journal, say
 from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
 from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
-from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
+from tftraining.options import (
+    Defaults,
+    UsageError,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+    write_atomically,
+)
 from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
@@ -222,7 +230,7 @@ def run(options: argparse.Namespace) -> None:
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
     devices = machine.prepare(options, parts)
     check(options, len(devices))
-    make_directory(options.directory)
+    make_directory("dtensor_mlp", options, "data", "hidden")
     mesh = make_mesh(devices, options.model_parts)
     say(f"{len(examples.train)} images of {options.data} on {len(devices)} devices, into {options.directory}")
     journal = Journal(options.epochs, options)

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
     """The whole program."""
     examples = data.load(options.data, options.data_dir)
     devices = machine.prepare(options, options.logical_devices)
-    make_directory(options.directory)
+    make_directory("mirrored_custom_loop", options, "data", "precision")
     strategy = tf.distribute.MirroredStrategy(devices)
     say(f"{len(examples.train)} images of {options.data} on {', '.join(devices)}, into {options.directory}")
     journal = Journal(options.epochs, options)

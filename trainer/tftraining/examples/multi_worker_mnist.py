@@ -289,7 +289,7 @@ def run(options: argparse.Namespace) -> None:
     check(options, task, machine.take_gpus(options.gpus_each, task.rank))
     machine.prepare(options, keras=keras_of(options))
     loaded = data.load(options.data, options.data_dir)
-    make_directory(options.directory)
+    make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision")
     if task.type == "evaluator":
         evaluate(options, loaded.test)
     else:

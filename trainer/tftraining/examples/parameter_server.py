@@ -191,7 +191,7 @@ def taken_out(model: keras.Model, alone: keras.Model, directory: str) -> keras.M
 def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
     """The chief's part: train, take the weights out of the cluster, measure them here."""
     examples = data.load(options.data, options.data_dir)
-    make_directory(options.directory)
+    make_directory("parameter_server", options, "data", "loop", "shard_variables", "precision")
     tf.get_logger().setLevel("INFO")  # it says which worker was lost, and which is back
     strategy = make_strategy(cluster, options.shard_variables)
     workers, servers = len(cluster["worker"]), len(cluster["ps"])

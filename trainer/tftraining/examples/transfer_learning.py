@@ -1,7 +1,8 @@
 """Train a MobileNetV2 on a directory of pictures in folders named after their classes.
 
     python -m tftraining.examples.transfer_learning --make-folders --data mnist
-    python -m tftraining.examples.transfer_learning --folders training-output/pictures
+    python -m tftraining.examples.transfer_learning --folders FOLDER --weights imagenet --directory head
+    python -m tftraining.examples.transfer_learning --folders FOLDER --weights head/best/weights --fine-tune
 
 With weights at hand (--weights FILE or imagenet) the network below the last layer stays as it is and only the last one
 is trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
@@ -46,7 +47,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--validation", type=float, default=0.2, metavar="PART", help="of the pictures, held back from training (0.2)")
     add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of what the network sees (32)")
     add("--width", type=float, default=0.35, help="of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
-    add("--weights", default="none", metavar="FILE", help="to start from: a file, imagenet, or none (none)")
+    add(
+        "--weights",
+        default="none",
+        metavar="FILE",
+        help="to start from: a file, another run's best/weights, imagenet, or none (none)",
+    )
     add("--fine-tune", action="store_true", help="train all layers, also those that had weights")
     add("--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU, not on GPUs")
     return parser.parse_args(argv)
@@ -58,19 +64,25 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(f"--validation {options.validation} is not between 0 and 1")
     if options.size < 32:
         raise UsageError(f"--size {options.size}: MobileNetV2 needs 32 pixels at least")
-    if options.weights not in ("none", "imagenet") and not Path(options.weights).is_file():
+    known = options.weights in ("none", "imagenet") or Path(options.weights).is_file()
+    if not known and not is_checkpoint(options.weights):
         raise UsageError(f"no file {options.weights} with weights: name another, or imagenet, or none")
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether the path is that of a checkpoint, such as `<directory>/best/weights` of another run."""
+    return Path(f"{path}.index").is_file()
 
 
 def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
     """MobileNetV2 for (size, size, 3) with a last layer of its own, to logits. UsageError if the weights do not fit."""
-    none = options.weights == "none"
+    none, ours = options.weights == "none", is_checkpoint(options.weights)
     try:
         base = keras.applications.MobileNetV2(
             input_shape=(options.size, options.size, 3),
             alpha=options.width,
             include_top=False,
-            weights=None if none else options.weights,
+            weights=None if none or ours else options.weights,
             pooling="avg",
         )
     except Exception as error:  # of h5py, of the download, of Keras: each has its own
@@ -82,7 +94,8 @@ def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
         if none and isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.9
     head = [keras.layers.Dropout(0.2), keras.layers.Dense(classes), keras.layers.Activation("linear", dtype="float32")]
-    return keras.Sequential([base, *head])
+    model = keras.Sequential([base, *head])
+    return restored(model, options.weights) if ours else model
 
 
 def train(options: argparse.Namespace, training: Training, parts: tuple[Pictures, Pictures], journal: Journal) -> Path:
@@ -136,7 +149,7 @@ def run(options: argparse.Namespace) -> None:
     """The whole program."""
     check(options)
     devices = machine.prepare(options, options.logical_devices)
-    make_directory(options.directory)
+    make_directory("transfer_learning", options, "width", "precision")
     parts = split(pictures_of(options), options.validation, options.seed)
     names = parts[0].names
     say(f"{len(parts[0])} pictures of {len(names)} classes on {', '.join(devices)}, into {options.directory}")
