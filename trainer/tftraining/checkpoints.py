@@ -6,8 +6,7 @@ It must never restore a part of a model and call it the whole.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +78,21 @@ class State:
 def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
     """Restore all of `checkpoint` from `path`, unless that is None. UsageError if one lacks a part of the other."""
     if path is not None:
-        with _mismatch_is_an_error(path):
-            checkpoint.restore(path).assert_consumed()
+        _take_all(lambda: checkpoint.restore(path), "assert_consumed", path)
 
 
-@contextmanager
-def _mismatch_is_an_error(path: str) -> Iterator[None]:
-    """TensorFlow leaves what does not match as it is, unless asked: fresh weights that look like restored ones."""
+def _take_all(load: Callable[[], Any], whole: str, path: str) -> None:
+    """Load the checkpoint, and assert that `whole` (a method of TensorFlow's load status) holds.
+
+    TensorFlow leaves what does not match as it is, unless asked: fresh weights that look like restored ones.
+    """
+    status = None
     try:
-        yield
+        status = load()
+        getattr(status, whole)()
     except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+        if status is not None:
+            status.expect_partial()  # or TensorFlow says the same again, in a dozen lines
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
             f"the checkpoint {path} does not fit this model ({reason}): name another --directory or --weights"
@@ -110,6 +114,6 @@ def restored(model: Any, path: str) -> Any:
 
     UsageError if the checkpoint does not have all of them.
     """
-    with _mismatch_is_an_error(path):
-        tf.train.Checkpoint(model=model).read(path).expect_partial().assert_existing_objects_matched()
+    checkpoint = tf.train.Checkpoint(model=model)
+    _take_all(lambda: checkpoint.read(path).expect_partial(), "assert_existing_objects_matched", path)
     return model

@@ -5,7 +5,9 @@ What several workers do together is in test_multi_worker_mnist.py.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def test_the_defaults_are_those_of_the_example(monkeypatch: pytest.MonkeyPatch) 
         "digits",
         10,
         64,
-        "training-output",
+        "training-output/multi_worker_mnist",
     )
     monkeypatch.setenv("TFTRAINING_DIR", "/training/job")
     assert program.parse([]).directory == "/training/job"
@@ -167,6 +169,19 @@ def test_only_the_chief_writes_the_checkpoints_that_count(model: keras.Model, tm
     assert list((tmp_path / "workertemp_1").iterdir()) == []  # what it wrote is gone already
     assert len(list((tmp_path / "checkpoints").glob("*.index"))) == 1
     assert State(replica, str(tmp_path), WORKER).epoch == 3
+
+
+@pytest.mark.parametrize(("shape", "other"), [((8, 8, 1), "keras"), ((28, 28, 1), "tf_keras")])
+def test_a_checkpoint_of_another_model_is_refused(shape: tuple[int, int, int], other: str, tmp_path: Path) -> None:
+    """Of Keras 3, or for other pictures: TensorFlow would restore what fits and leave the rest as it was made."""
+
+    def state_of(model: Any) -> State:
+        model.optimizer.build(model.trainable_variables)
+        return State(Replica(model, model.optimizer, 8), str(tmp_path))
+
+    state_of(program.make_model((8, 8, 1), 0.1)).save(3)
+    with pytest.raises(UsageError, match="does not fit this model"):
+        state_of(program.make_model(shape, 0.1, keras=importlib.import_module(other)))
 
 
 def test_a_checkpoint_within_an_epoch_knows_its_place(tmp_path: Path) -> None:

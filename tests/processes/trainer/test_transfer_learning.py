@@ -64,6 +64,10 @@ def test_a_folder_that_is_no_good_is_named(tmp_path: Path) -> None:
     (tmp_path / "cats").mkdir()
     with pytest.raises(DataError, match="fewer than two classes"):
         find_pictures(tmp_path)
+    for part in ("train", "test"):
+        (tmp_path / "tree" / part / "cats").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"tree holds test and train, not classes: name one of them, .*tree/train"):
+        find_pictures(tmp_path / "tree")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +97,18 @@ def test_with_weights_only_the_last_layer_is_trained(tmp_path: Path) -> None:
     assert len(model.trainable_variables) == 2
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], first.layers[0].get_weights()[0])
     assert len(program.make_model(3, program.parse([*options, "--fine-tune"])).trainable_variables) > 100
+
+
+def test_a_second_stage_begins_with_the_best_model_of_the_first(tmp_path: Path) -> None:
+    first = program.make_model(10, program.parse([]))
+    best = tf.train.Checkpoint(model=first).write(str(tmp_path / "best" / "weights"))
+    options = program.parse(["--weights", best, "--fine-tune"])
+    program.check(options)
+    second = program.make_model(10, options)
+    for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(UsageError, match=r"best/weights does not fit this model"):
+        program.make_model(3, options)
 
 
 @pytest.mark.slow_fault

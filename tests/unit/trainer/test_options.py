@@ -96,4 +96,4 @@ def test_what_cannot_be_done_is_one_line(error: Exception, capsys: pytest.Captur
 
     assert run_program("program", argparse.Namespace(plot=None, logdir=None), run) == 2
     assert capsys.readouterr().err == f"program: {error}\n"
-    assert run_program("program", given, lambda options: None) == 0
+    assert run_program("program", argparse.Namespace(plot=None, logdir=None), lambda options: None) == 0
