@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes.launch.gang import Gang
+from tftraining_operator.model.report import split_verdict
 
 
 def launch(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
@@ -37,6 +38,34 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], told: st
         assert code == 2
         assert told in error
         assert len(error.splitlines()) == 1
+
+
+def test_a_directory_for_temporary_files_that_is_not_there_is_not_used(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 1}) as gang:
+        environment = {**gang.environment("worker-0"), "TMPDIR": str(tmp_path / "nowhere")}
+        assert launch(environment, "--", "true")[0] == 0
+
+
+BROKEN = """
+import sys
+from tftraining.launch import __main__ as entry
+entry.Launcher = lambda *_: 1 / 0
+sys.argv[1:] = ["--", "true"]
+entry.run()
+"""
+
+
+def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: Path) -> None:
+    message = tmp_path / "message"
+    with Gang(tmp_path, {"worker": 1}, terminationMessage=str(message)) as gang:
+        environment = gang.environment("worker-0")
+        command = [sys.executable, "-c", BROKEN]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1 and "Traceback" in done.stderr
+    verdict, rest = split_verdict(message.read_text())
+    assert verdict is not None and rest == ""
+    assert (verdict.verdict, verdict.reason) == ("", "LauncherFailed")
+    assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"
 
 
 def test_without_a_command_it_says_how_it_is_used(tmp_path: Path) -> None:

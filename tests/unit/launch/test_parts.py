@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tftraining.launch import incident, ledger, progress, verdict
+from tftraining.launch import incident, ledger, progress, verdict, wire
 from tftraining.launch.ending import Exit
+from tftraining.launch.json_text import parse
 from tftraining.launch.launcher import program_digest, program_environment
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.orders import obeyed
@@ -20,6 +22,7 @@ from tftraining.launch.settings import SettingsError, read
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.verdict import Verdict
 from tftraining.launch.watchdog import Look, stalled
+from tftraining.launch.wire import WireError
 
 COUNTS = st.integers(0, 50)
 ROWS = st.one_of(st.just(SameFailure()), st.builds(SameFailure, st.sampled_from("ab"), st.integers(1, 9), COUNTS))
@@ -238,3 +241,24 @@ def test_the_program_does_not_see_the_launchers_settings() -> None:
 )
 def test_what_program_a_command_starts(one: list[str], other: list[str], same: bool) -> None:
     assert (program_digest(one) == program_digest(other)) == same
+
+
+DEEP = "[" * 20_000
+
+
+@pytest.mark.parametrize("text", [DEEP, DEEP + "]" * 20_000, '{"a":' * 20_000])
+def test_json_of_any_depth_is_no_more_than_wrong(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse(text)
+    (tmp_path / verdict.FILE).write_text(text[: verdict.FILE_BYTES])
+    assert verdict.read_success(tmp_path, "a") is None
+    with pytest.raises(WireError, match="not JSON"):
+        wire._parse(text.encode())
+
+
+def test_a_write_that_was_interrupted_does_not_keep_the_next_launcher_from_leaving_its_verdict(tmp_path: Path) -> None:
+    (tmp_path / f"{verdict.FILE}.1").write_text("{")
+    (tmp_path / f"{verdict.FILE}.{os.getpid()}").write_text("{")
+    verdict.write_success(tmp_path, "a")
+    assert verdict.read_success(tmp_path, "a") is not None
+    assert [path.name for path in tmp_path.iterdir()] == [verdict.FILE]

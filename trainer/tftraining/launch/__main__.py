@@ -6,13 +6,19 @@ Errors are one line and exit code 2; whatever else ends the launcher is the exit
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tftraining.launch.launcher import Launcher
-from tftraining.launch.settings import SettingsError, read
+from tftraining.launch.ledger import Ledger
+from tftraining.launch.settings import VARIABLE, SettingsError, read
+from tftraining.launch.verdict import Verdict, termination_message
 
 USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 
@@ -46,6 +52,18 @@ def main(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         print(f"tftraining: {error}", file=sys.stderr)
         return 2
+    except Exception as error:
+        traceback.print_exc()
+        leave_last_words(f"the launcher failed: {type(error).__name__}: {error}")
+        return 1
+
+
+def leave_last_words(message: str) -> None:
+    """The termination message of a launcher that cannot say how the job is: of all that is left of it, this is read."""
+    print(f"tftraining: {message}", file=sys.stderr)
+    with contextlib.suppress(Exception):
+        path = json.loads(os.environ[VARIABLE])["terminationMessage"]
+        Path(path).write_text(termination_message(Verdict("", "LauncherFailed", message), Ledger(), {}), "utf-8")
 
 
 def run() -> NoReturn:

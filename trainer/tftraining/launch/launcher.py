@@ -6,6 +6,7 @@ It must never end while a process of the program is left, nor without a terminat
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -143,7 +144,7 @@ class Launcher:
         if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
             return
         try:
-            await in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
+            await written_in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
         except OSError as error:
             self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
 
@@ -182,7 +183,7 @@ class Launcher:
         if path is None:
             return
         try:
-            await in_time(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
+            await written_in_time(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
         except OSError as error:
             self._program.say(f"tftraining: {path}: {error.strerror}")
 
@@ -236,9 +237,11 @@ def program_environment(environment: Mapping[str, str], trainers: int) -> dict[s
 
 
 def scratch_directory(environment: Mapping[str, str]) -> Path:
-    """A new private directory for the progress pages: in TMPDIR if it is set, otherwise in memory."""
-    place = environment.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None)
-    return Path(tempfile.mkdtemp(prefix="tftraining-", dir=place))
+    """A new private directory for the progress pages: in TMPDIR if that can be written to, otherwise in memory or in
+    the first directory of the system for temporary files that can. OSError if there is none."""
+    places = [place for place in (environment.get("TMPDIR"), "/dev/shm", "/tmp", "/var/tmp") if place]
+    usable = [place for place in places if os.access(place, os.W_OK | os.X_OK)]
+    return Path(tempfile.mkdtemp(prefix="tftraining-", dir=(usable or places)[0]))
 
 
 async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
@@ -247,3 +250,9 @@ async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
         return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
     except asyncio.TimeoutError:
         return None
+
+
+async def written_in_time(write: Callable[[], object], seconds: float) -> None:
+    """Have `write` done in a thread of its own; OSError if it fails or takes too long."""
+    if not await in_time(lambda: (write(), True)[1], seconds):
+        raise OSError(errno.ETIMEDOUT, f"the storage did not take it within {seconds:g} s")

@@ -6,12 +6,12 @@ end a training: what cannot be read is told once, and what was known before stay
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tftraining.launch.json_text import parse
 from tftraining.launch.settings import Gang, Policy, Settings, needs_all, refills
 
 BYTES = 64 * 1024
@@ -34,7 +34,7 @@ class Orders:
             return None
         self._seen = text
         try:
-            return obeyed(self._settings, json.loads(text))
+            return obeyed(self._settings, parse(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._say(f"tftraining: the orders in {self._path} make no sense, so nothing changes: {error}")
             return None

@@ -5,12 +5,12 @@ Must never guess: what is missing or wrong ends in a SettingsError, one line tha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tftraining.launch.json_text import parse
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.rules import Rule
 
@@ -142,7 +142,7 @@ def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:
     if variable not in environment:
         raise SettingsError(f"{variable} is not set: the operator and `tftj run` set it for each replica")
     try:
-        value = json.loads(environment[variable])
+        value = parse(environment[variable])
     except ValueError as error:
         raise SettingsError(f"{variable} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -6,7 +6,6 @@ It reads with pread(2) and believes nothing, so that nothing a program does to t
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tftraining.launch import page
+from tftraining.launch.json_text import parse
 
 READS, AT_ONCE = 100, 10
 PAUSE_SECONDS = 0.0002
@@ -104,7 +104,7 @@ def _count(number: int) -> int | None:
 def _metrics(data: bytes) -> dict[str, float]:
     length = min(page.LENGTH.unpack_from(data, page.LENGTH_AT)[0], page.TEXT_BYTES)
     try:
-        found = json.loads(data[page.TEXT_AT : page.TEXT_AT + length] or b"{}")
+        found = parse(data[page.TEXT_AT : page.TEXT_AT + length] or b"{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from tftraining.launch.ending import Exit
 from tftraining.launch.incident import bounded, cut, exit_from_frame, exit_to_frame
+from tftraining.launch.json_text import parse
 from tftraining.launch.ledger import Ledger
 
 FILE = ".tftraining-verdict.json"
@@ -57,7 +59,10 @@ def _head(verdict: Verdict) -> dict[str, Any]:
 def write_success(directory: Path, uid: str) -> None:
     """Leave the verdict that the job `uid` has succeeded; OSError if that cannot be done."""
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f"{FILE}.{os.getpid()}"
+    for left in directory.glob(f"{FILE}.*"):  # by a launcher that was killed while it wrote
+        left.unlink(missing_ok=True)
+    # In a container every launcher has the same pid.
+    temporary = directory / f"{FILE}.{secrets.token_hex(4)}"
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
             json.dump({"version": 1, "uid": uid, "verdict": SUCCEEDED}, file)
@@ -76,7 +81,7 @@ def read_success(directory: Path | None, uid: str) -> Verdict | None:
         return None
     try:
         with os.fdopen(os.open(directory / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            found = json.loads(file.read(FILE_BYTES))
+            found = parse(file.read(FILE_BYTES))
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+from tftraining.launch.json_text import parse
+
 FRAME_BYTES = 64 * 1024
 UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread is as good as gone
 HANDSHAKE_SECONDS = 5.0
@@ -134,7 +136,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 def _parse(body: bytes) -> Frame:
     try:
-        frame = json.loads(body)
+        frame = parse(body)
     except ValueError:
         raise WireError("a frame is not JSON") from None
     if not isinstance(frame, dict):
