@@ -214,7 +214,7 @@ class Observed(Frozen, frozen=True):
 def parse_child(raw: Manifest) -> Child:
     """An object from the API server as much of it as passes ask for."""
     meta, spec = raw["metadata"], raw.get("spec") or {}
-    owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    owner: Manifest = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
     return Child(
         name=meta["name"],
         uid=meta["uid"],
