@@ -43,7 +43,7 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
         gang.wait_for_phase("Training")
         for name in gang.names:
             gang.wait_for(partial(is_ready, gang, name))
-        labels = 'job="job",namespace="tests",member="worker-0"'
+        labels = 'job_name="job",job_namespace="tests",member="worker-0"'
         assert f"tftraining_training{{{labels}}} 1" in gang.get("worker-0", "/metrics")[1]
         assert "tftraining_progress_step" in gang.get("worker-1", "/metrics")[1]
         assert gang.get("worker-0", "/nothing")[0] == 404

@@ -206,8 +206,10 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
     numbers |= {
         f"tftraining_progress_{_snake(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
     }
-    labels = f'job="{settings.job["name"]}",namespace="{settings.job["namespace"]}",member="{settings.gang.me}"'
-    lines = [f"# TYPE {name} gauge\n{name}{{{labels}}} {n}\n" for name, n in numbers.items() if n is not None]
+    # Prometheus itself puts `job` and `namespace` on what it scrapes, and renames ours where they are in the way.
+    name, namespace = settings.job["name"], settings.job["namespace"]
+    labels = f'job_name="{name}",job_namespace="{namespace}",member="{settings.gang.me}"'
+    lines = [f"# TYPE {each} gauge\n{each}{{{labels}}} {n}\n" for each, n in numbers.items() if n is not None]
     return "".join(lines)
 
 
