@@ -1,19 +1,9 @@
 """What an earlier job of the same name has left, and Kubernetes' garbage collector has yet to remove."""
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.observed import Child
-from tftraining_operator.model.spec import Frozen
-
-
-class Leftover(Frozen, frozen=True):
-    """A child of the earlier job, such as `pod/x`. From `since` on nothing but the cluster keeps it from being removed:
-    the job that waits for it is there, and a pod's own grace is over."""
-
-    child: str
-    since: datetime
+from tftraining_operator.model.observed import Child, Leftover
 
 
 def leftovers(job: Job, kind: str, children: Iterable[Child]) -> tuple[Leftover, ...]:

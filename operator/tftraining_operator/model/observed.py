@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining_operator.model.leftovers import Leftover
 from tftraining_operator.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
@@ -167,6 +166,14 @@ class Child(Frozen, frozen=True):
     node: str = ""
     removal_due: datetime | None = None
     pod: Pod | None = None
+
+
+class Leftover(Frozen, frozen=True):
+    """A child of the earlier job, such as `pod/x`. From `since` on nothing but the cluster keeps it from being removed:
+    the job that waits for it is there, and a pod's own grace is over."""
+
+    child: str
+    since: datetime
 
 
 class Refusal(Frozen, frozen=True):

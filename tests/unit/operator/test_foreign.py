@@ -101,7 +101,7 @@ def test_a_foreign_pod_in_the_way_is_named_and_the_job_starts_once_it_is_gone() 
 
 def test_a_foreign_service_in_the_way_keeps_every_pod_from_being_made() -> None:
     world = World(a_job())
-    world.api.services["mnist"] = {"metadata": {"name": "mnist", "uid": "foreign"}}
+    world.api.services["mnist"] = {"metadata": {"name": "mnist", "uid": "foreign", "resourceVersion": "1"}}
     world.settle()
     assert world.pods == []
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
