@@ -17,6 +17,7 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.refusals import is_denial
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
@@ -40,7 +41,13 @@ class ApiError(Exception):
     def exists(self) -> bool:
         """Whether a creation failed as the name is taken. A ResourceQuota that many write to at once answers with a 409
         too, of reason Conflict: nothing is there then (kubernetes#67761)."""
-        return self.status == 409 and self.reason != "Conflict"
+        return self.status == 409 and self.reason != "Conflict" and not is_denial(self.message)
+
+    @property
+    def gone(self) -> bool:
+        """Whether what was to be changed or deleted is not there (404), or another one of that name (409 on its UID).
+        A webhook may deny a request with either code."""
+        return self.status in (404, 409) and not is_denial(self.message)
 
 
 class Api:

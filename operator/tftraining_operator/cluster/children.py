@@ -153,7 +153,7 @@ class Children:
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
-            if error.status not in (404, 409):
+            if not error.gone:
                 raise
 
     async def _delete_service(self, job: Job) -> None:
@@ -171,8 +171,7 @@ class Children:
         try:
             await self._api.request("DELETE", f"/api/v1/namespaces/{key.namespace}/{what}", options)
         except ApiError as error:
-            # Gone (404) or another one of that name (409 on the UID): either way there is nothing left to delete.
-            if error.status not in (404, 409):
+            if not error.gone:
                 raise
 
 

@@ -130,7 +130,8 @@ class Status(Frozen, frozen=True):
     """The whole status; equal statuses need no write.
 
     `replaced` holds, by replica, the UID of the pod of this attempt that was last given up: it is charged once, however
-    long it takes to go.
+    long it takes to go. `accepted_templates` holds, by role, what its pods were made from (JobSpec.fingerprint) when
+    the API server last accepted one.
     """
 
     phase: Phase = msgspec.field(default="Pending")
@@ -147,6 +148,7 @@ class Status(Frozen, frozen=True):
     replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
     restarts: Restarts = Restarts()
     replaced: dict[str, str] = msgspec.field(default_factory=dict)
+    accepted_templates: dict[str, str] = msgspec.field(default_factory=dict)
     last_restart: LastRestart | None = None
     progress: Progress | None = None
     failure: Failure | None = None

@@ -11,7 +11,7 @@ import msgspec
 
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.names import cleanup_pod_name, selector
+from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import RunPolicy
 from tftraining_operator.model.status import Status
@@ -29,6 +29,7 @@ from tftraining_operator.plan.in_place import in_place
 from tftraining_operator.plan.let_go import with_endings
 from tftraining_operator.plan.lost_key import heed
 from tftraining_operator.plan.recreate import recreate
+from tftraining_operator.plan.refusals import accepted_templates, never_accepted
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.suspend import resume, suspend, told
 from tftraining_operator.plan.times import earliest
@@ -59,7 +60,7 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
     job = msgspec.structs.replace(job, status=_begun(job, seen, now))
     if job.spec is None:
         return fail(job, job.problem or UNREADABLE, seen, image, now)
-    if (problem := job.problem or _refused(job, seen)) is not None:
+    if (problem := job.problem or never_accepted(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
     seen, key_gone = heed(seen)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now, key_gone)
@@ -96,15 +97,5 @@ def _begun(job: Job, seen: Observed, now: datetime) -> Status:
         attempt=attempt_of(job.status, seen),
         selector=selector(job.key.name),
         admitted_time=admitted_since(job.status, seen, now),
+        accepted_templates=accepted_templates(job, seen),
     )
-
-
-def _refused(job: Job, seen: Observed) -> Problem | None:
-    """A pod that the API server will never accept as it is written; the cleanup has its own way to give up."""
-    if (
-        seen.refusal is None
-        or not seen.refusal.permanent
-        or seen.refusal.child == f"pod/{cleanup_pod_name(job.key.name)}"
-    ):
-        return None
-    return Problem("InvalidPodTemplate", f"{seen.refusal.child}: {seen.refusal.message}")

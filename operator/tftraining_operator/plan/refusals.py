@@ -1,21 +1,28 @@
 """What a refusal by the API server to create a child means: try again, or tell the user that it never will."""
 
+import re
 from datetime import datetime, timedelta
 
-from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
+from tftraining_operator.model.job import Job, Problem
+from tftraining_operator.model.names import ROLES, Role, cleanup_pod_name, pod_name
+from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed, Refusal
+from tftraining_operator.model.status import Status
 
 LONGEST = timedelta(seconds=60)
 EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # What is left of an earlier job is on its way out: who deletes a job and creates it again waits for nothing else.
 SOON = timedelta(seconds=2)
+# How the API server words the denial of a webhook, and of an admission policy, whatever code they choose.
+_DENIAL = re.compile(r'^admission webhook "[^"]*" denied the request|with binding \'[^\']*\' denied request')
 
 
 def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
     """Judge the answer to the creation of `child` (`pod/x`): `status` is the HTTP status, `tries` counts from 1.
 
     400 and 422 name a wrong field, a 413 says that the pod is too large, a 403 of Pod Security that it may do too much:
-    only another template helps. A quota (403), a webhook, a conflict and the server's own trouble may pass.
+    only another template helps. What a webhook or an admission policy denies it may allow later, whatever code it
+    chooses; a quota (403), a conflict and the server's own trouble may pass.
     """
     # What is wrong with a PodGroup is the state of the cluster, such as a queue that is closed: its schema was kept to.
     permanent = not child.startswith("podgroup/") and _never(status, message)
@@ -26,4 +33,45 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
 
 
 def _never(status: int, message: str) -> bool:
-    return status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
+    wrong = status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
+    return wrong and not is_denial(message)
+
+
+def is_denial(message: str) -> bool:
+    """Whether a webhook or an admission policy has denied the request, by the server's words."""
+    return _DENIAL.search(message) is not None
+
+
+def accepted_templates(job: Job, seen: Observed) -> dict[str, str]:
+    """By role, what its pods were made from when the API server last accepted one: that of the status, and of the pods
+    that are seen."""
+    if job.spec is None:
+        return job.status.accepted_templates
+    present = job.spec.fingerprint
+    there = {pod.replica.role for pod in seen.replicas if pod.replica and pod.made_from in ("", present)}
+    return {**job.status.accepted_templates, **{role: present for role in ROLES if role in there}}
+
+
+def never_accepted(job: Job, seen: Observed) -> Problem | None:
+    """A pod that the API server will never accept as it is written. One of its template that was accepted before proves
+    that the cluster has changed, not the pod; the cleanup has its own way to give up."""
+    refusal = seen.refusal
+    if refusal is None or not refusal.permanent or refusal.child == f"pod/{cleanup_pod_name(job.key.name)}":
+        return None
+    if _accepted_before(job, job.status, refusal.child):
+        return None
+    return Problem("InvalidPodTemplate", f"{refusal.child}: {refusal.message}")
+
+
+def _accepted_before(job: Job, status: Status, child: str) -> bool:
+    """Whether the like of the child was accepted: a pod of its role, or any pod where it is none itself."""
+    present = job.spec.fingerprint if job.spec else None
+    accepted = {role for role, made_from in status.accepted_templates.items() if made_from == present}
+    role = _role_of(job, child)
+    return role in accepted if role else bool(accepted)
+
+
+def _role_of(job: Job, child: str) -> Role | None:
+    """The role of a pod by its name; None for what is no pod of a replica."""
+    stem = child.rpartition("-")[0]
+    return next((role for role in ROLES if stem == f"pod/{pod_name(job.key.name, role)}"), None)

@@ -20,7 +20,8 @@ def can_wait(old: Status, new: Status) -> bool:
 
 def _only_counts(old: Status, new: Status) -> bool:
     """Whether nothing but numbers changed: those may wait, so that 200 pods do not cost 200 writes."""
-    numbers = {name: getattr(old, name) for name in ("replicas", "ready", "message", "reason", "progress")}
+    waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates")
+    numbers = {name: getattr(old, name) for name in waiting}
     values = [(each.type, each.status) for each in old.conditions]
     return values == [(each.type, each.status) for each in new.conditions] and (
         msgspec.structs.replace(new, **numbers, conditions=old.conditions) == old

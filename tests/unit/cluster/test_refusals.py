@@ -21,6 +21,10 @@ JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=
 OWN = {"kind": "TFTrainingJob", "name": "job", "uid": "mine", "controller": True}
 
 
+POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b'"
+DENIALS = [(400, ": window"), (403, ": violates PodSecurity"), (413, ""), (422, " without explanation")]
+
+
 @pytest.mark.parametrize(
     ("status", "message", "permanent"),
     [
@@ -35,6 +39,9 @@ OWN = {"kind": "TFTrainingJob", "name": "job", "uid": "mine", "controller": True
         (429, "slow down", False),
         (500, "webhook", False),
         (0, "Connection refused", False),
+        *((code, f'admission webhook "w.example" denied the request{why}', False) for code, why in DENIALS),
+        *((code, f"pods 'a' is forbidden: {POLICY} denied request{why}", False) for code, why in DENIALS),
+        (422, 'Invalid value: "admission webhook \\"w\\" denied the request"', True),
     ],
 )
 def test_which_refusals_are_for_ever(status: int, message: str, permanent: bool) -> None:

@@ -92,10 +92,10 @@ def test_a_missing_spec() -> None:
 )
 def test_a_template_that_the_api_server_will_never_accept(code: int, message: str) -> None:
     world = World(a_job())
-    world.api.refusals["pod/mnist-worker-1"] = (code, message)
+    world.api.refusals["pod/mnist-worker-0"] = (code, message)
     world.run()
     assert (world.status.phase, world.status.reason) == ("Failed", "InvalidPodTemplate")
-    assert world.status.message == f"pod/mnist-worker-1: {message}"
+    assert world.status.message == f"pod/mnist-worker-0: {message}"
     assert (world.pods, world.api.services) == ([], {})
 
 

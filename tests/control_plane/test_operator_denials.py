@@ -1,0 +1,93 @@
+"""Writes that an admission policy of the real API server denies for a time: nothing ends by it, and the job says so."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.cluster.lab.shell import LabError
+from tests.control_plane.apiserver import ControlPlane
+from tests.control_plane.installation import OPERATOR_NAMESPACE
+from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.control_plane.operator_process import OperatorProcess
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:"
+WORDS = "ValidatingAdmissionPolicy '{0}' with binding '{0}' denied request: maintenance window"
+
+
+@contextmanager
+def denied(job: TrainingJob, operation: str, resources: str, probe: Callable[[], object]) -> Iterator[str]:
+    """Deny the operator that operation in the job's namespace while the block lasts; give the server's words.
+
+    Dry runs are denied to everybody: `probe` is one, by which is seen when the API server knows of the policy.
+    """
+    plane, name = job.plane, f"deny-{operation.lower()}-{job.namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resources]}
+    allowed = f"!(request.dryRun || request.userInfo.username.startsWith('{OPERATOR}'))"
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": allowed, "message": "maintenance window"}],
+    }
+    selected = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": job.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": selected}
+    kinds = {"validatingadmissionpolicies": policy, "validatingadmissionpolicybindings": binding}
+
+    def in_force() -> bool:
+        try:
+            probe()
+        except LabError as error:
+            return "denied request" in str(error)
+        return False
+
+    with ExitStack() as stack:
+        for kind, spec in kinds.items():
+            plane.request("POST", f"{ADMISSION}/{kind}", {"metadata": {"name": name}, "spec": spec})
+            stack.callback(plane.request, "DELETE", f"{ADMISSION}/{kind}/{name}")
+        wait_until(in_force, "the policy is in force")
+        yield WORDS.format(name)
+
+
+def creations(job: TrainingJob) -> Callable[[], object]:
+    """A dry run of the creation of a pod."""
+    pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    return lambda: job.plane.request("POST", f"/api/v1/namespaces/{job.namespace}/pods?dryRun=All", pod)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "operator-restarted"])
+def test_a_gang_that_was_accepted_before_outlasts_a_maintenance_window(
+    new_job: NewJob, operator: OperatorProcess, restarted: bool
+) -> None:
+    job = new_job()
+    job.run()
+    with denied(job, "CREATE", "pods", creations(job)) as words:
+        job.remove_pod("job-worker-1")
+        assert words in job.wait_for("Restarting", reason="CreationRefused")["message"]
+        if restarted:
+            operator.kill()
+            operator.start()
+            assert words in job.wait_for("Restarting", reason="CreationRefused")["message"]
+    job.run(attempt=2)
+    assert job.status()["restarts"] == {"counted": 0, "disruptions": 1, "recreated": 1, "withoutProgress": 1}
+
+
+def test_a_job_that_is_created_in_a_maintenance_window_waits_for_its_end(new_job: NewJob) -> None:
+    before = new_job("before")
+    with denied(before, "CREATE", "pods", creations(before)) as words:
+        job = new_job()
+        assert words in job.wait_for("Starting", reason="CreationRefused")["message"]
+    job.run()
+
+
+def test_a_namespace_that_becomes_restricted_ends_no_job_that_it_has_accepted(
+    control_plane: ControlPlane, new_job: NewJob, namespace: str
+) -> None:
+    privileged = {"containers": [{"name": "tensorflow", "image": "trainer", "command": ["train"]}], "hostNetwork": True}
+    job = new_job(spec__template={"spec": privileged})
+    job.run()
+    control_plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    job.remove_pod("job-worker-1")
+    status = job.wait_for("Restarting", reason="CreationRefused")
+    assert 'violates PodSecurity "restricted:latest"' in status["message"]
+    control_plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce-")
+    job.run(attempt=2)
