@@ -21,7 +21,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.names import Key
+from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Refusal
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import judge
@@ -39,7 +39,7 @@ class _Memory(msgspec.Struct):
     generation: int
     written: datetime
     refusal: Refusal | None = None
-    refusals: int = 0
+    refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
 
 
 class World(NamedTuple):
@@ -77,7 +77,8 @@ class Reconciler:
         memory = self._memory(job, now)
         seen = self._children.observe(job)
         said = {"heard": self._launchers.heard(key), "silent": self._launchers.silent(key)}
-        seen = msgspec.structs.replace(seen, refusal=memory.refusal, **said)
+        refused = {"refusal": memory.refusal, "refused_changes": memory.refused_changes}
+        seen = msgspec.structs.replace(seen, **refused, **said)
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         # A clock that was set back must not hold up the counts until it has caught up.
@@ -88,8 +89,8 @@ class Reconciler:
                 self._queue.add_after(key, COUNTS_INTERVAL)
             confirmed = not _creates(step) or await self._still_there(key, raw)
         else:
-            memory.written = now
-            confirmed = await self._write(key, raw, job, step)
+            memory.written = memory.written if step.delete_job else now
+            confirmed = await self._write(raw, job, step, memory)
         if not confirmed:
             return
         await self._apply(job, step, memory)
@@ -103,12 +104,16 @@ class Reconciler:
             memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
         return memory
 
-    async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
+    async def _write(self, raw: Manifest, job: Job, step: Plan, memory: _Memory) -> bool:
         """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
+        key = job.key
         try:
             await (self._jobs.delete(key, raw) if step.delete_job else self._jobs.write_status(key, raw, step.status))
         except ApiError as error:
-            if error.status not in (404, 409):
+            if not error.gone and step.delete_job:
+                self._remember(job, memory, [Refused.to("DELETE", f"{KIND.lower()}/{key.name}", error)])
+                return False
+            if not error.gone:
                 raise
             await self._jobs.refresh(key)
             self._queue.add(key)
@@ -127,17 +132,34 @@ class Reconciler:
         return False
 
     async def _apply(self, job: Job, step: Plan, memory: _Memory) -> None:
+        refused = await self._children.change(job, step)
+        # What is wanted no more, or was done, is forgotten.
+        still = {each.write for each in refused} | set(step.held)
+        memory.refused_changes = {each: old for each, old in memory.refused_changes.items() if each in still}
+        self._remember(job, memory, refused)
         try:
-            await self._children.apply(job, step)
+            await self._children.create(job, step)
         except Refused as error:
-            memory.refusals += 1
-            memory.refusal = judge(error.child, error.status, error.message, memory.refusals, self.clock())
-            logger.warning("%s: %s was refused: %s", job.key, error.child, error.message)
+            memory.refusal = self._judged(job, error, memory.refusal)
             self._queue.add(job.key)
         else:
             if _creates(step):
-                memory.refusal, memory.refusals = None, 0
+                memory.refusal = None
                 self._queue.add(job.key)
+
+    def _remember(self, job: Job, memory: _Memory, refused: list[Refused]) -> None:
+        """Keep the changes that were refused, for the next pass to tell of."""
+        for error in refused:
+            before = memory.refused_changes.get(error.write)
+            # Anew: the pass that goes on has seen the old ones.
+            memory.refused_changes = {**memory.refused_changes, error.write: self._judged(job, error, before)}
+        if refused:
+            self._queue.add(job.key)
+
+    def _judged(self, job: Job, error: Refused, before: Refusal | None) -> Refusal:
+        logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
+        tries = before.tries + 1 if before is not None else 1
+        return judge(error.child, error.status, error.message, tries, self.clock())
 
 
 def _creates(step: Plan) -> bool:

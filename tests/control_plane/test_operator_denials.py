@@ -11,6 +11,7 @@ from tests.control_plane.installation import OPERATOR_NAMESPACE
 from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.control_plane.operator_process import OperatorProcess
 
+JSON = "application/json"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:"
 WORDS = "ValidatingAdmissionPolicy '{0}' with binding '{0}' denied request: maintenance window"
@@ -54,6 +55,12 @@ def creations(job: TrainingJob) -> Callable[[], object]:
     return lambda: job.plane.request("POST", f"/api/v1/namespaces/{job.namespace}/pods?dryRun=All", pod)
 
 
+def of_pods(job: TrainingJob, verb: str) -> Callable[[], object]:
+    """A dry run of a change or a deletion of the first pod."""
+    path = f"/api/v1/namespaces/{job.namespace}/pods/{job.name}-worker-0?dryRun=All"
+    return lambda: job.plane.request(verb, path, {}, "application/merge-patch+json" if verb == "PATCH" else JSON)
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "operator-restarted"])
 def test_a_gang_that_was_accepted_before_outlasts_a_maintenance_window(
     new_job: NewJob, operator: OperatorProcess, restarted: bool
@@ -91,3 +98,42 @@ def test_a_namespace_that_becomes_restricted_ends_no_job_that_it_has_accepted(
     assert 'violates PodSecurity "restricted:latest"' in status["message"]
     control_plane.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce-")
     job.run(attempt=2)
+
+
+def test_a_restart_that_waits_for_a_pod_that_may_not_be_deleted_says_so_and_goes_on_later(new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    with denied(job, "DELETE", "pods", of_pods(job, "DELETE")) as words:
+        job.fail_pod("job-worker-1")
+        said = wait_until(lambda: "DELETE" in (text := job.status()["message"]) and text, "the denial in the status")
+        assert "DELETE pod/job-worker-0 was refused: " in said and words in said and said.endswith(" (and 1 more)")
+        wait_until(lambda: warned(job), "the event")
+    job.run(attempt=2)
+    assert "refused" not in job.status()["message"] and len(warned(job)) == 1
+
+
+def test_a_restart_that_waits_for_a_deletion_for_too_long_has_failed(new_job: NewJob) -> None:
+    job = new_job(spec__runPolicy={"startDeadlineSeconds": 3})
+    job.run()
+    with denied(job, "DELETE", "pods", of_pods(job, "DELETE")) as words:
+        job.fail_pod("job-worker-1")
+        status = job.wait_for("Failed", reason="StartDeadlineExceeded")
+        assert words in wait_until(lambda: "DELETE" in (text := job.status()["message"]) and text, status["message"])
+    wait_until(lambda: set(job.pods()) == set(), "what is left goes when it may")
+    wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
+
+
+def test_a_new_worker_is_made_while_the_launchers_may_not_be_told_of_it(new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    job.wait_for_pods(attempt=1)
+    with denied(job, "UPDATE", "pods", of_pods(job, "PATCH")) as words:
+        job.patch({"spec": {"replicas": 3}}, "/scale")
+        job.wait_for_pods(attempt=1, count=3)
+        said = wait_until(lambda: "PATCH" in (text := job.status()["message"]) and text, "the denial in the status")
+        assert "PATCH pod/job-worker-0 was refused: " in said and words in said
+    wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
+
+
+def warned(job: TrainingJob) -> list[str]:
+    """The events of refused changes."""
+    return [note for kind, reason, note in job.events() if (kind, reason) == ("Warning", "ChangeRefused")]

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from tftraining_operator.build.launcher import KEY
 from tftraining_operator.cluster import companions
@@ -49,20 +49,24 @@ class Children:
             leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", children)),
         )
 
-    async def apply(self, job: Job, plan: Plan) -> None:
-        """Carry out the children's part of a plan: deletions, what a pod is told, what pods need, the pods last.
-
-        Raises Refused for the first creation that was refused; those after it are not tried.
-        """
+    async def change(self, job: Job, plan: Plan) -> list[Refused]:
+        """Carry out the deletions of a plan and what pods are told; what was refused. One refusal keeps no other write
+        from being done, but for the Service: it goes last, after what is deleted only as long as it is there."""
         limit = asyncio.Semaphore(CONCURRENCY)
-        await asyncio.gather(*(self._delete_pod(job, each, limit) for each in plan.delete_pods))
-        await asyncio.gather(*(self._end_pod(job, each, limit) for each in plan.end_pods))
-        for each in plan.delete_companions:
-            await companions.remove(self._api, job, each)
-        if plan.annotate_pod is not None:
-            await self._annotate(job, plan.annotate_pod)
-        if plan.delete_service:
-            await self._delete_service(job)
+        writes = [self._delete_pod(job, each, limit) for each in plan.delete_pods]
+        writes += [self._end_pod(job, each, limit) for each in plan.end_pods]
+        writes += [self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None]
+        refused = await _refused(writes)
+        beside = await _refused([companions.remove(self._api, job, each) for each in plan.delete_companions])
+        if plan.delete_service and not beside:
+            beside += await _refused([self._delete_service(job)])
+        return refused + beside
+
+    async def create(self, job: Job, plan: Plan) -> None:
+        """Carry out the creations of a plan: what pods need first, the pods last.
+
+        Raises Refused for the first that was refused; those after it are not tried.
+        """
         if plan.create_service is not None:
             await self._create(job, "services", self.services, plan.create_service)
         for each in plan.companions:
@@ -139,13 +143,13 @@ class Children:
             await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
     async def _end_pod(self, job: Job, ending: Ending, limit: asyncio.Semaphore) -> None:
-        """Declare a pod Failed, if it is still the same one."""
+        """Declare a pod Failed, if it is still the same one. Raises Refused."""
         status = {"phase": "Failed", "message": ending.message}
         async with limit:
             await self._patch_pod(job, f"{ending.name}/status", {"metadata": {"uid": ending.uid}, "status": status})
 
     async def _annotate(self, job: Job, wanted: Annotation) -> None:
-        """Annotate a pod, if it is still the same one."""
+        """Annotate a pod, if it is still the same one. Raises Refused."""
         await self._patch_pod(job, wanted.name, {"metadata": {"uid": wanted.uid, "annotations": wanted.values}})
 
     async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
@@ -154,7 +158,7 @@ class Children:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
             if not error.gone:
-                raise
+                raise Refused.to("PATCH", f"pod/{name}", error) from error
 
     async def _delete_service(self, job: Job) -> None:
         for each in self.services.of(job.key):
@@ -172,7 +176,17 @@ class Children:
             await self._api.request("DELETE", f"/api/v1/namespaces/{key.namespace}/{what}", options)
         except ApiError as error:
             if not error.gone:
-                raise
+                kind, _, name = what.partition("/")
+                raise Refused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
+
+
+async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
+    """Do all writes; those that were refused."""
+    errors = [each for each in await asyncio.gather(*writes, return_exceptions=True) if each is not None]
+    for error in errors:
+        if not isinstance(error, Refused):
+            raise error
+    return [each for each in errors if isinstance(each, Refused)]
 
 
 def _in_the_way(job: Job, raw: Manifest) -> str:

@@ -13,8 +13,7 @@ PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 
 async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
     """Create the object, or bring the spec of the one that is there up to date. Raises Refused."""
-    child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
-    path = _path(job, manifest)
+    child, path = _child(manifest), _path(job, manifest)
     try:
         await _create_or_patch(api, path, manifest)
     except ApiError as error:
@@ -23,12 +22,12 @@ async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
 
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:
-    """Delete the object, if it is there."""
+    """Delete the object, if it is there. Raises Refused."""
     try:
         await api.request("DELETE", f"{_path(job, manifest)}/{manifest['metadata']['name']}")
     except ApiError as error:
-        if error.status != 404:
-            raise
+        if not error.gone:
+            raise Refused.to("DELETE", _child(manifest), error) from error
 
 
 async def _create_or_patch(api: Api, path: str, manifest: Manifest) -> None:
@@ -39,6 +38,10 @@ async def _create_or_patch(api: Api, path: str, manifest: Manifest) -> None:
         if not error.exists:
             raise
         await api.request("PATCH", f"{path}/{manifest['metadata']['name']}", {"spec": manifest["spec"]})
+
+
+def _child(manifest: Manifest) -> str:
+    return f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
 
 
 def _path(job: Job, manifest: Manifest) -> str:

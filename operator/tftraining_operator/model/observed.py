@@ -177,12 +177,14 @@ class Leftover(Frozen, frozen=True):
 
 
 class Refusal(Frozen, frozen=True):
-    """The API server's last refusal to create a child. A permanent one will not change by trying again."""
+    """The API server's last refusal to create a child, or to change it. A permanent one will not change by trying
+    again; `tries` is how many there were in a row."""
 
     child: str
     message: str
     permanent: bool
     retry_at: datetime
+    tries: int = 1
 
 
 class Heard(Frozen, frozen=True):
@@ -195,6 +197,7 @@ class Heard(Frozen, frozen=True):
 class Observed(Frozen, frozen=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
+    `refused_changes` are the changes and deletions that were refused, by the write (`DELETE pod/x`).
     An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
     of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them.
     """
@@ -202,6 +205,7 @@ class Observed(Frozen, frozen=True):
     pods: tuple[Pod, ...] = ()
     service: bool = False
     refusal: Refusal | None = None
+    refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
     heard: Heard | None = None
     silent: bool = False
     nodes: Nodes | None = None

@@ -17,6 +17,7 @@ from tftraining_operator.plan import backoff
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.finish import TOO_LATE
 from tftraining_operator.plan.gang import count
+from tftraining_operator.plan.refused_changes import cannot_be_deleted
 from tftraining_operator.plan.reported import with_latest
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import why_incomplete
@@ -70,7 +71,8 @@ def _waiting_since(status: Status, scene: Scene) -> datetime:
     in_the_way = (*gang.stale, *gang.leaving)
     marks = [each for each in (status.start_time, backoff.due(status)) if each is not None]
     marks += [_could_start(pod, status, now) for pod in gang.pods]
-    marks += [pod.deleted_at or now for pod in in_the_way]
+    # Where the API server refuses their deletion that is no time of our own, and passes.
+    marks += [pod.deleted_at or now for pod in in_the_way if not cannot_be_deleted(pod, scene.seen)]
     if gang.missing and not in_the_way and not scene.seen.leftovers and scene.seen.refusal is None:
         marks.append(now)
     return max(marks, default=now)

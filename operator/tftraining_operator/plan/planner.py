@@ -30,6 +30,7 @@ from tftraining_operator.plan.let_go import with_endings
 from tftraining_operator.plan.lost_key import heed
 from tftraining_operator.plan.recreate import recreate
 from tftraining_operator.plan.refusals import accepted_templates, never_accepted
+from tftraining_operator.plan.refused_changes import hold_refused, untold
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.suspend import resume, suspend, told
 from tftraining_operator.plan.times import earliest
@@ -45,12 +46,13 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
         return Plan(status=job.status)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
     seen_lost = node_loss.mark(seen, patience, now)
-    observed = msgspec.structs.replace(job.status, observed_generation=job.generation)
+    observed = msgspec.structs.replace(untold(job.status), observed_generation=job.generation)
     step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
     step = with_endings(with_companions(job, step, asker), seen_lost)
     if step.delete_job:
-        return msgspec.structs.replace(step, status=job.status)
-    step = with_health(step, now)
+        step = msgspec.structs.replace(step, status=job.status)
+        return hold_refused(job, step, seen, now)
+    step = with_health(hold_refused(job, step, seen, now), now)
     return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
 
 

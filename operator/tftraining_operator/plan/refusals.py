@@ -29,7 +29,7 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     longest = SOON if message == EARLIER else LONGEST
     wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
     message = message[:LONGEST_MESSAGE]
-    return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait)
+    return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait, tries=tries)
 
 
 def _never(status: int, message: str) -> bool:

@@ -50,6 +50,7 @@ class Plan(Frozen, frozen=True):
     The manifests of `create_pods` may be made only when they are asked for: look at one at a time.
     `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there. That
     `expect_secret` is there is to be made sure of instead where pods have its key already (see plan/lost_key.py).
+    `held` are the writes that the API server has refused and whose next try is not due (see plan/refused_changes.py).
     """
 
     status: Status
@@ -64,6 +65,7 @@ class Plan(Frozen, frozen=True):
     delete_pods: tuple[Deletion, ...] = ()
     end_pods: tuple[Ending, ...] = ()
     annotate_pod: Annotation | None = None
+    held: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     again_at: datetime | None = None
 

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.cluster.fake_server import Answer, serving
 from tests.unit.cluster.test_refusals import JOB, NOW
-from tftraining_operator.cluster.api import ApiError
 from tftraining_operator.cluster.companions import ensure, remove
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.plan.refusals import judge
@@ -64,5 +63,6 @@ async def test_what_is_gone_need_not_be_removed() -> None:
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({}, 404))
         await remove(api, JOB, GROUP)
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({"reason": "Forbidden"}, 403))
-        with pytest.raises(ApiError):
+        with pytest.raises(Refused) as refused:
             await remove(api, JOB, GROUP)
+        assert refused.value.write == "DELETE podgroup/job-mine"

@@ -543,10 +543,10 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
         children = Children(Answering(api._client), Store(), Store(), NodeStore(api, print))
         step = Plan(status=RUNNING, expect_secret=secret(JOB))
         if status in (400, 403, 409):
-            await children.apply(JOB, step)
+            await children.create(JOB, step)
         else:
             with pytest.raises(Refused, match="secret/mnist-launcher-job-uid: ") as refused:
-                await children.apply(JOB, step)
+                await children.create(JOB, step)
             assert (refused.value.message == KEY_GONE) == (status == 201)
     assert asked == [("POST", "/api/v1/namespaces/ml/secrets", [("dryRun", "All")])]
 
@@ -564,11 +564,11 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
     async with serving() as (_, api):
         children = Children(Recording(api._client), Store(), Store(), NodeStore(api, print))
         step = Plan(status=RUNNING, create_secret=secret(JOB))
-        await children.apply(JOB, step)
-        await children.apply(JOB, step)
+        await children.create(JOB, step)
+        await children.create(JOB, step)
         with pytest.raises(Refused):
-            await children.apply(JOB, step)
-        await children.apply(JOB, step)
+            await children.create(JOB, step)
+        await children.create(JOB, step)
     keys = [base64.b64decode(each["data"]["key"]) for each in sent]
     assert [len(key) for key in keys] == [32] * 4 and len(set(keys)) == 4
     assert (sent[0]["method"], sent[0]["path"]) == ("POST", "/api/v1/namespaces/ml/secrets")

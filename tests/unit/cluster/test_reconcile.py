@@ -154,3 +154,19 @@ async def test_a_job_that_is_changed_while_it_is_deleted_is_looked_at_again() ->
         assert writes(fake) == [("DELETE", PATH)]
         await reconcile(KEY)
         assert len(writes(fake)) == 1, "its time is not limited any more"
+
+
+async def test_a_job_that_may_not_be_deleted_says_so_and_is_tried_again_later() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({"message": "not today"}, 403))
+        fake.on(f"PUT {PATH}/status", Answer(expired(6, ttlSecondsAfterFinished=1)))
+        reconcile._memory(JOB, NOW)
+        reconcile.clock = lambda: NOW + timedelta(days=1)
+        await reconcile(KEY)
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH), ("PUT", f"{PATH}/status")]
+        reconcile.clock = lambda: NOW + timedelta(days=2)
+        await reconcile(KEY)
+        assert writes(fake)[2:] == [("DELETE", PATH)]
+        assert reconcile._memory(JOB, NOW).refused_changes["DELETE tftrainingjob/job"].tries == 2

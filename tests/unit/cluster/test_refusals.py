@@ -14,7 +14,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.refusals import EARLIER, judge
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.types import Annotation, Deletion, Plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=None)
@@ -94,6 +94,40 @@ async def test_a_quota_that_many_write_to_is_no_object_in_the_way(step: dict[str
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
         children = Children(api, Store(), Store(), NodeStore(api, print))
         with pytest.raises(Refused, match="/a: Operation cannot be fulfilled") as refused:
-            await children.apply(JOB, Plan(status=Status(), **step))
+            await children.create(JOB, Plan(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
     assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
+
+
+WEBHOOK = {"message": 'admission webhook "w" denied the request'}
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(WEBHOOK, 403), Answer(WEBHOOK, 404), Answer(WEBHOOK, 409), Answer({}, 500), Answer(b"page", 502)]
+)
+async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answer) -> None:
+    async with serving() as (fake, api):
+        for each in ("DELETE", "PATCH"):
+            fake.on(f"{each} /api/v1/namespaces/ns/pods/a", answer)
+        fake.on("DELETE /apis/g/v1/namespaces/ns/podgroups/a", answer)
+        children = Children(api, Store(), Store(), NodeStore(api, print))
+        group = {"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}}
+        step = Plan(
+            status=Status(),
+            delete_pods=(Deletion("a", "a", None), Deletion("b", "b", None)),
+            annotate_pod=Annotation("a", "a", {}),
+            delete_companions=(group,),
+            delete_service=True,
+        )
+        children.services.upsert(service())
+        refused = await children.change(JOB, step)
+        assert [each.write for each in refused] == ["DELETE pod/a", "PATCH pod/a", "DELETE podgroup/a"]
+        assert fake.count("DELETE /api/v1/namespaces/ns/pods/b") == 1
+        assert not fake.count("DELETE /api/v1/namespaces/ns/services/job"), "by it is known that there is more to do"
+
+
+def service() -> dict[str, Any]:
+    """The Service of the job."""
+    raw = pod("job", 1)
+    raw["metadata"]["ownerReferences"] = [OWN]
+    return {**raw, "kind": "Service"}

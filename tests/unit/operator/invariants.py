@@ -76,7 +76,7 @@ def _suspended_means_no_pods(job: Job, seen: Observed, step: Plan) -> None:
     assert job.spec is not None and job.spec.run_policy.suspend
     assert all(pod["metadata"]["labels"][LABEL_ROLE] == "cleanup" for pod in step.create_pods)
     going = {each.uid for each in step.delete_pods}
-    assert all(pod.going or pod.uid in going for pod in seen.replicas)
+    assert all(pod.going or pod.uid in going or f"DELETE pod/{pod.name}" in step.held for pod in seen.replicas)
 
 
 def _deleted_only_when_done(job: Job, step: Plan) -> None:

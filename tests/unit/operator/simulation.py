@@ -31,6 +31,7 @@ from tftraining_operator.plan.waiting import can_wait
 IMAGE = "operator:1"
 MOST_PASSES = 60
 LOOK = "look at "  # what changes nothing
+CHANGES = ("DELETE ", "PATCH ")  # what asks for no child
 FOREIGN = "exists already and does not belong to this job"
 
 Write = tuple[str, Callable[[], None]]
@@ -51,7 +52,7 @@ class World:
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
         self.refusal: Refusal | None = None
-        self.refused = 0
+        self.refused_changes: dict[str, Refusal] = {}
         self.asker: Asker | None = None
 
     @property
@@ -88,6 +89,7 @@ class World:
             pods=pods_of(pods, job.uid),
             service=service,
             refusal=self.refusal,
+            refused_changes=self.refused_changes,
             heard=self.heard,
             silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
@@ -113,22 +115,25 @@ class World:
         kept = step.status == old or (soon and can_wait(old, step.status))
         if kept and self._outdated(seen, step):
             return False
-        done = 0
+        done, wanted = 0, set(step.held)
         before = len(self.api.writes)
         for write in self._writes(seen, step, kept):
             if done == writes:
                 break
+            wanted.add(write[0])
             going_on = self._carry_out(write)
             done += not (going_on and write[0].startswith(LOOK))
             if not going_on:
                 break
+        self.refused_changes = {each: old for each, old in self.refused_changes.items() if each in wanted}
         if writes is not None:
             self.forget()
         return len(self.api.writes) != before or done > 0
 
     def forget(self) -> None:
         """The operator is started anew: it knows only what is in the cluster."""
-        self.refusal, self.refused, self.timer, self.heard, self.silent = None, 0, None, None, False
+        self.refusal, self.timer, self.heard, self.silent = None, None, None, False
+        self.refused_changes = {}
 
     def settle(self) -> Self:
         """Passes until one has nothing to do."""
@@ -195,17 +200,20 @@ class World:
             yield "status", partial(api.put_status, seen.job["metadata"]["resourceVersion"], step.status)
             self._publish(step)
         for each in step.delete_pods:
-            yield "delete", partial(api.delete_pod, each.name, each.grace, each.uid)
+            yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)
         for ending in step.end_pods:
-            yield "end", partial(api.end_pod, ending.name, ending.uid)
+            yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
         if (wanted := step.annotate_pod) is not None:
-            yield "annotate", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
+            yield f"PATCH pod/{wanted.name}", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
         if step.delete_job:
-            yield "delete", partial(api.delete_job, seen.job["metadata"]["resourceVersion"])
+            version = seen.job["metadata"]["resourceVersion"]
+            yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
         for companion in step.delete_companions:
-            yield "delete", partial(api.delete_companion, companion)
-        if step.delete_service:
-            yield "delete", partial(api.delete_service, job.key.name)
+            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
+            yield f"DELETE {kind}/{name}", partial(api.delete_companion, companion)
+        beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_companions]
+        if step.delete_service and not any(each in self.refused_changes for each in beside):
+            yield f"DELETE service/{job.key.name}", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
         for companion in step.companions:
@@ -233,22 +241,33 @@ class World:
         """Do one write; False if the rest of the plan must not be done."""
         what, do = write
         try:
+            if what.startswith(CHANGES) and what in self.api.refusals:
+                raise Rejected(*self.api.refusals[what])
             do()
         except Rejected as error:
             return self._judge(what.removeprefix(LOOK), error)
-        if "/" in what and not what.startswith(LOOK):
-            self.refusal, self.refused = None, 0
+        if what.startswith(CHANGES):
+            self.refused_changes = {each: old for each, old in self.refused_changes.items() if each != what}
+        elif "/" in what and not what.startswith(LOOK):
+            self.refusal = None
         return True
 
     def _judge(self, what: str, error: Rejected) -> bool:
         if what == "status":
             return False
-        if what in ("delete", "end", "annotate") or (error.code == 409 and self._ours(what)):
+        if what.startswith(CHANGES):
+            if error.code not in (404, 409):
+                refusal = self._refusal(what.partition(" ")[2], error, self.refused_changes.get(what))
+                self.refused_changes = {**self.refused_changes, what: refusal}
             return True
-        message = FOREIGN if error.code == 409 else error.message
-        self.refused += 1
-        self.refusal = judge(what, error.code, message, self.refused, self.now)
+        if error.code == 409 and self._ours(what):
+            return True
+        self.refusal = self._refusal(what, error, self.refusal)
         return False
+
+    def _refusal(self, child: str, error: Rejected, before: Refusal | None) -> Refusal:
+        message = FOREIGN if error.code == 409 else error.message
+        return judge(child, error.code, message, before.tries + 1 if before else 1, self.now)
 
     def _ours(self, child: str) -> bool:
         kind, _, name = child.partition("/")
