@@ -24,7 +24,7 @@ from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Refusal
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.refusals import judge, reworded
 from tftraining_operator.plan.types import Plan, Planner
 from tftraining_operator.plan.waiting import can_wait
 
@@ -159,7 +159,7 @@ class Reconciler:
     def _judged(self, job: Job, error: Refused, before: Refusal | None) -> Refusal:
         logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
         tries = before.tries + 1 if before is not None else 1
-        return judge(error.child, error.status, error.message, tries, self.clock())
+        return reworded(before, judge(error.child, error.status, error.message, tries, self.clock()))
 
 
 def _creates(step: Plan) -> bool:

@@ -61,17 +61,23 @@ def test_a_quota_holds_a_job_up_until_it_is_raised(
     control_plane: ControlPlane, new_job: NewJob, namespace: str, operator: OperatorProcess
 ) -> None:
     set_quota(control_plane, namespace, pods=1)
-    job = new_job()
+    job = new_job(spec__replicaSpecs__worker__replicas=20, spec__restartPolicy={"mode": "InPlace"})
     status = job.wait_for("Starting", reason="CreationRefused")
     assert "exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1" in status["message"]
     assert len(job.pods()) == 1
-    before = requests(operator)
-    time.sleep(3)
-    # Tried again after 1, 2, 4 … s: a try is a read, one creation, and perhaps a status and an event.
-    assert requests(operator) - before <= 12
 
-    set_quota(control_plane, namespace, pods=10)
-    job.run()
+    def tried() -> int:
+        return operator.log_text().count(f"{namespace}/job: POST pod/")
+
+    first = tried()
+    wait_until(lambda: tried() >= first + 2, "the status tells of it")
+    before, first = requests(operator), tried()
+    wait_until(lambda: tried() >= first + 2, "two more tries")
+    tries = tried() - first
+    assert requests(operator) - before <= 2 * tries + 2, "a try is a look at the job, and one pod"
+
+    set_quota(control_plane, namespace, pods=30)
+    job.wait_for_pods(attempt=1, count=20)
     assert job.status()["restarts"] == {"counted": 0}
     assert len([event for event in job.events() if event[1] == "CreationRefused"]) <= 2
 

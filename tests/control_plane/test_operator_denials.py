@@ -105,7 +105,7 @@ def test_a_restart_that_waits_for_a_pod_that_may_not_be_deleted_says_so_and_goes
     job.run()
     with denied(job, "DELETE", "pods", of_pods(job, "DELETE")) as words:
         job.fail_pod("job-worker-1")
-        said = wait_until(lambda: "DELETE" in (text := job.status()["message"]) and text, "the denial in the status")
+        said = told(job, "DELETE")
         assert "DELETE pod/job-worker-0 was refused: " in said and words in said and said.endswith(" (and 1 more)")
         wait_until(lambda: warned(job), "the event")
     job.run(attempt=2)
@@ -117,8 +117,8 @@ def test_a_restart_that_waits_for_a_deletion_for_too_long_has_failed(new_job: Ne
     job.run()
     with denied(job, "DELETE", "pods", of_pods(job, "DELETE")) as words:
         job.fail_pod("job-worker-1")
-        status = job.wait_for("Failed", reason="StartDeadlineExceeded")
-        assert words in wait_until(lambda: "DELETE" in (text := job.status()["message"]) and text, status["message"])
+        job.wait_for("Failed", reason="StartDeadlineExceeded")
+        assert words in told(job, "DELETE")
     wait_until(lambda: set(job.pods()) == set(), "what is left goes when it may")
     wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
 
@@ -129,9 +129,19 @@ def test_a_new_worker_is_made_while_the_launchers_may_not_be_told_of_it(new_job:
     with denied(job, "UPDATE", "pods", of_pods(job, "PATCH")) as words:
         job.patch({"spec": {"replicas": 3}}, "/scale")
         job.wait_for_pods(attempt=1, count=3)
-        said = wait_until(lambda: "PATCH" in (text := job.status()["message"]) and text, "the denial in the status")
+        said = told(job, "PATCH")
         assert "PATCH pod/job-worker-0 was refused: " in said and words in said
     wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
+
+
+def told(job: TrainingJob, verb: str) -> str:
+    """The status's message, once it tells of such a request."""
+
+    def said() -> str:
+        message: str = job.status()["message"]
+        return message if f"{verb} " in message else ""
+
+    return wait_until(said, f"{verb} in the status")
 
 
 def warned(job: TrainingJob) -> list[str]:

@@ -21,6 +21,7 @@ from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count, is_done
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.lost_key import with_secret
+from tftraining_operator.plan.refusals import only_one
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
@@ -58,11 +59,13 @@ def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[De
 
 
 def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:
-    """The pods to be made now. The evaluator is last: what the API server has against it keeps nobody else waiting."""
+    """The pods to be made now; one, if that is enough to see whether the API server takes more again. The evaluator is
+    last: what the API server has against it keeps nobody else waiting."""
     if gang.stale or seen.leftovers:
         return ()
     aside = gang.missing_aside if _evaluator_due(seen, now) is None else ()
-    return (*(gang.missing if wait is None else ()), *aside)
+    wanted = (*(gang.missing if wait is None else ()), *aside)
+    return wanted[:1] if only_one(seen.refusal) else wanted
 
 
 def _evaluator_due(seen: Observed, now: datetime) -> datetime | None:

@@ -12,7 +12,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Replica
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.incident import Incident
-from tftraining_operator.plan.refusals import KEY_GONE
+from tftraining_operator.plan.refusals import KEY_GONE, asked_for_a_pod
 from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.starting import held_up
 from tftraining_operator.plan.types import Plan
@@ -37,11 +37,13 @@ def find_lost_key(scene: Scene) -> Incident | None:
 
 
 def with_secret(step: Plan, job: Job, scene: Scene, wanted: tuple[Replica, ...]) -> Plan:
-    """The step with its part for the Secret when these pods are wanted: to make it, or to see that it is there."""
+    """The step with its part for the Secret when these pods are wanted: to make it, or to see that it is there. It was
+    before a pod was refused; if it has gone since, that pod is stuck for want of it."""
+    first = bool(wanted) and not asked_for_a_pod(scene.seen.refusal)
     if scene.spec.in_place and _in_use(scene):
         stuck = any(pod.preparing and held_up(pod, scene.now) for pod in scene.gang.members.values())
-        return msgspec.structs.replace(step, expect_secret=secret(job)) if wanted or stuck else step
-    return msgspec.structs.replace(step, create_secret=secret(job)) if scene.spec.in_place and wanted else step
+        return msgspec.structs.replace(step, expect_secret=secret(job)) if first or stuck else step
+    return msgspec.structs.replace(step, create_secret=secret(job)) if scene.spec.in_place and first else step
 
 
 def _in_use(scene: Scene) -> bool:

@@ -48,7 +48,7 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     seen_lost = node_loss.mark(seen, patience, now)
     observed = msgspec.structs.replace(untold(job.status), observed_generation=job.generation)
     step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
-    step = with_endings(with_companions(job, step, asker), seen_lost)
+    step = with_endings(with_companions(job, step, seen_lost, asker), seen_lost)
     if step.delete_job:
         step = msgspec.structs.replace(step, status=job.status)
         return hold_refused(job, step, seen, now)

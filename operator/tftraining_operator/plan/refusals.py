@@ -2,9 +2,12 @@
 
 import re
 from datetime import datetime, timedelta
+from typing import TypeGuard
+
+import msgspec
 
 from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.names import ROLES, Role, cleanup_pod_name, pod_name
+from tftraining_operator.model.names import CLEANUP, ROLES, Role, cleanup_pod_name, pod_name
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed, Refusal
 from tftraining_operator.model.status import Status
 
@@ -13,7 +16,10 @@ EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # What is left of an earlier job is on its way out: who deletes a job and creates it again waits for nothing else.
 SOON = timedelta(seconds=2)
-# How the API server words the denial of a webhook, and of an admission policy, whatever code they choose.
+# How the API server words what a quota holds, and what others use of it.
+_QUOTA = "exceeded quota: "
+_USED = re.compile(r", used: .*?(?=, limited: )")
+# How it words the denial of a webhook, and of an admission policy, whatever code they choose.
 _DENIAL = re.compile(r'^admission webhook "[^"]*" denied the request|with binding \'[^\']*\' denied request')
 
 
@@ -30,6 +36,29 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
     message = message[:LONGEST_MESSAGE]
     return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait, tries=tries)
+
+
+def reworded(before: Refusal | None, refusal: Refusal) -> Refusal:
+    """The refusal in the words of the one before it, if nothing has changed but what others use of a quota: a new
+    message would be one more write of the status, and an event."""
+    if before is None or before.child != refusal.child or _unused(before.message) != _unused(refusal.message):
+        return refusal
+    return msgspec.structs.replace(refusal, message=before.message)
+
+
+def _unused(message: str) -> str:
+    return _USED.sub("", message)
+
+
+def only_one(refusal: Refusal | None) -> bool:
+    """Whether one pod is enough to try whether others would be accepted: what a quota holds, or a policy denies, it
+    does of all pods alike."""
+    return asked_for_a_pod(refusal) and (_QUOTA in refusal.message or is_denial(refusal.message))
+
+
+def asked_for_a_pod(refusal: Refusal | None) -> TypeGuard[Refusal]:
+    """Whether the last creation came as far as a pod of a replica: whatever pods need was there, or was made."""
+    return refusal is not None and refusal.child.startswith("pod/") and not refusal.child.endswith(f"-{CLEANUP}")
 
 
 def _never(status: int, message: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.cluster.fake_server import Answer, FakeServer, serving
-from tests.unit.cluster.test_refusals import JOB, NOW
+from tests.unit.cluster.fake_server import Answer, FakeServer, pod, serving
+from tests.unit.cluster.test_refusals import JOB, NOW, OWN
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
@@ -20,7 +20,9 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import Key
+from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Plan
@@ -170,3 +172,35 @@ async def test_a_job_that_may_not_be_deleted_says_so_and_is_tried_again_later() 
         await reconcile(KEY)
         assert writes(fake)[2:] == [("DELETE", PATH)]
         assert reconcile._memory(JOB, NOW).refused_changes["DELETE tftrainingjob/job"].tries == 2
+
+
+async def test_a_try_of_a_job_that_a_quota_holds_is_a_look_at_the_job_and_one_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        now, raw = NOW, job(5)
+        raw["spec"]["replicaSpecs"]["worker"]["replicas"] = 40
+
+        async def store(_: Key, seen: dict[str, Any], status: Status) -> None:
+            version = str(int(seen["metadata"]["resourceVersion"]) + 1)
+            take({**seen, "metadata": {**seen["metadata"], "resourceVersion": version}, "status": dump_status(status)})
+
+        def take(stored: dict[str, Any]) -> None:
+            jobs.take(stored, False, lambda key: None)
+            fake.on(f"GET {PATH}", Answer(stored))
+
+        take(raw)
+        monkeypatch.setattr(jobs, "write_status", store)
+        reconcile.clock = lambda: now
+        quota = {"message": "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9"}
+        fake.on(f"POST {CORE}/pods", Answer(quota, 403))
+        made = {"kind": "Service", **pod("job", 7)}
+        made["metadata"]["ownerReferences"] = [OWN]
+        fake.on(f"POST {CORE}/services", Answer(made))
+        fake.on(f"POST {CORE}/secrets", Answer({}))
+        for tries in range(8):
+            now += timedelta(seconds=61)
+            fake.asked.clear()
+            await reconcile(KEY)
+            # The first ones make the rest, and tell of the quota.
+            assert tries < 3 or [method for method, _, _ in fake.asked] == ["GET", "POST"]

@@ -24,7 +24,7 @@ from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_b
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.refusals import judge, reworded
 from tftraining_operator.plan.types import Note, Plan
 from tftraining_operator.plan.waiting import can_wait
 
@@ -267,7 +267,7 @@ class World:
 
     def _refusal(self, child: str, error: Rejected, before: Refusal | None) -> Refusal:
         message = FOREIGN if error.code == 409 else error.message
-        return judge(child, error.code, message, before.tries + 1 if before else 1, self.now)
+        return reworded(before, judge(child, error.code, message, before.tries + 1 if before else 1, self.now))
 
     def _ours(self, child: str) -> bool:
         kind, _, name = child.partition("/")
