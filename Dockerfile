@@ -2,7 +2,10 @@
 #   docker build --target operator .   the controller; also carries what it copies into training pods (cleanup, launcher)
 #   docker build --target trainer .    TensorFlow and the training programs
 # BASE_IMAGE is any Debian-like image; Python 3.11 is taken from it, or from its package manager when it has none.
-# REQUIREMENTS of the trainer: requirements/trainer.txt (CPU and GPU) or requirements/trainer-cpu.txt (a third smaller).
+# REQUIREMENTS of the trainer:
+#   requirements/trainer-gpu.txt   for GPUs: with NVIDIA's CUDA libraries, and much larger. Not tested on a GPU
+#   requirements/trainer.txt       for a BASE_IMAGE that has the CUDA libraries; in any other it trains on the CPU
+#   requirements/trainer-cpu.txt   without CUDA code, a third smaller
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS python

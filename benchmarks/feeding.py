@@ -27,6 +27,7 @@ from benchmarks.overhead import interval
 from tftraining import data, folders, machine
 from tftraining.examples import mirrored_custom_loop, transfer_learning
 from tftraining.mirrored import Training
+from tftraining.options import DATA_SETS
 from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 UNCOUNTED = 10  # steps at the begin of a turn
@@ -39,7 +40,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 def parse() -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(prog="benchmarks.feeding", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", choices=data.NAMES, default="digits")
+    parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir")
     parser.add_argument("--pictures", action="store_true", help="PNG files, for the network of transfer_learning")
     parser.add_argument("--devices", type=int, default=1, help="parts of the CPU")

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-NAMES = ("digits", "mnist", "fashion_mnist")
+from tftraining.options import UsageError
+
 CLASSES = 10
 DIGITS_FOR_TRAINING = 1500  # of 1,797; the rest is for the test
 
@@ -28,7 +29,7 @@ IDX_IMAGES_MAGIC = 2051
 IDX_LABELS_MAGIC = 2049
 
 
-class DataError(Exception):
+class DataError(UsageError):
     """A data set cannot be had; the message is one line that says what was looked for, where, and what to do."""
 
 

@@ -13,8 +13,6 @@ import tensorflow as tf
 
 from tftraining.loop import Replica, metrics_of_test
 
-STYLES = ("dataset", "iterator", "epoch")
-
 Watch = Callable[[Iterable[Any]], Iterable[Any]]
 
 

@@ -1,7 +1,7 @@
 """What all example programs have in common on their command line, and how they end.
 
-Every program has the same names for the same things, with defaults of its own. It must never import TensorFlow: the
-options are checked before that import is paid for.
+Every program has the same names for the same things, with defaults of its own. It must never import TensorFlow or
+numpy: the options are checked before those imports are paid for.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tftraining import data
 from tftraining.cluster import TFConfigError
-from tftraining.data import DataError
 from tftraining.paths import is_url
 
 MARK = ".tftraining-program"  # in a job's directory: which program's work it holds
+DATA_SETS = ("digits", "mnist", "fashion_mnist")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+STYLES = ("dataset", "iterator", "epoch")  # of tftraining.mirrored
 
 
 class UsageError(ValueError):
@@ -79,7 +79,7 @@ def _add_training(group: argparse._ArgumentGroup, defaults: Defaults) -> None:
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--data", choices=data.NAMES, default="digits", help="default digits, which needs no download")
+    group.add_argument("--data", choices=DATA_SETS, default="digits", help="default digits, which needs no download")
     group.add_argument(
         "--data-dir", metavar="FOLDER", help="the gzipped IDX files of mnist or fashion_mnist, instead of a download"
     )
@@ -187,12 +187,20 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     temporary.replace(path)
 
 
-def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], None]) -> int:
+def check_early(
+    program: str, options: argparse.Namespace, check: Callable[[argparse.Namespace], object] = lambda options: None
+) -> None:
+    """End the process, as run_program would, if `check` finds that something asked for cannot be done."""
+    if code := run_program(program, options, check):
+        sys.exit(code)
+
+
+def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], object]) -> int:
     """The exit code of a program: 0 if `run` returns; 2, with one line, if something asked for cannot be done."""
     try:
         check_packages(options)
         run(options)
-    except (UsageError, TFConfigError, DataError) as error:
+    except (UsageError, TFConfigError) as error:
         print(f"{program}: {error}", file=sys.stderr, flush=True)
         return 2
     return 0

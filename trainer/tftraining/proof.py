@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 
 from tftraining import data
+from tftraining.options import DATA_SETS
 
 TIMEOUT = 600  # seconds; loading and one step take a few
 
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Load, measure, train one step, print what was measured."""
     parser = argparse.ArgumentParser(prog="tftraining.proof", description="Load a saved model and train it one step.")
     parser.add_argument("--model", required=True, help="saved model: a directory, or of Keras 3 a .keras file")
-    parser.add_argument("--data", choices=data.NAMES, default="digits")
+    parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir", help="folder with the gzipped IDX files")
     arguments = parser.parse_args(argv)
     examples = data.load(arguments.data, arguments.data_dir)

@@ -129,12 +129,21 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         # A new worker of a gang that trains: what keeps it away is not the others' failure.
         "needed": job.status.phase != "Running",
         "orders": f"{orders.DIRECTORY}/{orders.FILE}",
+        # Left out where there are none, so that other pods are as they were.
+        **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
         "ledger": ledger(job.status.restarts),
         # For a launcher of the chief whom nobody else can tell.
         "proven": job.status.proven,
     }
     # The kubelet would take a $( in a path for a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
+
+
+def gpus_of(container: Manifest) -> int:
+    """How many GPUs the container asks for, of all vendors; by Kubernetes' rules its limits and requests are equal."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return sum(int(str(amount)) for name, amount in asked.items() if name.endswith("/gpu") and str(amount).isdecimal())
 
 
 def _size(job: Job, spec: JobSpec) -> Manifest:

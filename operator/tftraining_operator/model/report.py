@@ -136,6 +136,7 @@ class Subject(Frozen, frozen=True):
 
 class Report(Frozen, frozen=True):
     """What the chief's launcher says of the gang of its job. Who has `finished` has done its work before the others.
+    In those of `no_gpu` TensorFlow sees none of the GPUs that the container asks for.
     `revision` changes with all but the progress; it is empty of a launcher that cannot be waited for."""
 
     phase: Phase
@@ -146,6 +147,7 @@ class Report(Frozen, frozen=True):
     message: str = ""
     missing: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
+    no_gpu: tuple[Member, ...] = ()
     gang: Size | None = None
     ledger: Ledger = Ledger()
     last_restart: Resumption | None = None
@@ -179,6 +181,7 @@ def parse_report(text: bytes) -> Report:
         revision=report.revision if re.fullmatch(r"[A-Za-z0-9.-]{1,64}", report.revision) else "",
         missing=report.missing[:MOST_MISSING],
         finished=report.finished[:MOST_FINISHED],
+        no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
         last_restart=last
         and msgspec.structs.replace(last, reason=_word(last.reason), exception=_exception(last.exception)),

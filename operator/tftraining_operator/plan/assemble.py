@@ -21,6 +21,7 @@ from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.gang import Gang, count, is_done
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.lost_key import with_secret
+from tftraining_operator.plan.no_gpu import why_no_gpu
 from tftraining_operator.plan.refusals import only_one
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
@@ -134,7 +135,7 @@ def _running(job: Job, scene: Scene) -> Status:
     told = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and scene.spec.in_place and told:
         message = f"{what_happened(job.key.name, last)}; {resumption(last)}"
-    message += why_no_evaluator(scene.gang, scene.seen)
+    message += why_no_gpu(scene.said) + why_no_evaluator(scene.gang, scene.seen)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 
 

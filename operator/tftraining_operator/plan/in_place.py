@@ -16,6 +16,7 @@ from tftraining_operator.plan.earlier import announce
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.incident import find_loss
 from tftraining_operator.plan.lost_key import find_lost_key
+from tftraining_operator.plan.no_gpu import warn_of_no_gpu
 from tftraining_operator.plan.recreate import begin_again
 from tftraining_operator.plan.replace import held_by_queue, replace
 from tftraining_operator.plan.reported import take, with_progress
@@ -33,7 +34,7 @@ def in_place(job: Job, scene: Scene) -> Plan:
     step = _next(job, scene)
     if note := _restarted(job, before.restarts.in_place):
         step = msgspec.structs.replace(step, notes=(note, *step.notes))
-    step = announce(before, step, said, scene.now)
+    step = warn_of_no_gpu(announce(before, step, said, scene.now), said, scene.now)
     step = msgspec.structs.replace(step, status=with_progress(before, step.status, said))
     return with_orders(step, msgspec.structs.replace(job, status=before), scene)
 

@@ -16,7 +16,8 @@ from tftraining.launch import legacy
 from tftraining.launch.program import Program, Snapshot
 
 PATIENCE = 240.0  # seconds; an import of TensorFlow takes 3 on an idle machine and 30 on a busy one
-ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+GPUS = 0  # whatever this machine has
 
 # Legacy Keras, a backup after every fifth step, and random numbers of all kinds into a file for each start.
 LEGACY = """
@@ -93,6 +94,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
         assert program.mode == "warm"
         now = await reached(program, target)
         firsts.append(now.first_step)
+        assert program.gpus == GPUS
         await stacks_shown(program, harness.directory / f"stderr-{target}")
         await program.kill()
     harness.ended.clear()
@@ -116,6 +118,7 @@ async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
     program = harness.make(sys.executable, script(harness, KERAS3))
     await program.start(ENVIRONMENT, harness.on_exit)
     assert (await harness.end(program, PATIENCE)).code == 0
+    assert program.gpus == GPUS
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
     assert (end.first_epoch, end.first_step) == (0, 0)

@@ -17,7 +17,8 @@ from tftraining.checkpoints import restored
 from tftraining.data import Data, Examples
 from tftraining.examples import mirrored_custom_loop as program
 from tftraining.loop import evaluate, metrics_of_training, per_example_losses, scaled_loss
-from tftraining.mirrored import STYLES, Training
+from tftraining.mirrored import Training
+from tftraining.options import STYLES
 from tftraining.pipeline import Order, epoch_batches, plain_batches
 
 NAME = "mirrored_custom_loop"

@@ -59,6 +59,7 @@ class Launchers:
         self.began = self.backup
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
+        self.no_gpu: list[str] = []  # in which TensorFlow sees none of the GPUs that they ask for
         self.ever: set[str] = set()
         self.orders: tuple[str, dict[str, Any]] = ("", {})  # as its chief's launcher knows them, by the pod's UID
         self.missed: set[str] = set()
@@ -238,6 +239,7 @@ class Launchers:
             "message": "",
             "missing": [each for each in self.members if each not in self.running],
             "finished": sorted(self.done),
+            "noGpu": self.no_gpu,
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
             "gang": {"size": len(self.trainers), "full": len([each for each in self.members if "ps-" not in each])},
             "ledger": self.whole_ledger,

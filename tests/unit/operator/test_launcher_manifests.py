@@ -291,6 +291,30 @@ def test_the_launcher_has_time_for_its_last_words() -> None:
     assert made(job.pod(terminationGracePeriodSeconds=90))["terminationGracePeriodSeconds"] == 90
 
 
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        ({}, 0),
+        ({"limits": {"cpu": "2", "memory": "4Gi"}}, 0),
+        ({"limits": {"nvidia.com/gpu": 4}}, 4),
+        ({"limits": {"amd.com/gpu": "2"}, "requests": {"amd.com/gpu": "2", "cpu": 1}}, 2),
+        ({"requests": {"nvidia.com/gpu": "1"}}, 1),
+        ({"limits": {"nvidia.com/gpu": "0"}}, 0),
+        ({"limits": {"nvidia.com/gpu": "many"}}, 0),
+        ({"limits": {"example.com/not-a-gpu": 1}}, 0),
+    ],
+)
+def test_the_launcher_is_told_how_many_gpus_its_container_asks_for(resources: Manifest, gpus: int) -> None:
+    job = a_launched_job().container(resources=resources)
+    assert told(job).get("gpus", 0) == gpus
+    assert read(environment(job)).gpus == gpus
+
+
+def test_the_launcher_of_an_older_operator_knows_of_no_gpus() -> None:
+    assert "gpus" not in told(a_launched_job())
+    assert read(environment(a_launched_job())).gpus == 0
+
+
 def test_devices_are_the_users_business() -> None:
     resources = {"limits": {"nvidia.com/gpu": 4}}
     spec = made(a_launched_job().container(resources=resources))

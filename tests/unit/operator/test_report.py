@@ -32,6 +32,14 @@ def test_a_whole_report() -> None:
     assert (shown.display, shown.steps_per_second, shown.metrics) == ("epoch 3/10", 12.35, {"loss": 0.5})
 
 
+def test_who_lacks_gpus() -> None:
+    assert parse_report(status()).no_gpu == (), "an older launcher says nothing of it"
+    assert parse_report(status(noGpu=["worker-1", "evaluator-0"])).no_gpu == ("worker-1", "evaluator-0")
+    for wrong in (5, "worker-1", ["worker"], ["worker-1; rm"], [None]):
+        with pytest.raises(ValueError):
+            parse_report(status(noGpu=wrong))
+
+
 @pytest.mark.parametrize(
     ("progress", "display"),
     [({"epoch": 3}, "epoch 3"), ({"step": 70}, "step 70"), ({}, None), ({"epoch": 1, "epochs": 0}, "epoch 1")],

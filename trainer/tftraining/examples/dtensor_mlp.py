@@ -18,32 +18,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-from numpy.typing import NDArray
-from tensorflow.experimental import dtensor
-
-from tftraining import data, machine
-from tftraining.data import Examples
-from tftraining.journal import Journal, say
-from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
-from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
 from tftraining.options import (
     Defaults,
     UsageError,
+    check_early,
     make_directory,
     make_parser,
     positive,
     run_program,
     write_atomically,
 )
-from tftraining.pipeline import Order, as_tensors, epoch_batches
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
 DEVICES = 8  # parts of the CPU, where there are no GPUs
-CUTS = ((dtensor.UNSHARDED, MODEL), (MODEL, dtensor.UNSHARDED), (dtensor.UNSHARDED, dtensor.UNSHARDED))
-
-State = dict[str, NDArray[Any]]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -68,17 +55,37 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def check(options: argparse.Namespace, devices: int) -> None:
-    """UsageError for sizes that cannot be cut as they would have to be, and for what DTensor cannot do."""
+def check(options: argparse.Namespace, devices: int | None) -> None:
+    """UsageError for what DTensor cannot do, and for sizes that cannot be cut for so many devices (None: not known)."""
     if options.precision == "mixed_float16":
         raise UsageError("--precision mixed_float16 needs a scaled loss, which this program has not: mixed_bfloat16")
-    if devices % options.model_parts:
+    if devices is not None and devices % options.model_parts:
         raise UsageError(f"{devices} devices cannot be shared out to --model-parts {options.model_parts}")
-    copies = devices // options.model_parts
-    if options.batch_size % copies:
+    if devices is not None and options.batch_size % (copies := devices // options.model_parts):
         raise UsageError(f"--batch-size {options.batch_size} is not a multiple of {copies}, the copies of the model")
     if any(units % options.model_parts for units in options.hidden):
         raise UsageError(f"--hidden {options.hidden[0]} {options.hidden[1]}: not multiples of --model-parts")
+
+
+if __name__ == "__main__":
+    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    check_early("dtensor_mlp", parse(None), lambda options: check(options, options.logical_devices))
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.experimental import dtensor
+
+from tftraining import data, machine
+from tftraining.data import Examples
+from tftraining.journal import Journal, say
+from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
+from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
+from tftraining.pipeline import Order, as_tensors, epoch_batches
+
+CUTS = ((dtensor.UNSHARDED, MODEL), (MODEL, dtensor.UNSHARDED), (dtensor.UNSHARDED, dtensor.UNSHARDED))
+
+State = dict[str, NDArray[Any]]
 
 
 class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types

@@ -17,16 +17,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-import tensorflow as tf
-import tf_keras as keras
-
-from tftraining import data, machine
-from tftraining.checkpoints import State, restored
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
-from tftraining.mirrored import STYLES, Training
-from tftraining.options import Defaults, make_directory, make_parser, positive, run_program
-from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
+from tftraining.options import STYLES, Defaults, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
 TEST_BATCH = 500
@@ -43,6 +34,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--save-every", type=positive, default=2, metavar="EPOCHS", help="a checkpoint every so many epochs (2)"
     )
     return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    check_early("mirrored_custom_loop", parse(None))
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining import data, machine
+from tftraining.checkpoints import State, restored
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
+from tftraining.mirrored import Training
+from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
 
 
 def make_model(shape: tuple[int, ...], weight_decay: float = 0.0) -> keras.Model:

@@ -27,21 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-import tf_keras
-
-from tftraining import data, machine, paths
-from tftraining.callbacks import Progress, SaveEvery
-from tftraining.checkpoints import State, checkpoints_of
 from tftraining.cluster import Task, task_from_environment
-from tftraining.data import Examples
-from tftraining.evaluator import Evaluator, measure_with
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, metrics_of_training
-from tftraining.mirrored import Training
-from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
-from tftraining.pipeline import Order, as_tensors, epoch_batches, plain_batches
-from tftraining.proof import ProofError, prove
+from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(
     10,
@@ -51,10 +38,69 @@ DEFAULTS = Defaults(
     optimizer="plain gradient descent",
     steps_per_epoch=70,
 )
-AUTO_SHARD = {policy.name.lower(): policy for policy in tf.data.experimental.AutoShardPolicy if policy.name != "HINT"}
+AUTO_SHARD = ("auto", "data", "file", "off")  # names of TensorFlow's AutoShardPolicy, in small letters
 KERAS = {"legacy": "tf_keras", "3": "keras"}
 TEST_BATCH = 500
-COMMUNICATION = {kind.name.lower(): kind for kind in tf.distribute.experimental.CommunicationImplementation}
+COMMUNICATION = ("auto", "nccl", "ring")  # names of TensorFlow's CommunicationImplementation
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options; SystemExit(2) if they are wrong."""
+    parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
+    add = parser.add_argument_group("this program").add_argument
+    add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
+    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, for the loop custom, Keras 3 (legacy)")
+    add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
+    add("--keep-checkpoints", action="store_true", help="one after each epoch, and to the end: for an evaluator")
+    add("--save-every", type=positive, help="also save the model every so many epochs, not only at the end")
+    add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the workers share the data (data)")
+    add("--communication", choices=COMMUNICATION, default="auto", help="of the collectives; nccl needs GPUs")
+    add("--gpus-each", type=positive, metavar="N", help="of a machine that all workers share; default: take all")
+    return parser.parse_args(argv)
+
+
+def _save_freq(text: str) -> str | int:
+    return text if text == "epoch" else positive(text)
+
+
+def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
+    """UsageError for options that are right by themselves but cannot work for this task, or with so many GPUs.
+
+    None: how many there are is not known yet.
+    """
+    if task.type not in ("chief", "worker", "evaluator"):
+        raise UsageError(f"this program has a part for chief, workers and evaluator, not for a task {task.name}")
+    if task.type == "evaluator" and not options.keep_checkpoints:
+        raise UsageError("an evaluator needs --keep-checkpoints, for all roles: there is nothing for it to measure")
+    if options.communication == "nccl" and gpus == 0:
+        raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
+    if options.loop == "fit" and options.keras == "3":
+        raise UsageError("--keras 3 is for the loop custom: fit of Keras 3 fails with several workers")
+    if options.loop == "custom" and options.precision == "mixed_float16":
+        raise UsageError("--precision mixed_float16 is for the loop fit: take mixed_bfloat16")
+    if options.loop == "fit" and options.jit and task.workers > 1:
+        raise UsageError("--jit with several workers is for the loop custom: XLA cannot wait for other workers")
+    if options.auto_shard == "file" and task.workers > 1:
+        raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
+
+
+if __name__ == "__main__":
+    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    check_early("multi_worker_mnist", parse(None), lambda options: check(options, task_from_environment(), None))
+
+import tensorflow as tf
+import tf_keras
+
+from tftraining import data, machine, paths
+from tftraining.callbacks import Progress, SaveEvery
+from tftraining.checkpoints import State, checkpoints_of
+from tftraining.data import Examples
+from tftraining.evaluator import Evaluator, measure_with
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, metrics_of_training
+from tftraining.mirrored import Training
+from tftraining.pipeline import Order, as_tensors, epoch_batches, plain_batches
+from tftraining.proof import ProofError, prove
 
 Save = Callable[[], None]
 
@@ -77,46 +123,10 @@ class Places:
         return str(Path(self.directory) / "backup")
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
-    parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
-    add = parser.add_argument_group("this program").add_argument
-    add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
-    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, for the loop custom, Keras 3 (legacy)")
-    add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
-    add("--keep-checkpoints", action="store_true", help="one after each epoch, and to the end: for an evaluator")
-    add("--save-every", type=positive, help="also save the model every so many epochs, not only at the end")
-    add("--auto-shard", choices=sorted(AUTO_SHARD), default="data", help="how the workers share the data (data)")
-    add("--communication", choices=sorted(COMMUNICATION), default="auto", help="of the collectives; nccl needs GPUs")
-    add("--gpus-each", type=positive, metavar="N", help="of a machine that all workers share; default: take all")
-    return parser.parse_args(argv)
-
-
-def _save_freq(text: str) -> str | int:
-    return text if text == "epoch" else positive(text)
-
-
-def check(options: argparse.Namespace, task: Task, gpus: int) -> None:
-    """UsageError for options that are right by themselves but cannot work for this task on this machine."""
-    if task.type not in ("chief", "worker", "evaluator"):
-        raise UsageError(f"this program has a part for chief, workers and evaluator, not for a task {task.name}")
-    if task.type == "evaluator" and not options.keep_checkpoints:
-        raise UsageError("an evaluator needs --keep-checkpoints, for all roles: there is nothing for it to measure")
-    if options.communication == "nccl" and not gpus:
-        raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
-    if options.loop == "fit" and options.keras == "3":
-        raise UsageError("--keras 3 is for the loop custom: fit of Keras 3 fails with several workers")
-    if options.loop == "custom" and options.precision == "mixed_float16":
-        raise UsageError("--precision mixed_float16 is for the loop fit: take mixed_bfloat16")
-    if options.loop == "fit" and options.jit and task.workers > 1:
-        raise UsageError("--jit with several workers is for the loop custom: XLA cannot wait for other workers")
-    if options.auto_shard == "file" and task.workers > 1:
-        raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
-
-
 def make_strategy(communication: str) -> tf.distribute.MultiWorkerMirroredStrategy:
     """The strategy for all workers of TF_CONFIG; it waits until every one of them is there."""
-    options = tf.distribute.experimental.CommunicationOptions(implementation=COMMUNICATION[communication])
+    kind = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
@@ -265,7 +275,7 @@ def order_for(options: argparse.Namespace, task: Task) -> Order:
 def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
     """The data, to be shared out among the workers by this policy."""
     options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = AUTO_SHARD[policy]
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.upper()]
     return dataset.with_options(options)
 
 

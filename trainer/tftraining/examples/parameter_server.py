@@ -23,18 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import tensorflow as tf
-import tf_keras as keras
-
-from tftraining import data, machine
-from tftraining.callbacks import Progress
-from tftraining.checkpoints import State, restored
 from tftraining.cluster import Task, task_from_environment
-from tftraining.data import Data, Examples
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training
-from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
-from tftraining.pipeline import endless_batches, order_of, plain_batches
+from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(5, 32, 0.05, batch="for each worker", optimizer="plain gradient descent", steps_per_epoch=100)
 TEST_BATCH = 500
@@ -67,6 +57,30 @@ def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
         raise UsageError("--jit cannot be: the variables are on other machines, where XLA cannot reach them")
     if options.precision == "mixed_float16" and options.loop == "custom":
         raise UsageError("--precision mixed_float16 needs one scale of the loss for all workers: take mixed_bfloat16")
+
+
+def part_of_cluster(options: argparse.Namespace) -> tuple[Task, Cluster]:
+    """This process's task and the cluster, which is empty without TF_CONFIG; UsageError as `check` has it."""
+    task = task_from_environment()
+    cluster: Cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    check(options, task, cluster or {"chief": [""], "worker": [""], "ps": [""]})
+    return task, cluster
+
+
+if __name__ == "__main__":
+    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    check_early("parameter_server", parse(None), part_of_cluster)
+
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining import data, machine
+from tftraining.callbacks import Progress
+from tftraining.checkpoints import State, restored
+from tftraining.data import Data, Examples
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, evaluate, metrics_of_training
+from tftraining.pipeline import endless_batches, order_of, plain_batches
 
 
 def serve(task: Task, cluster: Cluster, linger: float) -> NoReturn:
@@ -209,16 +223,12 @@ def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """The whole program for one process of the job."""
-    task = task_from_environment()
-    cluster: Cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    task, cluster = part_of_cluster(options)
+    machine.prepare(options, ordered=False)
     if not cluster:
-        check(options, Task(), {"chief": [""], "worker": [""], "ps": [""]})
-        machine.prepare(options, ordered=False)
         cluster, _servers = local_cluster(options.workers, options.ps)
         coordinate(options, cluster)
         return
-    check(options, task, cluster)
-    machine.prepare(options, ordered=False)
     if task.type == "chief":
         coordinate(options, cluster)
     else:

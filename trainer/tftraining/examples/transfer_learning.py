@@ -21,18 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-import tf_keras as keras
-from tqdm import tqdm
-
-from tftraining import data, machine
-from tftraining.checkpoints import State, restored
-from tftraining.folders import Pictures, find_pictures, picture_batches, split, write_folders
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
-from tftraining.mirrored import Training
-from tftraining.options import Defaults, UsageError, make_directory, make_parser, positive, run_program
-from tftraining.pipeline import order_of
+from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
 
@@ -72,6 +61,23 @@ def check(options: argparse.Namespace) -> None:
 def is_checkpoint(path: str) -> bool:
     """Whether the path is that of a checkpoint, such as `<directory>/best/weights` of another run."""
     return Path(f"{path}.index").is_file()
+
+
+if __name__ == "__main__":
+    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    check_early("transfer_learning", parse(None), check)
+
+import tensorflow as tf
+import tf_keras as keras
+from tqdm import tqdm
+
+from tftraining import data, machine
+from tftraining.checkpoints import State, restored
+from tftraining.folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.journal import Journal, say
+from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
+from tftraining.mirrored import Training
+from tftraining.pipeline import order_of
 
 
 def make_model(classes: int, options: argparse.Namespace) -> keras.Model:

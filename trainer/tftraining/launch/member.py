@@ -57,6 +57,7 @@ class Member:
         self._down: float | None = None  # when the last round ended here
         self._known = 0  # the highest round that was ever heard of
         self._witness = 0  # the last round in which the chief's end of the connection was seen to go
+        self._no_gpu = False  # TensorFlow sees none of the GPUs that the container asks for
         self._stopping = False
         self._leaving = False
         self._ended = asyncio.Event()  # the program of this round
@@ -208,8 +209,22 @@ class Member:
         """A beat: that we are here, and how the program does."""
         pid, mode = self.program.pid, self.program.mode
         stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
-        condition = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": self.program.prepared}
+        self._look_for_gpus()
+        condition = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": self.program.prepared, "noGpu": self._no_gpu}
         self._tell(type="beat", t=now, round=self.round, progress=progress, **condition)
+
+    def _look_for_gpus(self) -> None:
+        """Note whether TensorFlow sees none of the GPUs that the container asks for; as long as the program of a round
+        has not told, that of the one before counts."""
+        asked, seen = self.settings.gpus, self.program.gpus
+        if not asked or seen is None:
+            return
+        if not seen and not self._no_gpu:
+            self.program.say(
+                f"tftraining: NoGPU: the container asks for GPUs ({asked}) and TensorFlow sees none: it trains on the "
+                "CPU. See that the image has NVIDIA's CUDA libraries"
+            )
+        self._no_gpu = not seen
 
     # What the chief orders.
 

@@ -19,8 +19,9 @@ SIZE = 16384
 SEQUENCE = struct.Struct("<Q")
 PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks on STACKS_SIGNAL
 NUMBERS = struct.Struct("<7q4d")
+GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, NUMBERS_AT, LENGTH_AT, TEXT_AT = 8, 16, 64, 256, 260
+SEQUENCE_AT, PIDS_AT, NUMBERS_AT, GPUS_AT, LENGTH_AT, TEXT_AT = 8, 16, 64, 192, 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
 STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program has a use for
@@ -60,6 +61,10 @@ class Writer:
         owner, stacks = PIDS.unpack_from(self._map, PIDS_AT)
         if not stacks or not _alive(stacks):
             PIDS.pack_into(self._map, PIDS_AT, owner, os.getpid())
+
+    def lists_gpus(self, number: int) -> None:
+        """TensorFlow lists so many GPUs in this process."""
+        GPUS.pack_into(self._map, GPUS_AT, number + 1)
 
     def pause(self) -> None:
         """What follows (an evaluation, a backup) is not part of the speed."""

@@ -28,6 +28,7 @@ class Peer:
     mode: str = ""
     pid: int | None = None
     stuck: float = 0.0
+    no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container asks for
     leaving: bool = False
     gone: bool = False  # it, or its kernel, has closed the connection itself: nothing of it runs
     elastic: bool = False  # it can be told with whom it trains
@@ -55,7 +56,7 @@ class Peer:
         self.incarnation = incarnation
         self.heard = now
         self.gone, self.leaving = False, bool(frame.get("leaving"))
-        self.elastic, self.prepared = bool(frame.get("elastic")), None
+        self.elastic, self.prepared, self.no_gpu = bool(frame.get("elastic")), None, False
         self.keeps_fits = str(frame.get("keepsFits", ""))
         self.witness = int(frame["witness"])
         # A chief's new launcher has heard none of its reports, but who has told its own launcher of steps will again.
@@ -81,6 +82,7 @@ class Peer:
         self.mode = str(frame["mode"])
         self.pid = frame["pid"]
         self.stuck = float(frame["stuck"])
+        self.no_gpu = bool(frame.get("noGpu"))  # older launchers do not tell
         self._take(frame["progress"], now)
 
     def end(self, ended: Exit, frame: Mapping[str, Any], now: float) -> None:

@@ -132,6 +132,11 @@ class Program:
         """The progress of the present round, or of the last one."""
         return snapshot.read(self._page) if self._page is not None else Snapshot()
 
+    @property
+    def gpus(self) -> int | None:
+        """How many GPUs TensorFlow lists in the present round, or in the last one; None where it has not told."""
+        return snapshot.gpus(self._page) if self._page is not None else None
+
     async def close(self) -> None:
         """Kill what runs, pass on the last output, give everything back. A second time it does nothing."""
         if self._closed:

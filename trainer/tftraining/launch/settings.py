@@ -87,6 +87,7 @@ class Settings:
     proven: bool  # the job may have made a step before, as the operator knows
     needed: bool  # False for one that was made while the others trained
     orders: Path | None  # where changes of the spec are told while the job runs
+    gpus: int  # that this member's container asks for
 
     @property
     def is_chief(self) -> bool:
@@ -186,6 +187,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         proven=bool(raw.get("proven", False)),  # older operators do not tell
         needed=bool(raw.get("needed", True)),
         orders=_path(raw.get("orders")),
+        gpus=int(raw.get("gpus") or 0),  # older operators do not tell
     )
 
 

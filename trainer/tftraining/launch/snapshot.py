@@ -77,6 +77,13 @@ def stack_pid(fd: int) -> int | None:
     return pid if 0 < pid < TOO_HIGH_A_PID else None
 
 
+def gpus(fd: int) -> int | None:
+    """How many GPUs TensorFlow lists in the program; None as long as that is not known."""
+    data = os.pread(fd, page.GPUS.size, page.GPUS_AT)
+    number = int(page.GPUS.unpack(data)[0]) if len(data) == page.GPUS.size else 0
+    return number - 1 if number > 0 else None
+
+
 def _decode(data: bytes) -> Snapshot:
     step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
     if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:

@@ -36,6 +36,7 @@ def _of_consequence(member: Member, settings: Settings, snapshot: Snapshot) -> d
         "state": member.state,
         "pid": member.program.pid,
         "mode": member.program.mode,
+        "gpus": member.program.gpus,
         "firstStepMonotonic": snapshot.first_step_time,
     }
 
@@ -78,6 +79,7 @@ def _gang_of_consequence(coordinator: Coordinator) -> dict[str, Any]:
         "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
         "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
         "finished": _finished(coordinator),
+        "noGpu": [peer.name for peer in coordinator.roster.peers.values() if peer.no_gpu and peer.connected],
         "ledger": coordinator.judge.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None if failure is None else {**_exit(failure), "reason": failure.reason, "logTail": _tail(failure)},

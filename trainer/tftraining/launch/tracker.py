@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from .page import NONE, Writer
 
@@ -28,6 +28,14 @@ class Tracker:
         try:
             if self._path:
                 Writer(self._path).answers_stacks()
+        except Exception as error:
+            self._give_up(error)
+
+    def lists_gpus(self, count: Callable[[], int]) -> None:
+        """Note on the page how many GPUs TensorFlow lists."""
+        try:
+            if self._path:
+                Writer(self._path).lists_gpus(count())
         except Exception as error:
             self._give_up(error)
 

@@ -35,7 +35,7 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import keras_hook, leader_hook, legacy, offer, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -236,8 +236,9 @@ def settle(environment: dict[str, str], own: dict[str, str]) -> None:
         sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    if keras_hook.install() is not None:  # the program itself, not a child of it
+    if (tracker := keras_hook.install()) is not None:  # the program itself, not a child of it
         leader_hook.install()
+        gpu_hook.install(tracker)
     offer.install(os.path.dirname(_package.__path__[0]))
     for name, value in own.items():
         os.environ.setdefault(name, value)

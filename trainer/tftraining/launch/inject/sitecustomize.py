@@ -29,12 +29,14 @@ def _prepare(launch):
     package = types.ModuleType("_tftraining")
     package.__path__ = [launch]
     sys.modules["_tftraining"] = package
-    from _tftraining import keras_hook, leader_hook, legacy, offer  # type: ignore[import-not-found]
+    from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer  # type: ignore[import-not-found]
 
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
-    if keras_hook.install() is not None:  # the program itself, not a child of it
+    tracker = keras_hook.install()
+    if tracker is not None:  # the program itself, not a child of it
         leader_hook.install()
+        gpu_hook.install(tracker)
     offer.install(os.path.dirname(launch))
 
 

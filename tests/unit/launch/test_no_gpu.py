@@ -1,0 +1,47 @@
+"""The chief's launcher says in which members TensorFlow sees none of the GPUs that they ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.launch.members import started
+from tests.unit.launch.simulation import beat, exited, hello
+from tftraining.launch import status
+from tftraining.launch.coordinator import Coordinator
+
+
+def told(chief: Coordinator) -> Any:
+    return status.of_gang(chief, 1.0)["noGpu"]
+
+
+def test_who_says_so_is_named_until_it_says_otherwise() -> None:
+    chief = started()
+    chief.heard("worker-0", beat(1, 1.0), 1.0)  # an older launcher says nothing of it
+    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": False}, 1.0)
+    assert told(chief) == []
+    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
+    assert told(chief) == ["worker-1"]
+    chief.heard("worker-0", exited(1, 1), 2.0)
+    for name in ("worker-0", "worker-1"):
+        chief.heard(name, {"type": "ready", "round": 1}, 2.0)
+    chief.tick(2.5)
+    assert chief.rounds.number == 2
+    assert told(chief) == ["worker-1"], "the next program has yet to look"
+    chief.heard("worker-1", {**beat(2, 3.0), "noGpu": False}, 3.0)
+    assert told(chief) == []
+
+
+def test_who_is_lost_is_not_named() -> None:
+    chief = started()
+    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
+    chief.lost("worker-1", 2.0)
+    assert told(chief) == []
+    assert chief.hello(hello("worker-1", 3.0, incarnation="new"), 3.0) == ""
+    assert told(chief) == [], "another pod"
+
+
+def test_it_is_worth_an_answer_to_who_waits_for_a_change() -> None:
+    chief = started()
+    before = status._gang_of_consequence(chief)
+    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
+    assert status._gang_of_consequence(chief) != before
