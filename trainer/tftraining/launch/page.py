@@ -21,7 +21,7 @@ PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks on STACKS_SIGNAL
 NUMBERS = struct.Struct("<7q4d")
 GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, NUMBERS_AT, GPUS_AT, LENGTH_AT, TEXT_AT = 8, 16, 64, 192, 256, 260
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, LENGTH_AT, TEXT_AT = 8, 16, 32, 64, 192, 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
 STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program has a use for
@@ -65,6 +65,10 @@ class Writer:
     def lists_gpus(self, number: int) -> None:
         """TensorFlow lists so many GPUs in this process."""
         GPUS.pack_into(self._map, GPUS_AT, number + 1)
+
+    def connects(self, begun: bool) -> None:
+        """Note that this process dials its peers and waits for them, or has done so."""
+        self._map[CONNECTING_AT] = int(begun)
 
     def pause(self) -> None:
         """What follows (an evaluation, a backup) is not part of the speed."""

@@ -237,7 +237,7 @@ def settle(environment: dict[str, str], own: dict[str, str]) -> None:
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     if (tracker := keras_hook.install()) is not None:  # the program itself, not a child of it
-        leader_hook.install()
+        leader_hook.install(tracker.connects)
         gpu_hook.install(tracker)
     offer.install(os.path.dirname(_package.__path__[0]))
     for name, value in own.items():

@@ -35,7 +35,7 @@ def _prepare(launch):
         sys.stderr.write(legacy.APPLIED + "\n")
     tracker = keras_hook.install()
     if tracker is not None:  # the program itself, not a child of it
-        leader_hook.install()
+        leader_hook.install(tracker.connects)
         gpu_hook.install(tracker)
     offer.install(os.path.dirname(launch))
 
