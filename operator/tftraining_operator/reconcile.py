@@ -106,7 +106,7 @@ class Reconciler:
     async def _write(self, key: Key, raw: Manifest, job: Job, step: Plan) -> bool:
         """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
         try:
-            await (self._jobs.delete(key, raw) if step.delete_job else self._jobs.write_status(key, raw, step.status))
+            await self._write_job(key, raw, step)
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
@@ -117,6 +117,14 @@ class Reconciler:
         for note in step.notes:
             self._events.publish(job, note)
         return True
+
+    async def _write_job(self, key: Key, raw: Manifest, step: Plan) -> None:
+        if step.delete_job:
+            await self._jobs.delete(key, raw)
+        elif step.patch_condition is not None:
+            await self._jobs.patch_condition(key, raw, step.patch_condition)
+        else:
+            await self._jobs.write_status(key, raw, step.status)
 
     async def _still_there(self, key: Key, raw: Manifest) -> bool:
         """Whether the job is as it was seen. Nothing is made for one that was deleted while the watch was broken."""
