@@ -257,7 +257,8 @@ def _surplus_goes_when_the_launchers_know(job: Job, seen: Observed, step: Plan) 
         return
     heard = seen.heard.report.gang if seen.heard is not None and seen.heard.uid == chief.uid else None
     for pod in present:
-        surplus = pod.replica not in (*spec.gang, *spec.evaluators) and not pod.queued and pod.uid in going
+        worker = pod.replica is not None and pod.replica.role == "worker"
+        surplus = worker and pod.replica not in spec.gang and not pod.queued and pod.uid in going
         assert not surplus or pod.uid in job.status.replaced.values() or (heard and heard.full <= len(spec.trainers))
 
 
