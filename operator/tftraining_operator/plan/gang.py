@@ -3,8 +3,8 @@
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
 vanished: missing although they had been seen. The evaluator stands aside: it is counted, and in nobody's way.
-A gang is elastic when its launchers can be told of another number of workers, and no more has changed: then those that are not wanted any more are surplus,
-not stale, for they are not in the way of others.
+A gang is elastic when its launchers can be told of another number of workers, and no other role has changed its size:
+then those that are not wanted any more are surplus, not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
