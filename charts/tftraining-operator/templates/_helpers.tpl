@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [patch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, delete, get, list, watch]
+  verbs: [create, delete, get, list, patch, watch]
 # Only to create: the operator has no way to read a Secret, not even its own.
 - apiGroups: [""]
   resources: [secrets]

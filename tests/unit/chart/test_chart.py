@@ -16,7 +16,7 @@ OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs/status": ["patch", "update"],
     "/pods": ["create", "delete", "get", "list", "patch", "watch"],
     "/pods/status": ["patch"],
-    "/services": ["create", "delete", "get", "list", "watch"],
+    "/services": ["create", "delete", "get", "list", "patch", "watch"],
     "/secrets": ["create"],
     "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],
     "scheduling.volcano.sh/podgroups": ["create", "delete", "patch"],
