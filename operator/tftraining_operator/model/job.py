@@ -106,8 +106,9 @@ def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
 
 def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
     """A merge patch that sets the condition in the status `raw`, and changes nothing else."""
-    held = [each for each in (raw or {}).get("conditions") or () if each.get("type") != condition.type]
-    return {"conditions": [*held, *dump_status(Status(conditions=(condition,)))["conditions"]]}
+    held = (raw or {}).get("conditions") or ()
+    others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
+    return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}
 
 
 def _with_unknown(raw: dict[str, Any], known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

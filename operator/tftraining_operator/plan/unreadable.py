@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed
 from tftraining_operator.model.status import Status
 from tftraining_operator.plan.conditions import with_condition, without_condition
 from tftraining_operator.plan.types import Note, Plan
@@ -29,7 +29,7 @@ def unreadable(job: Job, seen: Observed) -> Problem | None:
 
 def leave_alone(job: Job, problem: Problem, now: datetime) -> Plan:
     """The step that only says so, with an event when that is news."""
-    why = (problem.reason, f"{problem.message}; {LEFT_ALONE}")
+    why = (problem.reason, f"{problem.message[:LONGEST_MESSAGE]}; {LEFT_ALONE}")
     status = with_condition(job.status, UNREADABLE, "True", why, now)
     if status == job.status:
         return Plan(status=status)

@@ -136,6 +136,11 @@ def test_another_cause_is_told_too_and_the_same_one_once() -> None:
     assert len(world.notes) == 2
 
 
+def test_a_value_of_any_length_gives_a_message_that_the_api_server_takes() -> None:
+    world = World(a_job().set("successPolicy", "A" * 10**6)).run()
+    assert len(said(world)[1]) < 32768
+
+
 # --- what can be read, but is not known
 
 
