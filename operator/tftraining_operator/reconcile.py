@@ -108,7 +108,7 @@ class Reconciler:
         """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
         key = job.key
         try:
-            await (self._jobs.delete(key, raw) if step.delete_job else self._jobs.write_status(key, raw, step.status))
+            await self._write_job(key, raw, step)
         except ApiError as error:
             if not error.gone and step.delete_job:
                 self._remember(job, memory, [Refused.to("DELETE", f"{KIND.lower()}/{key.name}", error)])
@@ -122,6 +122,14 @@ class Reconciler:
         for note in step.notes:
             self._events.publish(job, note)
         return True
+
+    async def _write_job(self, key: Key, raw: Manifest, step: Plan) -> None:
+        if step.delete_job:
+            await self._jobs.delete(key, raw)
+        elif step.patch_condition is not None:
+            await self._jobs.patch_condition(key, raw, step.patch_condition)
+        else:
+            await self._jobs.write_status(key, raw, step.status)
 
     async def _still_there(self, key: Key, raw: Manifest) -> bool:
         """Whether the job is as it was seen. Nothing is made for one that was deleted while the watch was broken."""

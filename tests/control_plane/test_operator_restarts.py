@@ -2,7 +2,10 @@
 
 import time
 
+import pytest
+
 from tests.control_plane.jobs import NewJob, wait_until
+from tests.control_plane.manifests import Manifest
 from tests.control_plane.operator_process import OperatorProcess
 
 
@@ -113,11 +116,53 @@ def test_the_success_of_another_worker_is_not_the_jobs(new_job: NewJob) -> None:
     job.wait_for("Succeeded")
 
 
-def test_a_pod_without_its_labels_is_a_loss_and_no_hot_loop(new_job: NewJob) -> None:
+def test_a_pod_without_its_labels_is_replaced_with_its_attempt(new_job: NewJob) -> None:
+    job = new_job()
+    before = job.run()
+    job.patch_pod("job-worker-1", {"metadata": {"labels": {"tftraining.dev/job-name": None}}})
+    after = job.run(attempt=2)
+    assert not {each["metadata"]["uid"] for each in before.values()} & {
+        each["metadata"]["uid"] for each in after.values()
+    }
+    restarts = job.status()["restarts"]
+    assert (restarts["counted"], restarts["disruptions"], restarts["recreated"]) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["job-worker-0", "job-worker-1"])
+def test_a_pod_without_its_labels_is_labelled_again_where_launchers_train_on(new_job: NewJob, name: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    before = uids(job.run())
+    job.patch_pod(name, {"metadata": {"labels": {"tftraining.dev/job-name": None, "tftraining.dev/role": None}}})
+    wait_until(lambda: job.status()["restarts"].get("disruptions") == 1, "it is missed")
+    wait_until(lambda: uids(job.pods()) == before, "it is labelled again")
+    job.wait_for("Running", ready="2/2", attempt=1)
+
+
+@pytest.mark.parametrize("label", ["attempt", "index", "role"])
+def test_a_pod_whose_labels_belie_it_is_mended_too(new_job: NewJob, label: str) -> None:
+    job = new_job(spec__restartPolicy={"mode": "InPlace"})
+    before = uids(job.run())
+    job.patch_pod("job-worker-1", {"metadata": {"labels": {f"tftraining.dev/{label}": "none"}}})
+    wait_until(lambda: job.status()["restarts"].get("disruptions") == 1, "it is missed")
+    if label == "attempt":
+        wait_until(lambda: set(uids(job.pods())) == set(before) and uids(job.pods()) != before, "it is made anew")
+        job.run_pod("job-worker-1")
+    job.wait_for("Running", ready="2/2", attempt=1)
+    assert uids(job.pods())["job-worker-0"] == before["job-worker-0"]
+    assert (uids(job.pods()) == before) == (label != "attempt")
+
+
+def test_a_service_without_its_labels_is_labelled_again(new_job: NewJob) -> None:
     job = new_job()
     job.run()
-    job.patch_pod("job-worker-1", {"metadata": {"labels": {"tftraining.dev/job-name": None}}})
-    status = job.wait_for("Restarting", reason="CreationRefused")
-    assert "pod/job-worker-1: belongs to this job but has lost its labels: delete it" in status["message"]
-    job.remove_pod("job-worker-1")
-    job.run(attempt=2)
+    uid = uids(job.objects("services"))["job"]
+    bare = {"metadata": {"labels": {"tftraining.dev/job-name": None}}}
+    path = f"/api/v1/namespaces/{job.namespace}/services/job"
+    job.plane.request("PATCH", path, bare, "application/merge-patch+json")
+    wait_until(lambda: "tftraining.dev/job-name" in job.objects("services")["job"]["metadata"]["labels"], "it is again")
+    assert uids(job.objects("services"))["job"] == uid
+    job.wait_for("Running", ready="2/2", attempt=1)
+
+
+def uids(objects: dict[str, Manifest]) -> dict[str, str]:
+    return {name: each["metadata"]["uid"] for name, each in objects.items()}

@@ -35,9 +35,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs]
   verbs: [delete, get, list, watch]
+# Patch is for one condition in a status that the operator cannot read, and so must not replace.
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs/status]
-  verbs: [update]
+  verbs: [patch, update]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete, get, list, patch, watch]
@@ -47,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [patch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, delete, get, list, watch]
+  verbs: [create, delete, get, list, patch, watch]
 # Only to create: the operator has no way to read a Secret, not even its own.
 - apiGroups: [""]
   resources: [secrets]

@@ -92,7 +92,8 @@ def local_job(stored: Json, workdir: Path) -> LocalJob:
     identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
     job = parse_job({"metadata": identity, "spec": stored["spec"]})
     if job.spec is None:
-        raise UserError(job.problem.message if job.problem else "the spec cannot be read")
+        problem = job.unreadable or job.problem
+        raise UserError(problem.message if problem else "the spec cannot be read")
     if job.spec.run_policy.suspend:
         raise UserError("the job is suspended (spec.runPolicy.suspend), so nothing would run: set it to false")
     if not job.ours:

@@ -1,6 +1,8 @@
 """Creates and deletes the children of a job, so that doing it twice is as good as once."""
 
 import asyncio
+import logging
+import re
 import secrets
 from base64 import b64encode
 from collections.abc import Awaitable, Iterable, Sequence
@@ -14,18 +16,21 @@ from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.leftovers import leftovers
-from tftraining_operator.model.names import KIND, Key
-from tftraining_operator.model.observed import Observed, owned_by, parse_pod, pods_of
+from tftraining_operator.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
+from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.refusals import EARLIER, KEY_GONE
 from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
 
+logger = logging.getLogger(__name__)
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
 CONCURRENCY = 16
 KEY_BYTES = 32
+# The label of an attempt before the first.
+PAST = "0"
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
-UNLABELLED = "belongs to this job but has lost its labels: delete it"
+UNLABELLED = "belongs to this job but loses its labels as often as it is given them: see what takes them away"
 
 
 class Children:
@@ -125,15 +130,21 @@ class Children:
         except ApiError as error:
             if not error.exists:
                 raise Refused(f"{kind[:-1]}/{name}", error.status, error.message) from error
-            await self._adopt(job, kind, store, name)
+            await self._adopt(job, kind, store, manifest)
 
-    async def _adopt(self, job: Job, kind: str, store: Store, name: str) -> None:
-        """Something of that name is there: fine if it is ours (the cache was late), otherwise it is in the way."""
-        child = f"{kind[:-1]}/{name}"
+    async def _adopt(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
+        """Something of that name is there: fine if it is ours (the cache was late, or it has lost its labels, which it
+        is given again), otherwise it is in the way."""
+        name = manifest["metadata"]["name"]
+        child, path = f"{kind[:-1]}/{name}", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}"
         try:
-            raw = await self._api.request("GET", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}")
+            raw = await self._api.request("GET", path)
+            if _in_the_way(job, raw) == UNLABELLED:
+                logger.info("%s: %s has lost its labels: labelling it again", job.key, child)
+                raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
-            raise Refused(child, error.status if error.status != 404 else 409, error.message) from error
+            # It is there, or was: nothing is wrong with what was to be made.
+            raise Refused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
         if why := _in_the_way(job, raw):
             raise Refused(child, 409, why)
         store.upsert(raw)
@@ -187,6 +198,16 @@ async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
         if not isinstance(error, Refused):
             raise error
     return [each for each in errors if isinstance(each, Refused)]
+
+
+def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
+    """A merge patch that gives the object the operator's labels. Only its own label says which attempt a pod is of: one
+    that has lost that too becomes one of the past, which is replaced."""
+    labels = {name: value for name, value in wanted["metadata"]["labels"].items() if name.startswith(f"{GROUP}/")}
+    if LABEL_ATTEMPT in labels:
+        own = (raw["metadata"].get("labels") or {}).get(LABEL_ATTEMPT, "")
+        labels[LABEL_ATTEMPT] = own if re.fullmatch(ATTEMPT, own) else PAST
+    return {"metadata": {"uid": raw["metadata"]["uid"], "labels": labels}}
 
 
 def _in_the_way(job: Job, raw: Manifest) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.store import version
-from tftraining_operator.model.job import dump_status
+from tftraining_operator.model.job import patched_conditions, replaced_status
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.status import Condition, Status
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,16 @@ class Jobs:
         self._jobs.pop(key, None)
 
     async def write_status(self, key: Key, raw: Manifest, status: Status) -> None:
-        """Replace the status of the job as it was seen; ApiError 409 if it has changed since, 404 if it is gone."""
-        body = {**raw, "status": dump_status(status)}
+        """Replace the status of the job as it was seen, but for what only another version of the operator knows;
+        ApiError 409 if it has changed since, 404 if it is gone."""
+        body = {**raw, "status": replaced_status(raw.get("status"), status)}
         self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
+
+    async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> None:
+        """Set a condition of the job as it was seen, and leave the rest of its status as it is; ApiError likewise."""
+        seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
+        body = {"metadata": seen, "status": patched_conditions(raw.get("status"), condition)}
+        self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
 
     async def delete(self, key: Key, raw: Manifest) -> None:
         """Delete the job as it was seen, and what it owns; ApiError 409 if it has changed since, 404 if it is gone."""

@@ -1,5 +1,7 @@
 """A TFTrainingJob as the rest of the operator sees it: parsed once, at the edge."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,10 +9,12 @@ import msgspec
 
 from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.status import Condition, Status
 from tftraining_operator.model.template import check_template
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+# What these fields tell of is over: what is said of another occurrence does not hold for a new one.
+OCCURRENCES = ("lastRestart", "failure")
 
 
 class Problem(Frozen, frozen=True):
@@ -20,9 +24,15 @@ class Problem(Frozen, frozen=True):
     message: str
 
 
-class Job(Frozen, frozen=True):
-    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` says why.
+NOBODY_TRAINS = Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
 
+
+class Job(Frozen, frozen=True):
+    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` or `unreadable`
+    says why.
+
+    `unreadable` is why the spec or the status cannot be read, by this version of the operator at least: nothing may be
+    done with the job then (see plan/unreadable.py). Of a status that cannot be read, `status` has the conditions only.
     `queue_labels` are those of its labels that ask Kueue for a queue, empty if there is none.
     """
 
@@ -32,6 +42,7 @@ class Job(Frozen, frozen=True):
     status: Status
     spec: JobSpec | None
     problem: Problem | None = None
+    unreadable: Problem | None = None
     deleting: bool = False
     created: datetime = EPOCH
     managed_by: str = MANAGER
@@ -56,17 +67,20 @@ class _Meta(Frozen, frozen=True):
 def parse_job(raw: Manifest) -> Job:
     """Parse a TFTrainingJob from the API server.
 
-    A spec that cannot be read gives a job with a `problem`, not an error: somebody has to be told in its status.
+    What cannot be read gives a job that says so, not an error: somebody has to be told in its status.
     """
     meta = msgspec.convert(raw["metadata"], _Meta)
-    spec, problem = _parse_spec(raw.get("spec", {}))
+    spec, unreadable = _parse_spec(raw.get("spec", {}))
+    status, unknown = _parse_status(raw.get("status") or {})
+    problem = NOBODY_TRAINS if spec is not None and not spec.trainers else None
     return Job(
         key=Key(meta.namespace, meta.name),
         uid=meta.uid,
         generation=meta.generation,
-        status=_parse_status(raw.get("status") or {}),
-        spec=spec,
+        status=status,
+        spec=spec if problem is None else None,
         problem=problem,
+        unreadable=unreadable or unknown,
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
         managed_by=_manager(raw.get("spec")),
@@ -85,6 +99,32 @@ def dump_status(status: Status) -> dict[str, Any]:
     return raw
 
 
+def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
+    """The status as it replaces `raw`, with the fields of that which only another version of the operator knows."""
+    return _with_unknown(raw or {}, dump_status(_parse_status(raw or {})[0]), dump_status(status))
+
+
+def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
+    """A merge patch that sets the condition in the status `raw`, and changes nothing else."""
+    held = (raw or {}).get("conditions") or ()
+    others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
+    return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}
+
+
+def _with_unknown(raw: dict[str, Any], known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`new` with what is in `raw` and neither there nor in `known`, which is what was read of `raw`."""
+    kept = {name: value for name, value in raw.items() if name not in known and name not in new}
+    for name, value in new.items():
+        old, read = raw.get(name), known.get(name, {})
+        same = isinstance(value, dict) and isinstance(old, dict) and not (name in OCCURRENCES and _other(read, value))
+        kept[name] = _with_unknown(old or {}, read, value) if same else value
+    return kept
+
+
+def _other(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return bool(old.get("time") != new["time"]) if "time" in new else old != new
+
+
 def _manager(raw: Any) -> str:
     """Who reconciles the job; read apart from the rest, which need not make sense to us if that is somebody else."""
     policy = raw.get("runPolicy") if isinstance(raw, dict) else None
@@ -100,22 +140,30 @@ def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
     try:
         spec = msgspec.convert(raw, JobSpec)
     except msgspec.ValidationError as error:
-        return None, Problem("InvalidSpec", f"the spec cannot be read: {error}")
+        return None, Problem("SpecUnreadable", f"the spec cannot be read: {error}")
+    if unknown := sorted(set(raw["replicaSpecs"]) - set(ROLES)):
+        return None, Problem("SpecUnreadable", f"spec.replicaSpecs.{unknown[0]}: there is no such role")
     templates = {"spec.template": spec.template}
     templates |= {f"spec.replicaSpecs.{role}.template": own.template for role in ROLES if (own := spec.role(role))}
     for name, template in templates.items():
         try:
             check_template(template or {})
         except msgspec.ValidationError as error:
-            return None, Problem("InvalidSpec", f"{name} cannot be read: {error}")
-    if not spec.trainers:
-        return None, Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
+            return None, Problem("SpecUnreadable", f"{name} cannot be read: {error}")
     return spec, None
 
 
-def _parse_status(raw: Any) -> Status:
+def _parse_status(raw: Any) -> tuple[Status, Problem | None]:
     try:
-        return msgspec.convert(raw, Status)
-    except msgspec.ValidationError:
-        # Written by somebody else: what is observed is worth more than what cannot be read.
-        return Status()
+        return msgspec.convert(raw, Status), None
+    except msgspec.ValidationError as error:
+        known = Status(conditions=tuple(_conditions(raw)))
+        return known, Problem("StatusUnreadable", f"the status cannot be read: {error}")
+
+
+def _conditions(raw: Any) -> Iterator[Condition]:
+    """Those of the conditions that can be read."""
+    held = raw.get("conditions") if isinstance(raw, dict) else None
+    for each in held if isinstance(held, list) else ():
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(each, Condition)

@@ -51,6 +51,8 @@ NO_IMAGE = frozenset(
 )  # fmt: skip
 
 
+# The label of an attempt.
+ATTEMPT = r"\d{1,9}"
 # The status and the events that repeat these words have limits of their own; a kubelet keeps to these by itself.
 LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
 
@@ -257,7 +259,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
     role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
     replica = _replica(role, labels.get(LABEL_INDEX, ""))
     known = meta["name"].endswith(f"-{replica}") if replica else role == CLEANUP
-    if not known or not re.fullmatch(r"\d{1,9}", attempt):
+    if not known or not re.fullmatch(ATTEMPT, attempt):
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
     state = container.get("state") or {}

@@ -26,7 +26,15 @@ from tftraining_operator.plan.refusals import only_one
 from tftraining_operator.plan.reported import record_of
 from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import cause, is_late, look_again, some, why_incomplete, why_no_evaluator
+from tftraining_operator.plan.starting import (
+    cause,
+    is_late,
+    look_again,
+    same_words,
+    some,
+    why_incomplete,
+    why_no_evaluator,
+)
 from tftraining_operator.plan.types import Deletion, Note, Plan
 from tftraining_operator.plan.went_on import with_place
 from tftraining_operator.plan.words import resumption, what_happened
@@ -91,6 +99,7 @@ def _wait_until(status: Status, gang: Gang, seen: Observed, now: datetime) -> da
 def _describe(job: Job, scene: Scene) -> Status:
     gang, now, status = scene.gang, scene.now, job.status
     complete = gang.done_or_ready == len(gang.wanted)
+    before = status
     if complete and _trains(status, scene.said):
         status = _running(job, scene)
     elif scene.said is not None and scene.said.phase == "Restarting" and status.phase in ("Starting", "Running"):
@@ -104,6 +113,8 @@ def _describe(job: Job, scene: Scene) -> Status:
         status = _not_yet(status, why_incomplete(gang, scene.seen, now), scene.said)
     elif status.phase == "Running" and not complete:
         status = _short_of(status, gang, why_incomplete(gang, scene.seen, now))
+    if same_words(before.message, status.message):
+        status = msgspec.structs.replace(status, message=before.message)
     status = msgspec.structs.replace(
         status,
         replicas=count(gang, status.replicas),

@@ -3,8 +3,8 @@
 Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
 over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
 vanished: missing although they had been seen. The evaluator stands aside: it is counted, and in nobody's way.
-A gang is elastic when its launchers can be told of another size: then those that are not wanted any more are surplus,
-not stale, for they are not in the way of others.
+A gang is elastic when its launchers can be told of another number of workers, and no other role has changed its size:
+then those that are not wanted any more are surplus, not stale, for they are not in the way of others.
 """
 
 from collections.abc import Mapping
@@ -91,8 +91,11 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
     leaving = {each: current[each] for each in everyone if each in current and each not in members}
     leaving |= {pod.replica: pod for pod in seen.replicas if pod.replica in aside and pod.replica not in current}
     gang = [members[each] for each in wanted if each in members]
+    sizes = {pod.gang for pod in gang}
+    reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
     # Kueue holds a group of pods to the number that it had at first (see build/kueue.py).
-    elastic = spec.in_place and bool(gang) and all(pod.orders and not pod.queued for pod in gang)
+    told = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
+    elastic = spec.in_place and told and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()
     kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
     absent = tuple(each for each in everyone if each not in members)
@@ -111,9 +114,14 @@ def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
         completed=completed,
         surplus=surplus,
         elastic=elastic,
-        resized=not elastic and any(pod.gang != spec.gang_size for pod in gang),
-        outdated=any(pod.made_from not in ("", fingerprint) for pod in gang),
+        resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
+        outdated=reshaped or any(pod.made_from not in ("", fingerprint) for pod in gang),
     )
+
+
+def _fixed(size: str) -> list[str]:
+    """The numbers of the roles that launchers cannot be told of, in the shape of a gang: of all but the workers."""
+    return [each for each in size.split(",") if not each.startswith("worker=")]
 
 
 def _surplus(current: Mapping[Replica, Pod], wanted: frozenset[Replica]) -> tuple[Pod, ...]:

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining_operator.build.network_policy import Asker
-from tftraining_operator.model.job import Job, Problem
+from tftraining_operator.model.job import NOBODY_TRAINS, Job
 from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import RunPolicy
@@ -35,8 +35,7 @@ from tftraining_operator.plan.scene import Scene
 from tftraining_operator.plan.suspend import resume, suspend, told
 from tftraining_operator.plan.times import earliest
 from tftraining_operator.plan.types import Plan
-
-UNREADABLE = Problem("InvalidSpec", "the spec cannot be read")
+from tftraining_operator.plan.unreadable import leave_alone, readable, unreadable
 
 
 def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | None = None) -> Plan:
@@ -44,9 +43,11 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     NetworkPolicies are made if `asker` says who may ask the launchers."""
     if job.deleting or not job.ours:
         return Plan(status=job.status)
+    if (why := unreadable(job, seen)) is not None:
+        return leave_alone(job, why, now)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
     seen_lost = node_loss.mark(seen, patience, now)
-    observed = msgspec.structs.replace(untold(job.status), observed_generation=job.generation)
+    observed = msgspec.structs.replace(untold(readable(job.status)), observed_generation=job.generation)
     step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
     step = with_endings(with_companions(job, step, seen_lost, asker), seen_lost)
     if step.delete_job:
@@ -61,8 +62,8 @@ def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
         return expire(job, finish(job, seen, image, now), seen, now)
     job = msgspec.structs.replace(job, status=_begun(job, seen, now))
     if job.spec is None:
-        return fail(job, job.problem or UNREADABLE, seen, image, now)
-    if (problem := job.problem or never_accepted(job, seen)) is not None:
+        return fail(job, job.problem or NOBODY_TRAINS, seen, image, now)
+    if (problem := never_accepted(job, seen)) is not None:
         return fail(job, problem, seen, image, now)
     seen, key_gone = heed(seen)
     scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now, key_gone)

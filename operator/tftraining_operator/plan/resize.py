@@ -1,8 +1,9 @@
 """A running gang is told that the job's spec has changed, and changes its size with the pods that it has.
 
-Only launchers can do that: they are told through the chief's pod (see build/orders.py), new workers join them, and
-those that are too many are deleted when the launchers know it. Without launchers, or with some that were made before
-they could be told, the whole gang is made anew (see incident.SCALED).
+Only launchers can do that, and only to the number of workers: they are told through the chief's pod (see
+build/orders.py), new workers join them, and those that are too many are deleted when the launchers know it. Without
+launchers, or with some that were made before they could be told, the whole gang is made anew (see incident.SCALED); and
+so it is where another role has changed its size (see incident.CHANGED).
 """
 
 import msgspec

@@ -7,12 +7,20 @@ from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.plan.gang import Gang, finished
 from tftraining_operator.plan.refusals import EARLIER
 
-# Volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
+# Claims are bound, volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
 PATIENCE = timedelta(seconds=20)
 # The garbage collector needs a few seconds for what a deleted job has left, however busy it is.
 COLLECTION = timedelta(seconds=30)
 LATE = "Kubernetes should have removed that by now: look for a finalizer, and whether its node is there"
 _MORE = re.compile(r" \(and \d+ more\)$")
+# The scheduler's words change with each node that comes or goes: how many there are, how many lack what, in which
+# order.
+_PLACE = re.compile(r"(cannot be scheduled: )(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
+_COUNT = re.compile(r"(?<!\S)\d+(?:/\d+)? ")
+# What it says while a claim is being bound, or is made by the same `kubectl apply` as the job.
+_CLAIM = re.compile(
+    r"cannot be scheduled: .*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE
+)
 # Of an image that cannot be pulled the words change with each try: a port, the number of a request.
 _IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
 
@@ -36,10 +44,28 @@ def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]
 
 
 def cause(message: str | None) -> str:
-    """What holds the gang up, without the number of others; of an image without the pod and the words of this try. When
-    only those change there is nothing new to tell."""
-    image = _IMAGE.match(message or "")
-    return image[1] if image else _MORE.sub("", message or "")
+    """What holds the gang up, without the number of others; of an image without the pod and the words of this try, of
+    the scheduler without the pod and its counts of nodes. When only those change there is nothing new to tell."""
+    message = message or ""
+    if image := _IMAGE.match(message):
+        return image[1]
+    if place := _PLACE.search(message):
+        return f"{place[1]}{_reasons(place[2])}"
+    return _MORE.sub("", message)
+
+
+def same_words(old: str | None, new: str | None) -> bool:
+    """Whether the messages differ in nothing but the scheduler's counts of nodes."""
+    return _uncounted(old) == _uncounted(new)
+
+
+def _uncounted(message: str | None) -> str:
+    return _PLACE.sub(lambda found: f"{found[1]}{_reasons(found[2])}{found[3]}", message or "")
+
+
+def _reasons(words: str) -> str:
+    """What the scheduler has against each node, without how many nodes there are of each kind."""
+    return "; ".join(sorted({_COUNT.sub("", each) for each in re.split(r"[,:.] ", f"{words} ") if each}))
 
 
 def why_no_evaluator(gang: Gang, seen: Observed) -> str:
@@ -56,15 +82,16 @@ def is_late(message: str | None) -> bool:
 
 def look_again(gang: Gang, seen: Observed, now: datetime) -> datetime | None:
     """When a pod that is being prepared, or what an earlier job has left, becomes worth a word."""
-    due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing]
+    due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing or _CLAIM.match(pod.waiting)]
     due += [each.since + COLLECTION for each in seen.leftovers]
     return min((each for each in due if each > now), default=None)
 
 
 def held_up(pod: Pod, now: datetime) -> str:
     """What keeps the pod from starting; "" if nothing is known to."""
-    if pod.waiting or not pod.preparing or now < pod.created + PATIENCE:
-        return pod.waiting
+    early = now < pod.created + PATIENCE
+    if pod.waiting or not pod.preparing or early:
+        return "" if early and _CLAIM.match(pod.waiting) else pod.waiting
     return f"its volumes or its network are not ready{_unprepared(pod)}"
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import Frozen, Manifest
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.status import Condition, Status
 
 
 class Note(Frozen, frozen=True):
@@ -46,6 +46,7 @@ class Plan(Frozen, frozen=True):
     """The next step of a job: the status first (so that the intent survives a crash), then the children.
 
     `delete_job` comes alone, without a change of the status.
+    `patch_condition` comes alone too: of the status only that condition is to be written (see plan/unreadable.py).
     `companions` (see plan/companions.py) are to be there, as they are here, before the pods.
     The manifests of `create_pods` may be made only when they are asked for: look at one at a time.
     `create_secret` comes without its key, and with all pods that need it: nobody may look whether it is there. That
@@ -59,6 +60,7 @@ class Plan(Frozen, frozen=True):
     create_service: Manifest | None = None
     delete_service: bool = False
     delete_job: bool = False
+    patch_condition: Condition | None = None
     companions: tuple[Manifest, ...] = ()
     delete_companions: tuple[Manifest, ...] = ()
     create_pods: Sequence[Manifest] = ()

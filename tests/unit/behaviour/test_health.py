@@ -54,7 +54,7 @@ def test_who_waits_is_told_what_for() -> None:
 
 
 def test_a_job_that_has_failed_says_why() -> None:
-    status = idle.unreadable().status
+    status = idle.invalid().status
     condition = status.condition("Stalled")
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == ("True", "InvalidSpec", status.message)

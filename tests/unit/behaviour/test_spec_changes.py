@@ -415,3 +415,38 @@ def test_pods_of_an_operator_that_did_not_note_what_they_are_made_from_stay() ->
     for pod in world.api.pods.values():
         del pod["metadata"]["annotations"]["tftraining.dev/spec"]
     assert world.run().status.attempt == 1
+
+
+ROLES = [("ps", 1, 2), ("ps", 2, 1), ("chief", 0, 1), ("chief", 1, 0), ("evaluator", 0, 1), ("evaluator", 1, 0)]
+
+
+@MODES
+@pytest.mark.parametrize("workers", [2, 3, 1])
+@pytest.mark.parametrize(("role", "before", "after"), [*ROLES, ("ps", 0, 1), ("ps", 1, 0)])
+def test_another_size_of_a_role_after_a_suspension_that_was_over_too_soon(
+    new_job: NewJob, workers: int, role: str, before: int, after: int
+) -> None:
+    """Launchers can be told of another number of workers, and of nothing else: the whole gang is made anew, once."""
+    world = World(new_job().storage().role(role, replicas=before)).run()
+    suspend(world).api.edit(f"replicaSpecs.{role}.replicas", after)
+    world.api.edit("replicaSpecs.worker.replicas", workers)
+    resume(world).run_timers()
+    size = workers + after * (role != "evaluator")
+    assert (world.status.phase, world.status.ready) == ("Running", f"{size}/{size}")
+    configs = [each["env"] for pod in world.api.pods.values() for each in pod["spec"]["containers"]]
+    told = {next(each["value"] for each in env if each["name"] == "TF_CONFIG") for env in configs}
+    clusters = {json.dumps(json.loads(each)["cluster"]) for each in told}
+    assert role == "evaluator" or len(clusters) == 1, "all know the same gang"
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, restarts.budget_used) == (0, 0, 0)
+    assert role == "evaluator" or (world.status.attempt, restarts.recreated) == (2, 1)
+    assert not world.step()
+
+
+@MODES
+def test_another_size_of_a_role_that_is_not_elastic_is_no_other_number_of_workers(new_job: NewJob) -> None:
+    world = World(new_job().role("ps")).run()
+    suspend(world).api.edit("replicaSpecs.ps.replicas", 2)
+    resume(world).run_timers()
+    last = world.status.last_restart
+    assert last is not None and last.reason == "SpecChanged"

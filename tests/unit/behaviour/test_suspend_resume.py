@@ -158,9 +158,9 @@ def test_a_chief_that_finished_on_the_way_has_finished_though_the_job_is_resumed
     assert (world.status.attempt, condition(world).status) == (1, "False")
 
 
-def test_a_spec_that_becomes_unreadable_ends_the_suspension() -> None:
-    world = suspend(World(a_job()).run()).run()
-    world.api.edit("template", "none")
+def test_a_spec_that_nobody_can_run_ends_the_suspension_of_a_new_job() -> None:
+    world = World(a_job().set("runPolicy.suspend", True)).run()
+    world.api.edit("replicaSpecs", {})
     assert world.run().status.reason == "InvalidSpec"
     assert condition(world).status == "False"
 

@@ -13,10 +13,10 @@ CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 # group/resource: verbs. A permission that the operator's code stops using leaves this table and the chart together.
 OPERATOR_RULES = {
     "tftraining.dev/tftrainingjobs": ["delete", "get", "list", "watch"],
-    "tftraining.dev/tftrainingjobs/status": ["update"],
+    "tftraining.dev/tftrainingjobs/status": ["patch", "update"],
     "/pods": ["create", "delete", "get", "list", "patch", "watch"],
     "/pods/status": ["patch"],
-    "/services": ["create", "delete", "get", "list", "watch"],
+    "/services": ["create", "delete", "get", "list", "patch", "watch"],
     "/secrets": ["create"],
     "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],
     "scheduling.volcano.sh/podgroups": ["create", "delete", "patch"],

@@ -86,6 +86,16 @@ async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
         assert writes(fake) == [("PUT", f"{PATH}/status")]
 
 
+async def test_a_status_that_cannot_be_read_is_never_replaced() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5, phase="Resizing", newer=1), False, lambda key: None)
+        fake.on(f"PATCH {PATH}/status", Answer({"message": "conflict"}, 409), Answer(job(6, phase="Resizing")))
+        fake.on(f"GET {PATH}", Answer(job(5, phase="Resizing", newer=1)))
+        for _ in range(2):
+            await reconcile(KEY)
+        assert writes(fake) == [("PATCH", f"{PATH}/status")] * 2
+
+
 async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:
     async with reconciling() as (fake, jobs, reconcile):
         jobs.take(job(5), False, lambda key: None)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cluster.fake_server import Answer, pod, serving
-from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, Children, _in_the_way
+from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, Children, _in_the_way, _labelled_again
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store
@@ -131,3 +131,48 @@ def service() -> dict[str, Any]:
     raw = pod("job", 1)
     raw["metadata"]["ownerReferences"] = [OWN]
     return {**raw, "kind": "Service"}
+
+
+ROLE = {"tftraining.dev/role": "worker", "tftraining.dev/index": "0"}
+WANTED = {"metadata": {"name": "job-worker-0", "labels": {**ROLE, "tftraining.dev/job-name": "job", "team": "a"}}}
+WANTED["metadata"]["labels"]["tftraining.dev/attempt"] = "3"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("labels", "attempt"),
+    [({}, "0"), ({"tftraining.dev/attempt": "2"}, "2"), (None, "0"), ({"tftraining.dev/attempt": "x"}, "0")],
+)
+def test_labels_that_are_given_back_never_move_a_pod_into_another_attempt(labels: Any, attempt: str) -> None:
+    raw = {"metadata": {"uid": "pod", "labels": labels}}
+    given = {**ROLE, "tftraining.dev/job-name": "job", "tftraining.dev/attempt": attempt}
+    assert _labelled_again(raw, WANTED) == {"metadata": {"uid": "pod", "labels": given}}
+
+
+@pytest.mark.parametrize(("code", "told"), [(403, 409), (422, 409), (409, 409), (500, 500)])
+async def test_labels_that_cannot_be_given_back_are_tried_again(code: int, told: int) -> None:
+    """No answer to it says that the pod's template is wrong."""
+    bare = pod("job-worker-0", 5, job="")
+    bare["metadata"] |= {"ownerReferences": [OWN], "creationTimestamp": "2026-01-01T00:00:00Z"}
+    place = "/api/v1/namespaces/ns/pods"
+    async with serving() as (fake, api):
+        fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
+        fake.on(f"GET {place}/job-worker-0", Answer(bare))
+        fake.on(f"PATCH {place}/job-worker-0", Answer({"message": "not now"}, code))
+        children = Children(api, Store(), Store(), NodeStore(api, print))
+        with pytest.raises(Refused) as refused:
+            await children.create(JOB, Plan(status=Status(), create_pods=(WANTED,)))
+    assert (refused.value.status, judge("pod/a", told, "not now", 1, NOW).permanent) == (told, False)
+
+
+async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None:
+    bare = pod("job-worker-0", 5, job="")
+    bare["metadata"] |= {"ownerReferences": [OWN], "creationTimestamp": "2026-01-01T00:00:00Z"}
+    place = "/api/v1/namespaces/ns/pods"
+    async with serving() as (fake, api):
+        fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
+        fake.on(f"GET {place}/job-worker-0", Answer(bare))
+        fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
+        children = Children(api, Store(), Store(), NodeStore(api, print))
+        with pytest.raises(Refused, match="loses its labels as often as it is given them"):
+            await children.create(JOB, Plan(status=Status(), create_pods=(WANTED,)))
+        assert fake.count(f"PATCH {place}/job-worker-0") == 1

@@ -42,7 +42,7 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "classes": "BackupAndRestore CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
-    "conditions, which have a table of their own": "NoProgress Ready",
+    "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
     ),

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from tftraining_operator.cluster.store import Store
-from tftraining_operator.model.job import dump_status
+from tftraining_operator.model.job import patched_conditions, replaced_status
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.status import Condition, Status
 from tftraining_operator.plan.refusals import KEY_GONE
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -82,8 +82,16 @@ class ApiServer:
         """Replace the job's status, if nobody else has changed the job since `version`."""
         if version != self.job["metadata"]["resourceVersion"]:
             raise Rejected(409, "the object has been modified")
-        self.job["status"] = dump_status(status)
+        self.job["status"] = over_the_wire(replaced_status(self.job.get("status"), status))
         self._touch("status")
+
+    def patch_condition(self, version: str, condition: Condition) -> None:
+        """Merge the condition into the job's status, if nobody else has changed the job since `version`."""
+        if version != self.job["metadata"]["resourceVersion"]:
+            raise Rejected(409, "the object has been modified")
+        patch = patched_conditions(self.job.get("status"), condition)
+        self.job["status"] = over_the_wire({**self.job.get("status", {}), **patch})
+        self._touch("condition")
 
     def edit(self, path: str, value: Any) -> None:
         """A person changes a field of the job's spec."""

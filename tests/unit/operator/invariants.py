@@ -3,6 +3,8 @@
 import json
 from datetime import datetime, timedelta
 
+import msgspec
+
 from tftraining.launch.same_failure import SPREAD
 from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.job import Job
@@ -12,12 +14,16 @@ from tftraining_operator.plan import node_loss
 from tftraining_operator.plan.incident import lost
 from tftraining_operator.plan.last_evaluation import evaluates
 from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.unreadable import unreadable
 
 AT_REST = ("Suspended", "Succeeded", "Failed")
 
 
 def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None:
     """Fail if the plan breaks an invariant of the planner."""
+    if job.ours and unreadable(job, seen):
+        _is_left_alone(job, step)
+        return
     if job.spec is not None:
         _force_only_for_the_lost(seen, step, job.spec.run_policy.node_lost_seconds, now)
         seen = node_loss.mark(seen, job.spec.run_policy.node_lost_seconds, now)
@@ -95,6 +101,13 @@ def _health_follows_from_the_phase(job: Job, step: Plan) -> None:
     assert (ready.status if ready else None) in may_be
     assert (status.condition("Stalled") is not None) == status.is_true("Stalled") == (status.phase == "Failed")
     assert status.observed_generation == job.generation
+
+
+def _is_left_alone(job: Job, step: Plan) -> None:
+    """Nothing but the condition that says so may be written."""
+    rest = msgspec.structs.replace(step, status=job.status, patch_condition=None, notes=())
+    assert rest == Plan(status=job.status)
+    assert (step.patch_condition is None) == (step.status == job.status) == (step.notes == ())
 
 
 def _within_budget(job: Job, seen: Observed, step: Plan) -> None:
@@ -244,7 +257,8 @@ def _surplus_goes_when_the_launchers_know(job: Job, seen: Observed, step: Plan) 
         return
     heard = seen.heard.report.gang if seen.heard is not None and seen.heard.uid == chief.uid else None
     for pod in present:
-        surplus = pod.replica not in (*spec.gang, *spec.evaluators) and not pod.queued and pod.uid in going
+        worker = pod.replica is not None and pod.replica.role == "worker"
+        surplus = worker and pod.replica not in spec.gang and not pod.queued and pod.uid in going
         assert not surplus or pod.uid in job.status.replaced.values() or (heard and heard.full <= len(spec.trainers))
 
 

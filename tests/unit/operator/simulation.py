@@ -197,7 +197,9 @@ class World:
     def _writes(self, seen: Snapshot, step: Plan, kept: bool) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
         if not kept:
-            yield "status", partial(api.put_status, seen.job["metadata"]["resourceVersion"], step.status)
+            version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
+            put = partial(api.put_status, version, step.status)
+            yield "status", put if condition is None else partial(api.patch_condition, version, condition)
             self._publish(step)
         for each in step.delete_pods:
             yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)

@@ -105,7 +105,7 @@ STATES: dict[Callable[[], World], tuple[str, str]] = {
     changed_after_the_end: ("Succeeded", CURRENT),
     idle.failed: ("Failed", FAILED),
     idle.failed_by_verdict: ("Failed", FAILED),
-    idle.unreadable: ("Failed", FAILED),
+    idle.invalid: ("Failed", FAILED),
     failed_after_a_stall: ("Failed", FAILED),
     failed_on_the_deadline_while_it_stalls: ("Failed", FAILED),
     deleted_while_it_runs: ("Running", TERMINATING),

@@ -26,8 +26,8 @@ def failed() -> World:
     return World(a_job().max_restarts(0)).run().exit("worker-1", message="boom").run()
 
 
-def unreadable() -> World:
-    return World(a_job().set("template", "none")).run()
+def invalid() -> World:
+    return World(a_job().set("replicaSpecs", {})).run()
 
 
 def running_in_place() -> World:
@@ -61,7 +61,7 @@ def created_suspended() -> World:
     return World(a_launched_job().storage().set("runPolicy.suspend", True)).run()
 
 
-IDLE = [running_in_place, failed_by_verdict, running, running_after_restarts, succeeded, failed, unreadable]
+IDLE = [running_in_place, failed_by_verdict, running, running_after_restarts, succeeded, failed, invalid]
 IDLE += [suspended, resumed, created_suspended]
 
 

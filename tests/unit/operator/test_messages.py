@@ -75,6 +75,94 @@ def test_a_pod_that_cannot_be_scheduled() -> None:
     assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "PodsNotReady")
 
 
+def unschedulable(world: World, words: str, *pods: str) -> None:
+    """What the scheduler says of the pods."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    for each in pods:
+        world.kubelet.condition(f"mnist-{each}", condition)
+
+
+NODES = (
+    "0/{} nodes are available: {} Insufficient cpu, {} node(s) had untolerated taint(s). preemption: 0/{} nodes are "
+)
+
+
+def test_another_number_of_nodes_is_neither_news_nor_a_write() -> None:
+    """Nodes come and go in a large cluster, and each time the scheduler says how many there are."""
+    world = starting()
+    unschedulable(world, NODES.format(103, 100, 3, 103), "worker-0", "worker-1")
+    world.settle()
+    message, writes = world.status.message, len(world.api.writes)
+    assert message is not None and message.startswith("worker-0: cannot be scheduled: 0/103 nodes are available: 100")
+    for number in range(60):
+        unschedulable(world, NODES.format(104 + number, 3, 101 + number, 104 + number), "worker-0", "worker-1")
+        world.wait(5).settle()
+    assert (world.status.message, len(world.api.writes)) == (message, writes)
+    unschedulable(world, "0/7 nodes are available: 3 node(s) had untolerated taint(s), 7 Insufficient cpu", "worker-0")
+    world.settle()
+    unschedulable(world, "0/7 nodes are available: 7 node(s) didn't match pod affinity rules", "worker-0", "worker-1")
+    world.settle()
+    assert world.status.message == (
+        "worker-0: cannot be scheduled: 0/7 nodes are available: 7 node(s) didn't match pod affinity rules (and 1 more)"
+    )
+
+
+def test_what_the_scheduler_lacks_is_worth_one_warning_whichever_pod_it_is_for() -> None:
+    world = starting(3)
+    for number, pod in enumerate(("worker-2", "worker-1", "worker-0")):
+        unschedulable(world, f"0/{number} nodes are available: {number} Insufficient cpu.", pod)
+        world.settle()
+    assert [note.message for note in world.notes if note.type == "Warning"] == [
+        "worker-2: cannot be scheduled: 0/0 nodes are available: 0 Insufficient cpu."
+    ]
+    assert str(world.status.message).startswith("worker-0: ") and str(world.status.message).endswith("(and 2 more)")
+
+
+def test_a_gang_that_trains_with_fewer_does_not_follow_the_number_of_nodes_either() -> None:
+    world = World(a_launched_job().workers(3).set("minReplicas", 2)).run()
+    world.launchers.backup = (1, 70)
+    world.delete("worker-2", grace=0)
+    world.settle()
+    unschedulable(world, "0/3 nodes are available: 3 Insufficient cpu.", "worker-2")
+    world.launchers.tick()
+    world.heard = world.launchers.heard()
+    world.settle()
+    message = world.status.message
+    unschedulable(world, "0/4 nodes are available: 4 Insufficient cpu.", "worker-2")
+    world.settle()
+    assert world.status.message == message
+
+
+BINDING = [
+    "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes are available",
+    'persistentvolumeclaim "training" not found',
+    "not found",
+    'running PreBind plugin "VolumeBinding": binding volumes: timed out',
+    "0/3 nodes are available: 3 node(s) didn't find available persistent volumes to bind.",
+]
+
+
+@pytest.mark.parametrize("words", BINDING)
+def test_a_claim_that_is_being_bound_is_told_only_after_20_seconds(words: str) -> None:
+    world = starting()
+    unschedulable(world, words, "worker-0", "worker-1")
+    world.settle()
+    assert (world.status.reason, world.timer) == ("PodsStarting", world.now.replace(microsecond=0) + PATIENCE)
+    assert world.wait(20).settle().status.message == f"worker-0: cannot be scheduled: {words} (and 1 more)"
+    assert world.status.reason == "PodsNotReady"
+    assert len([note for note in world.notes if note.type == "Warning"]) == 1
+
+
+def test_a_claim_that_is_bound_in_time_is_no_warning() -> None:
+    world = starting()
+    unschedulable(world, BINDING[0], "worker-0", "worker-1")
+    world.settle()
+    world.kubelet.start("mnist-worker-0", "mnist-worker-1")
+    world.wait(5).run()
+    assert world.status.phase == "Running"
+    assert [note.type for note in world.notes] == ["Normal", "Normal"]
+
+
 def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
     world = starting(1)
     world.kubelet.hold("mnist-worker-0", "ContainerCreating")

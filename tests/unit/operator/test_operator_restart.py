@@ -189,10 +189,3 @@ def test_a_status_wiped_in_the_middle_of_a_restart_still_says_what_it_waits_for(
     world.settle()
     assert world.status.phase == "Restarting"
     assert world.status.reason and world.status.message
-
-
-def test_an_unreadable_status_is_written_anew() -> None:
-    world = World(a_job()).run()
-    world.api.job["status"] = {"phase": "Dancing", "attempt": "many"}
-    assert world.run().status.phase == "Running"
-    assert world.status.attempt == 1

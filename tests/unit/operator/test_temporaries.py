@@ -40,7 +40,7 @@ def test_a_lone_worker_leaves_nothing_to_remove() -> None:
 
 
 def test_a_job_that_never_started_has_nothing_to_remove() -> None:
-    world = World(a_job().storage().set("restartPolicy.maxRestarts", "many")).run()
+    world = World(a_job().storage().set("replicaSpecs", {})).run()
     assert (world.status.phase, world.pods, cleaned(world).status) == ("Failed", [], "True")
 
 
