@@ -26,10 +26,9 @@ from tftraining_operator.model.observed import Refusal
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Plan, Planner
-from tftraining_operator.plan.waiting import can_wait
+from tftraining_operator.plan.waiting import due
 
 logger = logging.getLogger(__name__)
-COUNTS_INTERVAL = 1.0
 
 
 class _Memory(msgspec.Struct):
@@ -80,12 +79,12 @@ class Reconciler:
         seen = msgspec.structs.replace(seen, refusal=memory.refusal, **said)
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
-        # A clock that was set back must not hold up the counts until it has caught up.
-        soon = 0 <= (now - memory.written).total_seconds() < COUNTS_INTERVAL
-        kept = step.status == job.status or (soon and can_wait(job.status, step.status))
+        due_at = due(job, step.status, memory.written, self._launchers.followed)
+        # A clock that was set back must not hold up the status until it has caught up.
+        kept = step.status == job.status or memory.written <= now < due_at
         if kept and not step.delete_job:
             if step.status != job.status:
-                self._queue.add_after(key, COUNTS_INTERVAL)
+                self._queue.add_after(key, (due_at - now).total_seconds())
             confirmed = not _creates(step) or await self._still_there(key, raw)
         else:
             memory.written = now
