@@ -2,6 +2,7 @@
 
 The status is written first: it holds the intent (a new attempt, a charge, the end), so that a crash in between is
 finished by the next pass, and a pass that saw an outdated job is turned away by the API server before it did anything.
+A pass that writes no status reads the job again before it touches a child: nothing else would turn it away.
 A new job has no such intent yet: what it is made of comes first.
 """
 
@@ -85,7 +86,7 @@ class Reconciler:
         if kept and not step.delete_job:
             if step.status != job.status:
                 self._queue.add_after(key, (due_at - now).total_seconds())
-            confirmed = not _creates(step) or await self._still_there(key, raw)
+            confirmed = not step.touches_children or await self._is_as_seen(key, raw)
         else:
             memory.written = now
             confirmed = await self._write(key, raw, job, step)
@@ -117,8 +118,9 @@ class Reconciler:
             self._events.publish(job, note)
         return True
 
-    async def _still_there(self, key: Key, raw: Manifest) -> bool:
-        """Whether the job is as it was seen. Nothing is made for one that was deleted while the watch was broken."""
+    async def _is_as_seen(self, key: Key, raw: Manifest) -> bool:
+        """Whether the job is as it was seen: it may be deleted or changed and the watch behind, as that of a second
+        operator may be."""
         await self._jobs.refresh(key)
         if self._jobs.get(key) is raw:
             return True
@@ -134,10 +136,6 @@ class Reconciler:
             logger.warning("%s: %s was refused: %s", job.key, error.child, error.message)
             self._queue.add(job.key)
         else:
-            if _creates(step):
+            if step.creates:
                 memory.refusal, memory.refusals = None, 0
                 self._queue.add(job.key)
-
-
-def _creates(step: Plan) -> bool:
-    return bool(step.create_pods) or step.create_service is not None

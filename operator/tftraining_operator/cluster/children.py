@@ -139,20 +139,21 @@ class Children:
             await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
     async def _end_pod(self, job: Job, ending: Ending, limit: asyncio.Semaphore) -> None:
-        """Declare a pod Failed, if it is still the same one."""
+        """Declare a pod Failed, if it is still as it was seen."""
         status = {"phase": "Failed", "message": ending.message}
         async with limit:
-            await self._patch_pod(job, f"{ending.name}/status", {"metadata": {"uid": ending.uid}, "status": status})
+            await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
 
     async def _annotate(self, job: Job, wanted: Annotation) -> None:
-        """Annotate a pod, if it is still the same one."""
-        await self._patch_pod(job, wanted.name, {"metadata": {"uid": wanted.uid, "annotations": wanted.values}})
+        """Annotate a pod, if it is still as it was seen."""
+        await self._patch_pod(job, wanted.name, {"metadata": {**_seen(wanted), "annotations": wanted.values}})
 
     async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
         path = f"/api/v1/namespaces/{job.key.namespace}/pods/{name}"
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
+            # Gone (404), or changed (409): the watch will tell, and the next pass looks at it as it is then.
             if error.status not in (404, 409):
                 raise
 
@@ -174,6 +175,11 @@ class Children:
             # Gone (404) or another one of that name (409 on the UID): either way there is nothing left to delete.
             if error.status not in (404, 409):
                 raise
+
+
+def _seen(pod: Annotation | Ending) -> Manifest:
+    """By what the API server knows whether the pod is still as it was seen; otherwise it answers 409."""
+    return {"uid": pod.uid, "resourceVersion": pod.version}
 
 
 def _in_the_way(job: Job, raw: Manifest) -> str:

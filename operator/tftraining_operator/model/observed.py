@@ -77,17 +77,19 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """A pod. `replica` is None for a helper pod; `waiting` is what a container waits for, or what is wrong with a node
-    that is `unheard` of; `unprepared` is why its volumes or its network are not ready, as far as that is known; `busy`
-    is whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue
-    for its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
-    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
-    whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
+    """A pod. `version` is its resourceVersion; `replica` is None for a helper pod; `waiting` is what a container waits
+    for, or what is wrong with a node that is `unheard` of; `unprepared` is why its volumes or its network are not
+    ready, as far as that is known; `busy` is whether any container runs, such as a side-car beside a program that has
+    ended; a `queued` one has asked Kueue for its quota, and waits for it while it is `gated`; `orders` is what its
+    launcher is told of changes of the spec, empty where it cannot be told. `abandoned` is whether nobody is there any
+    more to carry out its deletion, `evicting` whether a deletion is under way that is not spoken of before it is over
+    (see plan/node_loss.py)."""
 
     name: str
     uid: str
     attempt: int
     created: datetime
+    version: str = ""
     replica: Replica | None = None
     gang: str = ""
     made_from: str = ""
@@ -264,6 +266,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         uid=meta["uid"],
         attempt=int(attempt),
         created=_time(meta["creationTimestamp"]),
+        version=meta.get("resourceVersion", ""),
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
         made_from=annotations.get(ANNOTATION_SPEC, ""),

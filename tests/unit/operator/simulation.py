@@ -184,10 +184,9 @@ class World:
     # --- internals
 
     def _outdated(self, seen: Snapshot, step: Plan) -> bool:
-        """Whether children would be made for a job that has changed: the operator asks the API server before."""
+        """Whether children would be touched for a job that has changed: the operator asks the API server before."""
         versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
-        creates = bool(step.create_pods) or step.create_service is not None
-        return creates and len(versions) > 1
+        return step.touches_children and len(versions) > 1
 
     def _writes(self, seen: Snapshot, step: Plan, kept: bool) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
@@ -199,7 +198,7 @@ class World:
         for ending in step.end_pods:
             yield "end", partial(api.end_pod, ending.name, ending.uid)
         if (wanted := step.annotate_pod) is not None:
-            yield "annotate", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
+            yield "annotate", partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
         if step.delete_job:
             yield "delete", partial(api.delete_job, seen.job["metadata"]["resourceVersion"])
         for companion in step.delete_companions:
