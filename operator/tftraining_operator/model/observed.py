@@ -132,7 +132,9 @@ class Pod(Frozen, frozen=True):
     @property
     def told_at(self) -> datetime | None:
         """When somebody first announced or asked for the pod's end."""
-        return min((each for each in (self.deleted_at, self.disrupted_at) if each is not None), default=None)
+        if self.deleted_at is None or self.disrupted_at is None:
+            return self.deleted_at or self.disrupted_at
+        return min(self.deleted_at, self.disrupted_at)
 
     @property
     def succeeded(self) -> bool:
@@ -147,7 +149,7 @@ class Pod(Frozen, frozen=True):
     @property
     def ended(self) -> bool:
         """Whether the program can write nothing any more."""
-        return self.succeeded or self.failed
+        return self.exit is not None or self.phase in ("Succeeded", "Failed")
 
     @property
     def label(self) -> str:

@@ -43,14 +43,15 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     if job.deleting or not job.ours:
         return Plan(status=job.status)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
-    seen_lost = node_loss.mark(seen, patience, now)
+    troubles = node_loss.find(seen, patience)
+    seen_lost = node_loss.mark(seen, troubles, now)
     observed = msgspec.structs.replace(job.status, observed_generation=job.generation)
     step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
     step = with_endings(with_companions(job, step, asker), seen_lost)
     if step.delete_job:
         return msgspec.structs.replace(step, status=job.status)
     step = with_health(step, now)
-    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
+    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(troubles, now)))
 
 
 def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
