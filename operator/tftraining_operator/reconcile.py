@@ -2,6 +2,7 @@
 
 The status is written first: it holds the intent (a new attempt, a charge, the end), so that a crash in between is
 finished by the next pass, and a pass that saw an outdated job is turned away by the API server before it did anything.
+A pass that writes no status reads the job again before it touches a child: nothing else would turn it away.
 A new job has no such intent yet: what it is made of comes first.
 """
 
@@ -26,10 +27,9 @@ from tftraining_operator.model.observed import Refusal
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import judge, reworded
 from tftraining_operator.plan.types import Plan, Planner
-from tftraining_operator.plan.waiting import can_wait
+from tftraining_operator.plan.waiting import due
 
 logger = logging.getLogger(__name__)
-COUNTS_INTERVAL = 1.0
 
 
 class _Memory(msgspec.Struct):
@@ -81,13 +81,13 @@ class Reconciler:
         seen = msgspec.structs.replace(seen, **refused, **said)
         step = self._plan(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
-        # A clock that was set back must not hold up the counts until it has caught up.
-        soon = 0 <= (now - memory.written).total_seconds() < COUNTS_INTERVAL
-        kept = step.status == job.status or (soon and can_wait(job.status, step.status))
+        due_at = due(job, step.status, memory.written, self._launchers.followed)
+        # A clock that was set back must not hold up the status until it has caught up.
+        kept = step.status == job.status or memory.written <= now < due_at
         if kept and not step.delete_job:
             if step.status != job.status:
-                self._queue.add_after(key, COUNTS_INTERVAL)
-            confirmed = not _creates(step) or await self._still_there(key, raw)
+                self._queue.add_after(key, (due_at - now).total_seconds())
+            confirmed = not step.touches_children or await self._is_as_seen(key, raw)
         else:
             memory.written = memory.written if step.delete_job else now
             confirmed = await self._write(raw, job, step, memory)
@@ -131,8 +131,9 @@ class Reconciler:
         else:
             await self._jobs.write_status(key, raw, step.status)
 
-    async def _still_there(self, key: Key, raw: Manifest) -> bool:
-        """Whether the job is as it was seen. Nothing is made for one that was deleted while the watch was broken."""
+    async def _is_as_seen(self, key: Key, raw: Manifest) -> bool:
+        """Whether the job is as it was seen: it may be deleted or changed and the watch behind, as that of a second
+        operator may be."""
         await self._jobs.refresh(key)
         if self._jobs.get(key) is raw:
             return True
@@ -151,7 +152,7 @@ class Reconciler:
             memory.refusal = self._judged(job, error, memory.refusal)
             self._queue.add(job.key)
         else:
-            if _creates(step):
+            if step.creates:
                 memory.refusal = None
                 self._queue.add(job.key)
 
@@ -168,7 +169,3 @@ class Reconciler:
         logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
         tries = before.tries + 1 if before is not None else 1
         return reworded(before, judge(error.child, error.status, error.message, tries, self.clock()))
-
-
-def _creates(step: Plan) -> bool:
-    return bool(step.create_pods) or step.create_service is not None

@@ -154,20 +154,21 @@ class Children:
             await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
     async def _end_pod(self, job: Job, ending: Ending, limit: asyncio.Semaphore) -> None:
-        """Declare a pod Failed, if it is still the same one. Raises Refused."""
+        """Declare a pod Failed, if it is still as it was seen. Raises Refused."""
         status = {"phase": "Failed", "message": ending.message}
         async with limit:
-            await self._patch_pod(job, f"{ending.name}/status", {"metadata": {"uid": ending.uid}, "status": status})
+            await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
 
     async def _annotate(self, job: Job, wanted: Annotation) -> None:
-        """Annotate a pod, if it is still the same one. Raises Refused."""
-        await self._patch_pod(job, wanted.name, {"metadata": {"uid": wanted.uid, "annotations": wanted.values}})
+        """Annotate a pod, if it is still as it was seen. Raises Refused."""
+        await self._patch_pod(job, wanted.name, {"metadata": {**_seen(wanted), "annotations": wanted.values}})
 
     async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
         path = f"/api/v1/namespaces/{job.key.namespace}/pods/{name}"
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
+            # Gone, or changed (409): the watch will tell, and the next pass looks at it as it is then.
             if not error.gone:
                 raise Refused.to("PATCH", f"pod/{name}", error) from error
 
@@ -208,6 +209,11 @@ def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
         own = (raw["metadata"].get("labels") or {}).get(LABEL_ATTEMPT, "")
         labels[LABEL_ATTEMPT] = own if re.fullmatch(ATTEMPT, own) else PAST
     return {"metadata": {"uid": raw["metadata"]["uid"], "labels": labels}}
+
+
+def _seen(pod: Annotation | Ending) -> Manifest:
+    """By what the API server knows whether the pod is still as it was seen; otherwise it answers 409."""
+    return {"uid": pod.uid, "resourceVersion": pod.version}
 
 
 def _in_the_way(job: Job, raw: Manifest) -> str:

@@ -110,6 +110,11 @@ class Launchers:
         self._followed: dict[Key, _Followed] = {}
         self._turns = Turns[Key](most_hanging, self._call)
 
+    @property
+    def followed(self) -> int:
+        """How many jobs' launchers are asked."""
+        return len(self._followed)
+
     def heard(self, key: Key) -> Heard | None:
         """What the job's launcher last said."""
         return self._followed[key].heard if key in self._followed else None

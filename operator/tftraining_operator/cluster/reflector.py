@@ -21,6 +21,8 @@ WATCH_SECONDS, EVENTS_SECONDS = 300, 60
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # A watch that lasted this long has worked: the next one need not wait.
 STEADY_SECONDS = 10.0
+# By these a cache knows an object that it has taken in already.
+IDENTITY = ("namespace", "name", "uid", "resourceVersion")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -37,7 +39,8 @@ class Cache(Protocol[K]):
         """Forget an object; the keys that this is news for."""
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int, /) -> set[K]:
-        """Take in a whole list, as it was at that version; the keys that it changes something for."""
+        """Take in a whole list, as it was at that version; the keys that it changes something for. Of what was taken in
+        already the identity is enough."""
 
 
 class Reflector(Generic[K]):
@@ -110,11 +113,19 @@ class Reflector(Generic[K]):
             page = await self._api.request("GET", self.path, query=[*self._selector, ("limit", "1")])
             self._version = page["metadata"]["resourceVersion"]
             return
-        raws, listed_at = await self._api.list(self.path, self._selector, self._store.lean)
+        raws, listed_at = await self._api.list(self.path, self._selector, self._take_listed)
         self._heard = self.clock()
         for key in self._store.replace(self._namespace, raws, listed_at):
             self._changed(key)
         self._version = str(listed_at)
+
+    def _take_listed(self, raw: Manifest) -> Manifest:
+        """Take in an object as its page comes: the pods of all pages at once would take long, and memory. What is given
+        back is enough to know what is not there any more."""
+        for key in self._store.upsert(self._store.lean(raw)):
+            self._changed(key)
+        meta = raw["metadata"]
+        return {"metadata": {name: meta[name] for name in IDENTITY if name in meta}}
 
     def _take(self, kind: str, raw: Manifest) -> None:
         self._version = raw["metadata"]["resourceVersion"]

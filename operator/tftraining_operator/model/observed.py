@@ -79,17 +79,19 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """A pod. `replica` is None for a helper pod; `waiting` is what a container waits for, or what is wrong with a node
-    that is `unheard` of; `unprepared` is why its volumes or its network are not ready, as far as that is known; `busy`
-    is whether any container runs, such as a side-car beside a program that has ended; a `queued` one has asked Kueue
-    for its quota, and waits for it while it is `gated`; `orders` is what its launcher is told of changes of the spec,
-    empty where it cannot be told. `abandoned` is whether nobody is there any more to carry out its deletion, `evicting`
-    whether a deletion is under way that is not spoken of before it is over (see plan/node_loss.py)."""
+    """A pod. `version` is its resourceVersion; `replica` is None for a helper pod; `waiting` is what a container waits
+    for, or what is wrong with a node that is `unheard` of; `unprepared` is why its volumes or its network are not
+    ready, as far as that is known; `busy` is whether any container runs, such as a side-car beside a program that has
+    ended; a `queued` one has asked Kueue for its quota, and waits for it while it is `gated`; `orders` is what its
+    launcher is told of changes of the spec, empty where it cannot be told. `abandoned` is whether nobody is there any
+    more to carry out its deletion, `evicting` whether a deletion is under way that is not spoken of before it is over
+    (see plan/node_loss.py)."""
 
     name: str
     uid: str
     attempt: int
     created: datetime
+    version: str = ""
     replica: Replica | None = None
     gang: str = ""
     made_from: str = ""
@@ -132,7 +134,9 @@ class Pod(Frozen, frozen=True):
     @property
     def told_at(self) -> datetime | None:
         """When somebody first announced or asked for the pod's end."""
-        return min((each for each in (self.deleted_at, self.disrupted_at) if each is not None), default=None)
+        if self.deleted_at is None or self.disrupted_at is None:
+            return self.deleted_at or self.disrupted_at
+        return min(self.deleted_at, self.disrupted_at)
 
     @property
     def succeeded(self) -> bool:
@@ -147,7 +151,7 @@ class Pod(Frozen, frozen=True):
     @property
     def ended(self) -> bool:
         """Whether the program can write nothing any more."""
-        return self.succeeded or self.failed
+        return self.exit is not None or self.phase in ("Succeeded", "Failed")
 
     @property
     def label(self) -> str:
@@ -270,6 +274,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         uid=meta["uid"],
         attempt=int(attempt),
         created=_time(meta["creationTimestamp"]),
+        version=meta.get("resourceVersion", ""),
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
         made_from=annotations.get(ANNOTATION_SPEC, ""),

@@ -72,8 +72,10 @@ def cut_off(pod: Pod) -> bool:
     """Whether the cluster or a person ended the pod before the program had ended by itself."""
     if pod.disruption and pod.disrupted_at is None:
         return True
+    if (told_at := pod.told_at) is None:
+        return False
     ended = pod.exit.finished_at if pod.exit else None
-    return pod.told_at is not None and (ended is None or ended >= pod.told_at.replace(microsecond=0))
+    return ended is None or ended >= told_at.replace(microsecond=0)
 
 
 def attempt_of(status: Status, seen: Observed) -> int:

@@ -77,8 +77,12 @@ def find_loss(gang: Gang) -> Incident | None:
 
 def lost(pod: Pod) -> bool:
     """Whether the pod's end says nothing of the job's: it failed as a whole, or the cluster or a person ended it."""
-    decided = pod.exit is not None and pod.exit.verdict is not None and pod.exit.verdict.verdict != ""
-    return cut_off(pod) or (pod.failed and not decided)
+    return cut_off(pod) or (pod.failed and not _is_decided(pod))
+
+
+def _is_decided(pod: Pod) -> bool:
+    """Whether its launcher has left a verdict."""
+    return pod.exit is not None and pod.exit.verdict is not None and pod.exit.verdict.verdict != ""
 
 
 def _failure(pod: Pod) -> Incident:
@@ -133,18 +137,24 @@ def _answers(pod: Pod) -> bool:
 
 
 def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:
-    found = [_disruption(pod) for pod in gang.pods if cut_off(pod)]
-    found += [_vanished(replica, gang) for replica in gang.vanished]
+    """The first disruption and when it was. Nobody knows when a pod vanished, so the first of those stands for all."""
+    first = min((pod for pod in gang.pods if cut_off(pod)), key=_disrupted, default=None)
+    found = [] if first is None else [_disruption(first)]
+    found += [_vanished(replica, gang) for replica in gang.vanished[:1]]
     return min(found, key=lambda each: each[0], default=None)
 
 
+def _disrupted(pod: Pod) -> datetime:
+    return pod.told_at or _ended(pod)
+
+
 def _disruption(pod: Pod) -> tuple[datetime, Incident]:
-    when = pod.told_at or _ended(pod)
     reason = pod.disruption or "PodDeleted"
     what = f"was disrupted: {pod.disruption}" if pod.disruption else "was deleted"
     what = "was lost with its node" if pod.abandoned else what
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""
-    return when, Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
+    incident = Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
+    return _disrupted(pod), incident
 
 
 def _vanished(replica: Replica, gang: Gang) -> tuple[datetime, Incident]:

@@ -11,6 +11,7 @@ Where the operator may not read nodes, the pods tell: the node controller takes 
 pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -41,26 +42,37 @@ class Trouble(Frozen, frozen=True):
     evicted: bool = False
 
 
-def mark(seen: Observed, patience: int, now: datetime) -> Observed:
-    """What was seen, with the pods of lost nodes given up, and those of silent ones not ready.
-
-    `patience` is in seconds.
-    """
-    return msgspec.structs.replace(
-        seen, pods=tuple(_marked(pod, _trouble(pod, seen, patience), now) for pod in seen.pods)
-    )
+def find(seen: Observed, patience: int) -> dict[str, Trouble]:
+    """What is wrong with the pods' nodes, by the pod's name; empty if all are well. `patience` is in seconds."""
+    found = ((pod.name, _trouble(pod, seen, patience)) for pod in _suspects(seen))
+    return {name: trouble for name, trouble in found if trouble is not None}
 
 
-def look_again(seen: Observed, patience: int, now: datetime) -> datetime | None:
+def mark(seen: Observed, troubles: Mapping[str, Trouble], now: datetime) -> Observed:
+    """What was seen, with the pods of lost nodes given up, and those of silent ones not ready."""
+    if not troubles:
+        return seen
+    pods = tuple(_marked(pod, troubles[pod.name], now) if pod.name in troubles else pod for pod in seen.pods)
+    return msgspec.structs.replace(seen, pods=pods)
+
+
+def look_again(troubles: Mapping[str, Trouble], now: datetime) -> datetime | None:
     """When the next pod is to be given up; None if all nodes are well."""
-    troubles = (_trouble(pod, seen, patience) for pod in seen.pods)
-    due = [trouble.due or now + OUTAGE_PAUSE for trouble in troubles if trouble is not None]
+    due = (trouble.due or now + OUTAGE_PAUSE for trouble in troubles.values())
     return earliest(*(each for each in due if each > now))
 
 
-def _marked(pod: Pod, trouble: Trouble | None, now: datetime) -> Pod:
-    early = trouble is not None and (trouble.due is None or now < trouble.due)
-    if trouble is None or (early and trouble.silent):
+def _suspects(seen: Observed) -> list[Pod]:
+    """The pods with which something may be wrong: of a large gang on nodes that are well none is looked at closely."""
+    if seen.nodes is None:
+        return [pod for pod in seen.pods if pod.silent_since is not None or pod.overdue_at is not None]
+    ill = {name for name, node in seen.nodes.named.items() if node.gone or node.unready_since is not None}
+    return [pod for pod in seen.pods if pod.node in ill] if ill else []
+
+
+def _marked(pod: Pod, trouble: Trouble, now: datetime) -> Pod:
+    early = trouble.due is None or now < trouble.due
+    if early and trouble.silent:
         return pod
     if early:
         when = f"; given up at {clock(trouble.due)}" if trouble.due else ""

@@ -46,7 +46,8 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
     if (why := unreadable(job, seen)) is not None:
         return leave_alone(job, why, now)
     patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
-    seen_lost = node_loss.mark(seen, patience, now)
+    troubles = node_loss.find(seen, patience)
+    seen_lost = node_loss.mark(seen, troubles, now)
     observed = msgspec.structs.replace(untold(readable(job.status)), observed_generation=job.generation)
     step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
     step = with_endings(with_companions(job, step, seen_lost, asker), seen_lost)
@@ -54,7 +55,7 @@ def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | Non
         step = msgspec.structs.replace(step, status=job.status)
         return hold_refused(job, step, seen, now)
     step = with_health(hold_refused(job, step, seen, now), now)
-    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(seen, patience, now)))
+    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(troubles, now)))
 
 
 def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:

@@ -20,7 +20,6 @@ from tftraining_operator.plan.words import resumed, resumption, what_happened
 SAME_INCIDENT = timedelta(minutes=10)
 # The same where we name different ones of several that were lost together.
 TOGETHER = timedelta(seconds=5)
-PROGRESS_EVERY = timedelta(seconds=10)
 # A clock that is ahead by more than this is no clock: the back-off goes by these times.
 CREDIBLE = timedelta(minutes=5)
 
@@ -86,11 +85,9 @@ def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
 
 
 def with_progress(old: Status, new: Status, said: Report | None) -> Status:
-    """The new status with the progress of the report, if it is written anyway, or if the progress is worth a write."""
-    latest = with_latest(new, said)
-    if new.progress != old.progress or latest == new:
-        return new
-    return latest if new != old or _due(old.progress, latest.progress) else new
+    """The new status with the progress of the report, unless a decision has set it. When it is written is not decided
+    here (see plan/waiting.py)."""
+    return new if new.progress != old.progress else with_latest(new, said)
 
 
 def with_latest(status: Status, said: Report | None) -> Status:
@@ -107,12 +104,6 @@ def with_told(status: Status, told: Reported) -> Status:
     if new.epoch is None and old.epoch is not None:
         new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
     return msgspec.structs.replace(status, progress=msgspec.structs.replace(new, metrics=new.metrics or old.metrics))
-
-
-def _due(old: Progress | None, new: Progress | None) -> bool:
-    if old is None or new is None or old.updated_time is None or new.updated_time is None:
-        return True
-    return abs(new.updated_time - old.updated_time) >= PROGRESS_EVERY
 
 
 def _merged_record(old: LastRestart | None, told: LastRestart, news: bool) -> LastRestart | None:

@@ -25,7 +25,7 @@ def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
         return step
     # A gang that cannot change its size can still be told of limits, unless it is about to be made anew.
     told = changed(scene.spec, chief.orders) if chief.orders and not gang.resized else None
-    order = Annotation(chief.name, chief.uid, {ANNOTATION_ORDERS: told}) if told is not None else None
+    order = None if told is None else Annotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: told})
     news = _resized(job.status, step.status) if gang.elastic else ()
     return msgspec.structs.replace(step, annotate_pod=order, notes=(*news, *step.notes))
 

@@ -27,18 +27,22 @@ class Deletion(Frozen, frozen=True):
 
 
 class Ending(Frozen, frozen=True):
-    """A pod to be declared Failed, and why. The UID keeps a new pod of the same name safe."""
+    """A pod to be declared Failed, and why. The UID keeps a new pod of the same name safe, `version` (its
+    resourceVersion) one that has changed since it was seen."""
 
     name: str
     uid: str
+    version: str
     message: str
 
 
 class Annotation(Frozen, frozen=True):
-    """Annotations to give to a pod. The UID keeps a new pod of the same name safe."""
+    """Annotations to give to a pod. The UID keeps a new pod of the same name safe, `version` (its resourceVersion) what
+    another operator has told it since."""
 
     name: str
     uid: str
+    version: str
     values: dict[str, str]
 
 
@@ -70,6 +74,18 @@ class Plan(Frozen, frozen=True):
     held: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     again_at: datetime | None = None
+
+    @property
+    def creates(self) -> bool:
+        """Whether children are to be made."""
+        return bool(self.create_pods) or self.create_service is not None
+
+    @property
+    def touches_children(self) -> bool:
+        """Whether anything is to be written to a child."""
+        removals = (self.delete_pods, self.end_pods, self.delete_companions, self.delete_service)
+        others = (self.create_secret, self.expect_secret, self.companions, self.annotate_pod)
+        return self.creates or any(removals) or any(others)
 
 
 # The planner once it knows the operator's own surroundings: the next step of a job, as it is observed at that time.

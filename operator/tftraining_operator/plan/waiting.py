@@ -1,11 +1,45 @@
-"""Which changes of the status may be written a second later, with what is known by then.
+"""Which changes of the status may be written later, with what is known by then, and when they are due.
 
-A write of the status costs the API server as much as four pods: it evaluates every rule of the schema.
+A write of the status costs the API server as much as four pods: it evaluates every rule of the schema. Jobs that train
+have news of their progress at every poll, so all of them together get PROGRESS_WRITES writes a second for it. Anything
+else is never held up by that budget.
 """
+
+import zlib
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.status import Progress, Status
+
+COUNTS_INTERVAL = timedelta(seconds=1)
+PROGRESS_INTERVAL = timedelta(seconds=10)
+# Writes a second that bring nothing but progress, of all jobs together.
+PROGRESS_WRITES = 15
+_EPOCH = datetime.min.replace(tzinfo=UTC)
+
+
+def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
+    """When the new status of the job, which was last written at `written`, is to be written.
+
+    `training` is the number of jobs whose launchers tell of progress.
+    """
+    if msgspec.structs.replace(new, progress=job.status.progress) == job.status:
+        return _progress_due(job, new.progress, written, timedelta(seconds=training / PROGRESS_WRITES))
+    return written + COUNTS_INTERVAL if can_wait(job.status, new) else written
+
+
+def _progress_due(job: Job, new: Progress | None, written: datetime, share: timedelta) -> datetime:
+    """When a write that brings nothing but progress is due: the jobs divide each `share` of time among them, each has
+    its own moment in it. Without that, jobs that were once written together would be so for ever."""
+    old = job.status.progress
+    new_epoch = old is None or new is None or old.epoch != new.epoch
+    least = written + (COUNTS_INTERVAL if new_epoch else PROGRESS_INTERVAL)
+    if not share:
+        return least
+    moment = zlib.crc32(job.uid.encode()) / 2**32 * share
+    return max(least, written + share - (written - _EPOCH - moment) % share)
 
 
 def can_wait(old: Status, new: Status) -> bool:

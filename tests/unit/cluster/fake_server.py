@@ -28,10 +28,12 @@ class Answer(NamedTuple):
 
 
 class FakeServer:
-    """Answers each path in the order given; the last answer is repeated. `asked` holds method, path and query."""
+    """Answers each path in the order given; the last answer is repeated. `asked` holds method, path and query, `sent`
+    what came with a PATCH."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.sent: list[Manifest] = []
         self._answers: defaultdict[str, list[Answer]] = defaultdict(list)
 
     def on(self, what: str, *answers: Answer) -> None:
@@ -46,6 +48,8 @@ class FakeServer:
         """Answer one request."""
         method = "WATCH" if request.query.get("watch") == "true" else request.method
         self.asked.append((method, request.path, dict(request.query)))
+        if method == "PATCH":
+            self.sent.append(await request.json())
         answers = self._answers[f"{method} {request.path}"]
         answer = answers.pop(0) if len(answers) > 1 else answers[0] if answers else Answer({}, 404)
         response = web.StreamResponse(status=answer.status)

@@ -22,7 +22,7 @@ from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import Key
-from tftraining_operator.model.status import Status
+from tftraining_operator.model.status import Progress, Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
 from tftraining_operator.plan.types import Plan
@@ -134,6 +134,22 @@ async def test_counts_wait_for_a_second_and_not_for_a_clock_that_was_set_back(
         reconcile._plan = lambda job, seen, now: Plan(msgspec.structs.replace(job.status, ready="2/2"))
         await reconcile(KEY)
         assert writes(fake) == written
+
+
+@pytest.mark.parametrize(("ago", "training", "count"), [(9, 1, 0), (11, 1, 1), (66, 100_000, 0), (6700, 100_000, 1)])
+async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
+    ago: float, training: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        monkeypatch.setattr(Launchers, "followed", training)
+        jobs.take(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6)))
+        reconcile._memory(JOB, NOW - timedelta(seconds=ago))
+        reconcile.clock = lambda: NOW
+        reconcile._plan = lambda job, seen, now: Plan(msgspec.structs.replace(job.status, progress=Progress(step=2)))
+        await reconcile(KEY)
+        assert len(writes(fake)) == count
+        assert (KEY in reconcile._queue._timers) == (not count)
 
 
 def expired(version: int, **run_policy: int) -> dict[str, Any]:

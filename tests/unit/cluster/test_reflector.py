@@ -65,6 +65,13 @@ async def test_lists_in_pages_then_watches_from_there() -> None:
         assert all(query["labelSelector"] == "tftraining.dev/job-name" for _, _, query in run.fake.asked)
 
 
+async def test_what_a_page_brings_is_taken_in_before_the_next_page_comes() -> None:
+    pages = (listing([pod("a", 1)], 5, more="next"), Answer(b'{"metadata": {', hold=True))
+    async with reflecting(GET=pages) as run:
+        await run.until_names("a")
+        assert not run.reflector.synced.is_set(), "who is missing is known at the end"
+
+
 async def test_after_a_410_what_vanished_in_the_gap_is_missed() -> None:
     lists = (listing([pod("a", 1), pod("b", 2)], 5), listing([pod("b", 2)], 20))
     async with reflecting(GET=lists, WATCH=(events(GONE), events(hold=True))) as run:

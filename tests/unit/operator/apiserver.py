@@ -175,13 +175,14 @@ class ApiServer:
         self.writes.append(f"end pod/{name}")
         pod["status"]["phase"] = "Failed"
 
-    def annotate_pod(self, name: str, uid: str, values: dict[str, str]) -> None:
-        """Give annotations to a pod. Raises Rejected."""
+    def annotate_pod(self, name: str, seen: tuple[str, str], values: dict[str, str]) -> None:
+        """Give annotations to a pod with that UID and resourceVersion. Raises Rejected."""
         pod = self.pods.get(name)
-        if pod is None or pod["metadata"]["uid"] != uid:
+        if pod is None or (pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]) != seen:
             raise Rejected(404 if pod is None else 409, name)
         self.writes.append(f"annotate pod/{name}")
         pod["metadata"].setdefault("annotations", {}).update(values)
+        pod["metadata"]["resourceVersion"] = str(self._next_number())
 
     def _create(self, kind: str, held: dict[str, Manifest], manifest: Manifest, status: Manifest) -> None:
         name = manifest["metadata"]["name"]

@@ -26,7 +26,7 @@ def hold_invariants(job: Job, seen: Observed, step: Plan, now: datetime) -> None
         return
     if job.spec is not None:
         _force_only_for_the_lost(seen, step, job.spec.run_policy.node_lost_seconds, now)
-        seen = node_loss.mark(seen, job.spec.run_policy.node_lost_seconds, now)
+        seen = node_loss.mark(seen, node_loss.find(seen, job.spec.run_policy.node_lost_seconds), now)
     _one_pod_a_name(seen, step)
     _one_attempt_at_a_time(seen, step)
     _end_is_the_end(job, step)

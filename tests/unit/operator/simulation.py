@@ -189,10 +189,9 @@ class World:
     # --- internals
 
     def _outdated(self, seen: Snapshot, step: Plan) -> bool:
-        """Whether children would be made for a job that has changed: the operator asks the API server before."""
+        """Whether children would be touched for a job that has changed: the operator asks the API server before."""
         versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
-        creates = bool(step.create_pods) or step.create_service is not None
-        return creates and len(versions) > 1
+        return step.touches_children and len(versions) > 1
 
     def _writes(self, seen: Snapshot, step: Plan, kept: bool) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
@@ -206,7 +205,8 @@ class World:
         for ending in step.end_pods:
             yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
         if (wanted := step.annotate_pod) is not None:
-            yield f"PATCH pod/{wanted.name}", partial(api.annotate_pod, wanted.name, wanted.uid, wanted.values)
+            told = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
+            yield f"PATCH pod/{wanted.name}", told
         if step.delete_job:
             version = seen.job["metadata"]["resourceVersion"]
             yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)

@@ -184,17 +184,6 @@ def test_what_an_earlier_pod_of_the_chief_has_said_is_nothing() -> None:
 # --- progress
 
 
-def test_progress_is_written_at_most_every_ten_seconds() -> None:
-    world = running()
-    for second in range(60):
-        world.launchers.advance(1 + second // 10, second)
-        world.listen()
-        world.settle().wait(1)
-    assert len(world.trajectory) == 6
-    progress = world.status.progress
-    assert progress is not None and (progress.display, progress.step) == ("epoch 6/10", 50)
-
-
 def test_progress_comes_along_with_whatever_else_is_written() -> None:
     world = running()
     world.launchers.advance(1, 10)

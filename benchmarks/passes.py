@@ -1,0 +1,168 @@
+"""What one pass over a large job costs the operator: CPU time of the decision, and memory of the creation.
+
+`python -m benchmarks.passes --workers 5000` lets the operator's own store, observation and planner look at a job of
+that size, and at one of a quarter of it, in three states: all train, half of the pods are gone, their successors are on
+their way. The time is the least of several passes, in CPU time of this process; `growth` is the time per worker
+relative to the quarter's, so 1 is linear. Before that the job is created by the operator's own code at an API that
+keeps nothing, and the growth of the resident set is told. No traffic leaves the process. The last line is JSON. It must
+never judge.
+"""
+
+import argparse
+import asyncio
+import json
+import resource
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from tests.unit.operator.apiserver import over_the_wire
+from tests.unit.operator.builders import JobBuilder
+from tests.unit.operator.simulation import IMAGE, World
+from tftraining_operator.cluster.api import Api
+from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.model.job import parse_job
+from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.types import Plan
+
+MIB = 1024 * 1024
+
+
+class Accepting:
+    """In place of the API server: takes every creation, answers as that would, and keeps nothing."""
+
+    def __init__(self) -> None:
+        self._versions = 0
+
+    async def request(self, method: str, path: str, body: Manifest, query: object = None) -> Manifest:
+        """Answer one request."""
+        await asyncio.sleep(0)
+        self._versions += 1
+        made = cast(Manifest, over_the_wire(body))
+        meta = {"uid": str(self._versions), "resourceVersion": str(self._versions), "namespace": path.split("/")[4]}
+        made["metadata"] |= {**meta, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        return made
+
+
+class Job:
+    """A job of so many workers with launchers, in a simulated cluster, and what the operator keeps of it."""
+
+    def __init__(self, workers: int) -> None:
+        self._world = World(JobBuilder().in_place().workers(workers).storage())
+        self._children = _children(Accepting())
+        self._create()
+
+    def _create(self) -> None:
+        api, step = self._world.api, self.decide()
+        self._write(step)
+        assert step.create_secret is not None and step.create_service is not None
+        api.create_secret(step.create_secret)
+        api.create_service(step.create_service)
+        for pod in step.create_pods:
+            # What no pass asks for: it would take gigabytes in the simulated API server.
+            pod["spec"]["containers"][0]["env"] = []
+            api.create_pod(pod)
+        self._world.kubelet.start_all(launched=False)
+        self._see()
+        step = self.decide()
+        assert step.status.phase == "Running"
+        self._write(step)
+
+    def lose_half(self) -> None:
+        """Every other pod is gone, without a word."""
+        for name in sorted(self._world.api.pods)[1::2]:
+            del self._world.api.pods[name]
+        self._see()
+
+    def accept(self) -> None:
+        """The status of the next step is written."""
+        self._write(self.decide())
+
+    def observe(self) -> Observed:
+        """What the operator makes of the children that it has seen."""
+        return self._children.observe(parse_job(self._world.api.job))
+
+    def decide(self) -> Plan:
+        """The decision of one pass, as the operator comes to it."""
+        job = parse_job(self._world.api.job)
+        seen = msgspec.structs.replace(self._children.observe(job), heard=self._world.heard)
+        return plan(job, seen, self._world.now, IMAGE)
+
+    def _write(self, step: Plan) -> None:
+        self._world.api.put_status(self._world.api.job["metadata"]["resourceVersion"], step.status)
+
+    def _see(self) -> None:
+        self._children = _children(Accepting())
+        seen, meta = self._world.api.snapshot(), self._world.api.job["metadata"]
+        for store, raws in ((self._children.pods, seen.pods), (self._children.services, seen.services)):
+            for number, raw in enumerate(raws):
+                raw["metadata"] |= {"namespace": meta["namespace"], "resourceVersion": str(number + 1)}
+                store.upsert(raw)
+        nodes = [each | {"metadata": each["metadata"] | {"resourceVersion": "1"}} for each in seen.nodes or ()]
+        self._children.nodes.replace("", nodes, 1)
+
+
+def _children(api: Accepting) -> Children:
+    stand_in = cast(Api, api)
+    return Children(stand_in, Store(), Store(), NodeStore(stand_in, lambda name: None))
+
+
+def cpu_ms(work: Callable[[], object], times: int) -> float:
+    """The least CPU time of the work, in milliseconds."""
+    taken = []
+    for _ in range(times):
+        began = time.process_time()
+        work()
+        taken.append(time.process_time() - began)
+    return min(taken) * 1000
+
+
+def costs(workers: int, times: int) -> dict[str, float]:
+    """Milliseconds of a pass over a job in each state, by state."""
+    job, found = Job(workers), {}
+    found["all train"] = cpu_ms(job.decide, times)
+    job.lose_half()
+    found["half lost"] = cpu_ms(job.decide, times)
+    job.accept()
+    found["successors on their way"] = cpu_ms(job.decide, times)
+    return found
+
+
+def memory_mib(workers: int) -> float:
+    """By how much the resident set grows at its highest while the job's pods are made, in MiB."""
+    world = World(JobBuilder().in_place().workers(workers).storage())
+    job, children = parse_job(world.api.job), _children(Accepting())
+    before = _highest()
+    asyncio.run(children.apply(job, plan(job, children.observe(job), world.now, IMAGE)))
+    assert len(children.observe(job).pods) == workers
+    return (_highest() - before) / MIB
+
+
+def _highest() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=5000)
+    parser.add_argument("--times", type=int, default=10)
+    asked = parser.parse_args()
+    result: dict[str, Any] = {"workers": asked.workers, "creation_mib": round(memory_mib(asked.workers), 1)}
+    print(f"{asked.workers} workers: the creation takes {result['creation_mib']} MiB")
+    small, large = costs(asked.workers // 4, asked.times), costs(asked.workers, asked.times)
+    for state, ms in large.items():
+        growth = ms / small[state] / 4
+        print(f"{state}: {ms:.0f} ms of CPU a pass, growth {growth:.2f}")
+        result[state.replace(" ", "_")] = {"ms": round(ms, 1), "growth": round(growth, 2)}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
