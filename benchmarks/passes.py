@@ -139,7 +139,7 @@ def memory_mib(workers: int) -> float:
     world = World(JobBuilder().in_place().workers(workers).storage())
     job, children = parse_job(world.api.job), _children(Accepting())
     before = _highest()
-    asyncio.run(children.apply(job, plan(job, children.observe(job), world.now, IMAGE)))
+    asyncio.run(children.create(job, plan(job, children.observe(job), world.now, IMAGE)))
     assert len(children.observe(job).pods) == workers
     return (_highest() - before) / MIB
 

@@ -115,7 +115,7 @@ async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answe
         step = Plan(
             status=Status(),
             delete_pods=(Deletion("a", "a", None), Deletion("b", "b", None)),
-            annotate_pod=Annotation("a", "a", {}),
+            annotate_pod=Annotation("a", "a", "1", {}),
             delete_companions=(group,),
             delete_service=True,
         )
