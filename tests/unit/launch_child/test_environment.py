@@ -15,6 +15,7 @@ from tftraining.launch.warm import same_for_imports
     [
         ({"TF_CONFIG": "other"}, True),
         ({"TFTRAINING_ROUND": "2", "TFTRAINING_PROGRESS": "/x"}, True),
+        ({"no_proxy": ".digits.default.svc", "no_grpc_proxy": "a", "NO_PROXY": "b"}, True),
         ({"TF_CPP_MIN_LOG_LEVEL": "2"}, False),
         ({"PYTHONHASHSEED": "0"}, False),
         ({"LD_PRELOAD": "x"}, False),

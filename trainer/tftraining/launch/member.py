@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tftraining.launch import cluster, legacy
+from tftraining.launch import cluster, legacy, proxies
 from tftraining.launch.alone import restarts_alone, serves
 from tftraining.launch.incident import exit_to_frame
 from tftraining.launch.ledger import Ledger
@@ -234,6 +234,7 @@ class Member:
         self._ended.clear()
         agreed = self._fit_variables if frame.get("keepsFits") else {}
         environment = {**self._environment, **agreed, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
+        environment |= proxies.exempt(environment, self.settings.worker_address)
         await self.program.start(environment, lambda ended: self._exited(number, ended))
         self._tell_condition(time.monotonic())
 

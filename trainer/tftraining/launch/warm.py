@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch import legacy
+from tftraining.launch import legacy, proxies
 from tftraining.launch.decision import Invocation, invocation
 from tftraining.launch.process import StartError, spawn
 
@@ -38,12 +38,14 @@ def same_for_imports(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return _lasting(one) == _lasting(other)
 
 
+def _changes(name: str) -> bool:
+    """Whether it may be another one from round to round."""
+    own = name == "TF_CONFIG" or name.startswith("TFTRAINING_")
+    return (own and name != legacy.REQUEST) or name in proxies.EXEMPTIONS
+
+
 def _lasting(env: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in env.items()
-        if name == legacy.REQUEST or not (name == "TF_CONFIG" or name.startswith("TFTRAINING_"))
-    }
+    return {name: value for name, value in env.items() if not _changes(name)}
 
 
 class WarmInterpreter:
