@@ -337,6 +337,30 @@ def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_report
     assert (chief.incident.reason == "Stalled", chief.rounds.running) == (stalls, not stalls)
 
 
+def test_a_gang_whose_programs_do_not_reach_each_other_stalls_in_its_first_round() -> None:
+    chief = started(stall_timeout=40.0)
+    for second in range(1, 42):
+        assert (chief.rounds.running, chief.rounds.trained) == (True, None), second
+        for name in ("worker-0", "worker-1"):
+            chief.heard(name, beat(1, float(second), connecting=True), float(second))
+        chief.tick(float(second))
+    assert chief.incident is not None
+    assert chief.incident.reason == "Stalled"
+    limit = "40 s (spec.runPolicy.stallTimeoutSeconds)"
+    assert chief.incident.message == f"worker-0, worker-1: not connected to the other programs for {limit}"
+    assert chief.judge.ledger.process_failures == 1
+
+
+def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls() -> None:
+    chief = started(stall_timeout=10.0)
+    for second in range(1, 100):
+        for name in ("worker-0", "worker-1"):
+            chief.heard(name, beat(1, float(second), **({"connecting": True} if second < 9 else {})), float(second))
+        chief.tick(float(second))
+    assert chief.rounds.running
+    assert chief.rounds.trained is not None, "taken to train"
+
+
 def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
     chief = coordinator(*(f"worker-{index}" for index in range(6)), start_deadline=10.0)
     chief.hello(hello("worker-0"), 0.0)

@@ -152,6 +152,7 @@ def test_a_program_without_reports_trains_after_a_while() -> None:
     assert not progress.trains(Snapshot(), 0.0, 10.0)
     assert progress.trains(Snapshot(), 0.0, 31.0)
     assert not progress.trains(Snapshot(updated=1.0), 0.0, 31.0)
+    assert not progress.trains(Snapshot(connecting=True), 0.0, 31.0)
     assert progress.trains(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)
 
 

@@ -70,27 +70,56 @@ def test_patience_ends(port: socket.socket) -> None:
     assert not leader_hook.wait_for(port.getsockname(), patience=0.03)
 
 
-def test_waits_before_the_call_that_dials(monkeypatch: pytest.MonkeyPatch) -> None:
-    happened: list[object] = []
+class Context:
+    """As much of TensorFlow's as is extended."""
 
-    class Context:
-        def enable_collective_ops(self, server_def: str, more: int = 0) -> str:
-            happened.append((server_def, more))
-            return "done"
+    def __init__(self, happened: list[object]) -> None:
+        self.happened = happened
 
-    module = types.SimpleNamespace(Context=Context)
+    def enable_collective_ops(self, server_def: str, more: int = 0) -> str:
+        self.happened.append((server_def, more))
+        return "done"
+
+    def set_server_def(self, server_def: str) -> None:
+        raise ValueError(server_def)
+
+
+def extended(monkeypatch: pytest.MonkeyPatch, happened: list[object], index: int) -> Context:
+    """The context of a worker in which the hook is installed; what happens in it is noted."""
+    module = types.SimpleNamespace(Context=type("Context", (Context,), {}))
     monkeypatch.setattr(leader_hook, "wait_for", happened.append)
     monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(module))
-    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 0)})
-    assert not hasattr(Context.enable_collective_ops, "__wrapped__")  # the leader itself
-    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 1)})
-    assert Context().enable_collective_ops("server", more=2) == "done"
-    assert happened == [("a", 2222), ("server", 2)]
+    leader_hook.install(happened.append, {"TF_CONFIG": config(WORKERS, "worker", index)})
+    context: Context = module.Context(happened)
+    return context
+
+
+@pytest.mark.parametrize(("index", "waited"), [(0, []), (1, [("a", 2222)])])
+def test_waits_before_the_call_that_dials_and_tells_of_it(
+    monkeypatch: pytest.MonkeyPatch, index: int, waited: list[object]
+) -> None:
+    happened: list[object] = []
+    assert extended(monkeypatch, happened, index).enable_collective_ops("server", more=2) == "done"
+    assert happened == [True, *waited, ("server", 2), False]
+
+
+def test_a_call_that_fails_is_over_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    with pytest.raises(ValueError, match="server"):
+        extended(monkeypatch, happened, 1).set_server_def("server")
+    assert happened == [True, False]
+
+
+def test_a_program_that_is_no_member_of_a_cluster_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    monkeypatch.setattr(leader_hook, "after_import", lambda *_: happened.append("extended"))
+    leader_hook.install(happened.append, {})
+    assert happened == []
 
 
 def test_another_tensorflow_is_left_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(types.SimpleNamespace()))
-    leader_hook.install({"TF_CONFIG": config(WORKERS, "worker", 1)})
+    leader_hook.install(lambda _: None, {"TF_CONFIG": config(WORKERS, "worker", 1)})
     assert capsys.readouterr().err.startswith("tftraining: the leader will not be waited for")

@@ -54,6 +54,16 @@ def test_an_empty_page_tells_nothing(shared: Page) -> None:
     assert snapshot.stack_pid(shared.fd) is None
 
 
+def test_who_dials_its_peers_tells_so_before_it_tells_anything_else(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.connects(True)
+    assert shared.read() == Snapshot(connecting=True)
+    tracker.begin(0, 1, 1)
+    assert shared.read().connecting
+    tracker.connects(False)
+    assert not shared.read().connecting
+
+
 def test_a_training_from_its_beginning(shared: Page) -> None:
     train(shared.tracker(), range(3), 5)
     now = shared.read()

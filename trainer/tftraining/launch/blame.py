@@ -46,7 +46,10 @@ class Blame:
         names = stalled(looks, timeout, now) if timeout is not None else []
         if not names:
             return None
-        message = f"{', '.join(names)}: no step for {timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
+        limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
+        connecting = {look.member for look in looks if look.progress.connecting}
+        what = "not connected to the other programs" if connecting.issuperset(names) else "no step"
+        message = f"{some(names)}: {what} for {limit}"
         return replace(self._incident(names[0], "Stalled", message, now), charged=True)
 
     def fewer(self, now: float) -> Incident:

@@ -2,18 +2,20 @@
 
 gRPC tries again only a second after a connection was refused, and who comes first is a matter of luck: a restart that
 takes 1.1 s would often take 2. In every other member the call that dials waits until the leader's port is open. It must
-never fail, and gives up waiting after a while: then TensorFlow's own patience counts, as without it.
+never fail, and gives up waiting after a while: then TensorFlow's own patience counts, as without it. In all members
+the progress page tells who is in such a call: TensorFlow itself waits in it for ever, and nothing else would show that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .after_import import after_import
@@ -24,11 +26,11 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.1
 CONNECT_SECONDS = 1.0
 
 
-def install(environment: Mapping[str, str] = os.environ) -> None:
-    """Extend TensorFlow, now or when it is imported, unless this process is the leader or has none."""
-    leader = leader_to_dial(environment.get("TF_CONFIG", ""))
-    if leader is not None:
-        after_import(MODULES, functools.partial(_extend, leader))
+def install(connects: Callable[[bool], None], environment: Mapping[str, str] = os.environ) -> None:
+    """Extend TensorFlow, now or when it is imported. `connects` is told when this process begins to dial its peers, and
+    when it has reached them; it must not raise."""
+    if environment.get("TF_CONFIG"):
+        after_import(MODULES, functools.partial(_extend, leader_to_dial(environment["TF_CONFIG"]), connects))
 
 
 def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
@@ -45,19 +47,35 @@ def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
         return None  # not ours to judge: TensorFlow will
 
 
-def _extend(leader: tuple[str, int], module: Any) -> None:
+def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], module: Any) -> None:
     try:
-        cls = module.Context
-        enable = cls.enable_collective_ops
-
-        @functools.wraps(enable)
-        def enable_collective_ops(self: Any, *args: Any, **kwargs: Any) -> Any:
-            wait_for(leader)
-            return enable(self, *args, **kwargs)
-
-        cls.enable_collective_ops = enable_collective_ops
+        _wrap(module.Context, "enable_collective_ops", leader, connects)  # MultiWorkerMirroredStrategy
+        _wrap(module.Context, "set_server_def", None, connects)  # ParameterServerStrategy
     except AttributeError as error:
         sys.stderr.write(f"tftraining: the leader will not be waited for, restarts may take a second more: {error}\n")
+
+
+def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None]) -> None:
+    """Have the method of `cls` that dials wait for the leader, and tell that it is under way."""
+    dial = getattr(cls, name)
+
+    @functools.wraps(dial)
+    def dialling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _told(connects):
+            if leader is not None:
+                wait_for(leader)
+            return dial(self, *args, **kwargs)
+
+    setattr(cls, name, dialling)
+
+
+@contextlib.contextmanager
+def _told(connects: Callable[[bool], None]) -> Iterator[None]:
+    connects(True)
+    try:
+        yield
+    finally:
+        connects(False)
 
 
 def wait_for(leader: tuple[str, int], patience: float = PATIENCE_SECONDS) -> bool:

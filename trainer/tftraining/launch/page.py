@@ -20,7 +20,7 @@ SEQUENCE = struct.Struct("<Q")
 PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks on STACKS_SIGNAL
 NUMBERS = struct.Struct("<7q4d")
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, NUMBERS_AT, LENGTH_AT, TEXT_AT = 8, 16, 64, 256, 260
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, LENGTH_AT, TEXT_AT = 8, 16, 32, 64, 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
 STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program has a use for
@@ -60,6 +60,10 @@ class Writer:
         owner, stacks = PIDS.unpack_from(self._map, PIDS_AT)
         if not stacks or not _alive(stacks):
             PIDS.pack_into(self._map, PIDS_AT, owner, os.getpid())
+
+    def connects(self, begun: bool) -> None:
+        """Note that this process dials its peers and waits for them, or has done so."""
+        self._map[CONNECTING_AT] = int(begun)
 
     def pause(self) -> None:
         """What follows (an evaluation, a backup) is not part of the speed."""

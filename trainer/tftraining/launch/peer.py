@@ -91,7 +91,7 @@ class Peer:
 
     def look(self) -> Look:
         """What the watchdog goes by."""
-        return Look(self.name, self.reporter, self.started, self.progress, self.stuck)
+        return Look(self.name, self.reporter or self.progress.connecting, self.started, self.progress, self.stuck)
 
     def _take(self, raw: dict[str, Any], now: float) -> None:
         told = from_frame(raw, now)

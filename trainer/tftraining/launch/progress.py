@@ -28,6 +28,7 @@ def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
         at = getattr(snapshot, name)
         frame[name] = None if at is None else max(0.0, now - at)
     frame["metrics"] = snapshot.metrics
+    frame["connecting"] = snapshot.connecting or None
     return {name: value for name, value in frame.items() if value not in (None, {})}
 
 
@@ -36,7 +37,8 @@ def from_frame(frame: dict[str, Any], now: float) -> Snapshot:
     known: dict[str, Any] = {name: int(frame[name]) for name in _COUNTS if name in frame}
     known |= {name: float(frame[name]) for name in ("steps_per_second", "updated") if name in frame}
     known |= {name: now - float(frame[name]) for name in _TIMES if name in frame}
-    return Snapshot(**known, metrics={str(name): float(value) for name, value in frame.get("metrics", {}).items()})
+    metrics = {str(name): float(value) for name, value in frame.get("metrics", {}).items()}
+    return Snapshot(**known, metrics=metrics, connecting=bool(frame.get("connecting")))
 
 
 def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
@@ -52,9 +54,14 @@ def reports(snapshot: Snapshot) -> bool:
     return snapshot.updated is not None
 
 
+def silent(snapshot: Snapshot) -> bool:
+    """Whether nothing is known of what the program does in this round."""
+    return not reports(snapshot) and not snapshot.connecting
+
+
 def trains(snapshot: Snapshot, started: float, now: float) -> bool:
     """Whether a program that runs since `started` has made a step in this round, or never will tell."""
-    if reports(snapshot):
+    if not silent(snapshot):
         return snapshot.first_step_time is not None
     return now - started >= QUIET_START
 

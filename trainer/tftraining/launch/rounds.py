@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tftraining.launch import elastic
 from tftraining.launch.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports, silent
 from tftraining.launch.roster import Roster
 from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
@@ -157,7 +157,7 @@ class Rounds:
         if first and (len(first) == len(trainers) or now - min(first) > FIRST_STEPS):
             self.trained = max(first)
             self.proven = True
-        elif not any(reports(peer.progress) for peer in trainers) and now - self._started > QUIET_START:
+        elif all(silent(peer.progress) for peer in trainers) and now - self._started > QUIET_START:
             self.trained = max(peer.started for peer in trainers)
 
     def progressed(self, now: float) -> bool:

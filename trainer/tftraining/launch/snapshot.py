@@ -25,8 +25,9 @@ class Snapshot:
     """What a program has told of its progress; None where it told nothing.
 
     `epoch` is the one it is in, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
-    whole training. `first_epoch` and `first_step` are what was done before this round: finished epochs and
-    iterations. Times are of CLOCK_MONOTONIC in seconds, `updated` of CLOCK_REALTIME.
+    whole training. `connecting`: it waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are
+    what was done before this round: finished epochs and iterations. Times are of CLOCK_MONOTONIC in seconds, `updated`
+    of CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -40,6 +41,7 @@ class Snapshot:
     last_step_time: float | None = None
     first_epoch: int | None = None
     first_step: int | None = None
+    connecting: bool = False
 
 
 def create(path: Path) -> int:
@@ -79,8 +81,9 @@ def stack_pid(fd: int) -> int | None:
 
 def _decode(data: bytes) -> Snapshot:
     step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
+    connecting = bool(data[page.CONNECTING_AT])
     if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
-        return Snapshot()
+        return Snapshot(connecting=connecting)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
     return Snapshot(
         epoch=_count(epoch),
@@ -94,6 +97,7 @@ def _decode(data: bytes) -> Snapshot:
         last_step_time=last_time,
         first_epoch=_count(first_epoch),
         first_step=_count(first_step),
+        connecting=connecting,
     )
 
 

@@ -31,6 +31,14 @@ class Tracker:
         except Exception as error:
             self._give_up(error)
 
+    def connects(self, begun: bool) -> None:
+        """Note on the page that this process has begun to dial its peers, or has reached them."""
+        try:
+            if self._path:
+                Writer(self._path).connects(begun)
+        except Exception as error:
+            self._give_up(error)
+
     def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
         """A training begins, or goes on: the optimizer has done so many iterations, each epoch has so many steps."""
         if (writer := self._claimed()) is None:

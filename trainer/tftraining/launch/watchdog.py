@@ -1,6 +1,7 @@
 """Who stands still: members that report steps and have made none for too long.
 
 Pure. It must never accuse a program that has never reported anything, nor one that has ended: silence is no proof.
+A program that dials its peers makes no step either, and is no silent one: in that call it can only wait.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from tftraining.launch.snapshot import Snapshot
 class Look:
     """One member's program in the present round.
 
-    `reporter`: it is known to report, from this round or an earlier one. `stuck`: the seconds for which the kernel
-    has had it stopped or hanging.
+    `reporter`: it is known to report, from this round or an earlier one, or to wait for its peers. `stuck`: the
+    seconds for which the kernel has had it stopped or hanging.
     """
 
     member: str

@@ -236,8 +236,8 @@ def settle(environment: dict[str, str], own: dict[str, str]) -> None:
         sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    if keras_hook.install() is not None:  # the program itself, not a child of it
-        leader_hook.install()
+    if (tracker := keras_hook.install()) is not None:  # the program itself, not a child of it
+        leader_hook.install(tracker.connects)
     offer.install(os.path.dirname(_package.__path__[0]))
     for name, value in own.items():
         os.environ.setdefault(name, value)

@@ -33,8 +33,9 @@ def _prepare(launch):
 
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
-    if keras_hook.install() is not None:  # the program itself, not a child of it
-        leader_hook.install()
+    tracker = keras_hook.install()
+    if tracker is not None:  # the program itself, not a child of it
+        leader_hook.install(tracker.connects)
     offer.install(os.path.dirname(launch))
 
 
