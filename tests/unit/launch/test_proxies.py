@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import urllib.request
+from urllib.request import proxy_bypass
 
 import pytest
 
@@ -67,8 +67,8 @@ def test_a_program_in_python_goes_past_the_proxy_to_its_peers(monkeypatch: pytes
     told = proxies.exempt(environment(**PROXY), None)
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    assert urllib.request.proxy_bypass_environment("digits-worker-7.digits.default.svc")
-    assert not urllib.request.proxy_bypass_environment("example.com")
+    assert proxy_bypass("digits-worker-7.digits.default.svc")
+    assert not proxy_bypass("example.com")
 
 
 @pytest.mark.parametrize("config", ["", "[]", "{}", '{"cluster": 3}', '{"cluster": {"worker": 3}}', "[" * 100_000])

@@ -1,6 +1,7 @@
 """The rendezvous as a TCP server at the chief's launcher: connections in, the coordinator's decisions out.
 
-It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds.
+It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds: of too many that
+have not introduced themselves the oldest is closed, so strangers keep no member out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Rendezvous:
         self._secret = secret
         self._decided = decided
         self._channels: dict[str, Channel] = {}
-        self._introducing: set[asyncio.StreamWriter] = set()
+        self._introducing: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._closed = False  # who is just introducing itself comes too late
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -70,17 +71,18 @@ class Rendezvous:
             await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._introducing) >= STRANGERS + len(self.coordinator.roster.gang):
-            writer.transport.abort()
-            return
-        self._introducing.add(writer)
+        self._introducing[writer] = None
+        if len(self._introducing) > STRANGERS + len(self.coordinator.roster.gang):
+            oldest = next(iter(self._introducing))
+            del self._introducing[oldest]
+            oldest.transport.abort()
         try:
             channel, hello = await accept(reader, writer, self._secret)
         except WireError:
             writer.transport.abort()
             return
         finally:
-            self._introducing.discard(writer)
+            self._introducing.pop(writer, None)
         with contextlib.suppress(WireError, *BAD_FRAME):
             await self._admit(channel, hello)
         channel.close()

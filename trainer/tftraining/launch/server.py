@@ -1,7 +1,8 @@
 """A very small HTTP server: GET of a few paths, one answer a connection. For probes, the operator and `tftj run`.
 
-It must never let a client hold more than a connection for a few seconds, nor answer anything but what it was given. A
-few clients may wait for a change (see waits): their connections are counted apart, so probes are never kept out.
+It must never let a client hold more than a connection for a few seconds, nor answer anything but what it was given. One
+connection too many closes the oldest, so that who only holds connections keeps no probe out. A few clients may wait for
+a change (see waits): their connections are counted apart.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Server:
     def __init__(self, pages: Mapping[str, Callable[[], Answer]], waits: Mapping[str, Waits] | None = None) -> None:
         self._pages = pages
         self._waits = waits or {}
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self, host: str, port: int) -> None:
@@ -61,16 +62,23 @@ class Server:
             each.release()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._count(writer)
         try:
-            if self._open <= CONNECTIONS:
-                with contextlib.suppress(*ENDED):
-                    asked = await asyncio.wait_for(self._read(reader), REQUEST_SECONDS)
-                    answer = asked if isinstance(asked, Answer) else await self._changed(asked, reader)
-                    await asyncio.wait_for(self._write(answer, reader, writer), REQUEST_SECONDS)
+            with contextlib.suppress(*ENDED):
+                asked = await asyncio.wait_for(self._read(reader), REQUEST_SECONDS)
+                answer = asked if isinstance(asked, Answer) else await self._changed(asked, reader, writer)
+                await asyncio.wait_for(self._write(answer, reader, writer), REQUEST_SECONDS)
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.transport.abort()
+
+    def _count(self, writer: asyncio.StreamWriter) -> None:
+        """One connection more; of too many the oldest is closed."""
+        self._open[writer] = None
+        if len(self._open) > CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
 
     async def _read(self, reader: asyncio.StreamReader) -> Answer | Target:
         """What is asked for, or what is wrong with the question."""
@@ -91,15 +99,15 @@ class Server:
         except ValueError as error:
             return Answer(400, f"{error}\n")
 
-    async def _changed(self, target: Target, reader: asyncio.StreamReader) -> Answer:
+    async def _changed(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
         """The page, once it is another than the client knows. Who waits is not counted among the connections."""
         if target.wait.known:
             gone = asyncio.ensure_future(reader.read(1))
-            self._open -= 1
+            self._open.pop(writer, None)
             try:
                 await self._waits[target.path].until_changed(target.wait, gone)
             finally:
-                self._open += 1
+                self._count(writer)
                 gone.cancel()
                 await asyncio.gather(gone, return_exceptions=True)
         return self._pages[target.path]()
