@@ -155,6 +155,7 @@ class Member:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _end(tasks)
+            self._hear_the_end(orders)
         # What the launcher itself did wrong must not hide behind the network's errors.
         failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
         for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
@@ -214,17 +215,51 @@ class Member:
     # What the chief orders.
 
     async def _act(self, orders: asyncio.Queue[Frame]) -> None:
+        frame: Frame | None = None
         while self.verdict is None:
-            frame = await orders.get()
-            if frame["type"] == "start":
-                await self._start(int(frame["round"]), frame)
-            elif frame["type"] == "stop":
-                self._blame(frame.get("member"))
-                await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
-            elif frame["type"] == "end":
-                self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
-                self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
-                self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
+            frame = frame or await orders.get()
+            frame = await self._obey(frame, orders)
+
+    async def _obey(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
+        """Do as one order says; the next one if it came in the middle of that."""
+        if frame["type"] == "start":
+            return await self._start_unless_overtaken(frame, orders)
+        if frame["type"] == "stop":
+            self._blame(frame.get("member"))
+            await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
+        elif frame["type"] == "end":
+            self._end_by(frame)
+        return None
+
+    async def _start_unless_overtaken(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
+        """Start the program, which may take minutes. The order that ended the start, if one came before it was over."""
+        starting = asyncio.ensure_future(self._start(int(frame["round"]), frame))
+        later = asyncio.ensure_future(orders.get())
+        try:
+            await asyncio.wait({starting, later}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+        finally:
+            # Cancelled is only the waiting: what is under way goes on until `kill`.
+            starting.cancel()
+            later.cancel()
+            await asyncio.gather(starting, later, return_exceptions=True)
+        if starting.cancelled():
+            await self._kill()
+            self.state = "ready"
+        return None if later.cancelled() else later.result()
+
+    def _end_by(self, frame: Frame) -> None:
+        """The job has ended."""
+        self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
+        self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
+        self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
+
+    def _hear_the_end(self, orders: asyncio.Queue[Frame]) -> None:
+        """The connection is over: of the orders that nobody has come to, the verdict still counts."""
+        while not orders.empty():
+            if (frame := orders.get_nowait())["type"] == "end" and self.verdict is None:
+                self._end_by(frame)
 
     async def _start(self, number: int, frame: Frame) -> None:
         self.program.say(f"tftraining: round {number} starts")
