@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -101,3 +102,24 @@ def test_a_sink_that_is_closed_does_not_stop_the_program() -> None:
     assert output.lines()[-1] == "line 19999"
     output.close()
     os.close(writing)
+
+
+def test_a_sink_that_somebody_made_non_blocking_loses_nothing(sink: tuple[int, int]) -> None:
+    os.set_blocking(sink[1], False)
+    output = Output(sink[1], sink[1])
+    wanted = b"".join(b"line %d\n" % number for number in range(20_000))
+    written = threading.Thread(target=os.write, args=(output.ends[0], wanted))
+    written.start()
+    time.sleep(0.3)  # until the sink is full
+    assert read_for(sink[0], len(wanted)) == wanted
+    written.join()
+    output.close()
+
+
+def test_a_round_does_not_inherit_what_the_one_before_set_on_its_output(sink: tuple[int, int]) -> None:
+    output = Output(sink[1], sink[1])
+    for end in output.ends:
+        os.set_blocking(end, False)
+    output.begin()
+    assert [os.get_blocking(end) for end in output.ends] == [True, True]
+    output.close()

@@ -72,6 +72,18 @@ def readable(line: bytes) -> str:
     return _ESCAPES.sub("", text.rpartition("\r")[2])
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything. Another process may have made `fd` non-blocking for all who have it: then its reader is waited
+    for here. OSError as of write(2)."""
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
+
+
 def _waiting(fd: int) -> int:
     """Bytes that can be read from a pipe at once."""
     count = array.array("i", [0])
@@ -105,6 +117,11 @@ class Pump:
                     break
                 self._feed(data := os.read(self._source, min(count, 1 << 16)))
                 self._keep(data if self._folding is None else self._folding.feed(data, time.monotonic()))
+
+    def make_blocking(self) -> None:
+        """Undo what an earlier program has set on its end, which all rounds share: a program that does not know that
+        its output is non-blocking loses whatever does not fit into the pipe."""
+        os.set_blocking(self.end, True)
 
     def fold(self, decide: Callable[[Folding], bytes]) -> None:
         """Pass on what becomes of the tracebacks by a decision; never blocks."""
@@ -175,8 +192,7 @@ class Pump:
                 data = self._backlog.popleft()
             # A sink that is closed or full for good must not end the program: its output is dropped.
             with contextlib.suppress(OSError):
-                while data:
-                    data = data[os.write(self._sink, data) :]
+                write_all(self._sink, data)
             with self._lock:
                 self._held = sum(map(len, self._backlog))
 
@@ -196,6 +212,8 @@ class Output:
 
     def begin(self) -> None:
         """A new round: what was printed before is passed on, but is not its tail."""
+        for pump in (self._out, self._err):
+            pump.make_blocking()
         self._take()
         self._err.fold(lambda folding: folding.resolve() + folding.blame(""))
         self._tail.clear()
