@@ -148,7 +148,7 @@ class Program:
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
         self._output.begin()
         env.update(self._new_page())
-        kills = memory.kills()
+        kills, plain = memory.kills(), False
         try:
             if self._warm is None:
                 raise Refused("warm start is off")
@@ -158,11 +158,12 @@ class Program:
             if self._abort.is_set():
                 return
             self._set_mode(f"plain: {refusal}")
-            pid = self._spawn(env, on_exit)
-            await self.prepare(env)  # for the next start
+            pid, plain = self._spawn(env, on_exit), True
         if pid is not None:
             spare = self._warm if self._warm is not None else ()
             self._process = Process(pid, self._reaper, spare, lambda status: on_exit(self._exit(status, kills)))
+        if plain:
+            await self.prepare(env)  # for the next start
 
     def _exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is how often the kernel had killed for lack of memory when it was started."""

@@ -40,6 +40,15 @@ def children() -> list[int]:
     return found
 
 
+def is_child(pid: int) -> bool:
+    """Whether it is a child of this process that runs, or has ended and was not waited for."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 def _processes() -> list[int]:
     try:
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
@@ -78,10 +87,11 @@ class Reaper:
 
     def watch(self, pid: int, ended: Callable[[int], None]) -> None:
         """Call `ended(status)` once when `pid` has ended, also if it has already."""
-        if pid in self._unclaimed:
-            asyncio.get_running_loop().call_soon(ended, self._unclaimed.pop(pid))
-        else:
+        status = self._unclaimed.pop(pid, None)
+        if status is None or is_child(pid):  # an end before that of a child which is there is another process's
             self._watchers[pid] = ended
+        else:
+            asyncio.get_running_loop().call_soon(ended, status)
 
     def reap(self) -> None:
         """Collect every child that has ended."""
