@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,17 @@ def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
     return Gang(tmp_path, {"worker": 2}, *ENDLESS, warmStart=True, maxRestarts=1)
 
 
+def has_started(gang: Gang, number: int) -> bool:
+    return ("worker-0", number) in {each[:2] for each in gang.starts()}
+
+
 @pytest.mark.parametrize(("code", "verdict"), [(0, "Succeeded"), (3, "Failed")])
 def test_a_verdict_ends_a_start(gang: Gang, code: int, verdict: str) -> None:
     with gang:
         gang.start()
         gang.wait_for(lambda: gang.status("worker-1").get("state") == "running")
         for number in (1, 2) if code else (1,):
-            gang.wait_for(lambda number=number: ("worker-0", number) in {each[:2] for each in gang.starts()})
+            gang.wait_for(partial(has_started, gang, number))
             gang.order("worker-0", f"exit {code}")
         assert gang.wait(20) == {"worker-0": code, "worker-1": 1 if code else 0}
         assert gang.message("worker-1")["verdict"] == verdict

@@ -305,6 +305,33 @@ def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> 
     assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "MemberLost", False)
 
 
+UNAVAILABLE = "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:"
+
+
+@pytest.mark.parametrize(
+    ("exception", "after", "member"),
+    [
+        (UNAVAILABLE, 2.0, "worker-1"),
+        (UNAVAILABLE, 40.0, "worker-0"),
+        ("ValueError: boom", 2.0, "worker-0"),
+    ],
+)
+def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_without_it(
+    exception: str, after: float, member: str
+) -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 0), 1.0)
+    alive(chief, after)
+    frame = exited(1, 1, lines=[" [[{{node CollectiveReduceV2}}]]"])
+    frame["exit"]["exception"] = exception
+    chief.heard("worker-0", frame, 1.0 + after)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == (member, "Error", True)
+    early = "worker-1 ended with exit code 0 before the others had finished; worker-0: "
+    assert chief.incident.message.startswith(early) == (member == "worker-1")
+    assert chief.judge.ledger.process_failures == 1
+
+
 def test_a_stall_is_dumped_named_and_charged() -> None:
     chief = started(stall_timeout=10.0)
     for second in range(1, 13):

@@ -11,11 +11,16 @@ from dataclasses import replace
 from tftraining.launch import alone
 from tftraining.launch.elastic import GROWN, RESIZED
 from tftraining.launch.ending import Exit
+from tftraining.launch.folding import of_a_lost_peer
 from tftraining.launch.incident import Incident, describe, reason_of
 from tftraining.launch.peer import Peer
 from tftraining.launch.roster import Roster, some
 from tftraining.launch.same_failure import key_of, place_of
 from tftraining.launch.watchdog import stalled
+
+# Seconds after a member's end with 0 in which the loss of a peer, as another one tells of it, is taken for that end:
+# TensorFlow sees a connection that is closed at once, and one that is not by the missing heartbeats.
+EARLY_END = 30.0
 
 
 class Blame:
@@ -74,6 +79,9 @@ class Blame:
         for other in self._roster.members:
             if other.state == "running" and (found := self._of_condition(other, told, now)) is not None:
                 return found
+        if (early := self._ended_early(ended, now)) is not None:
+            message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
+            return replace(self._incident(early.name, "Error", message, now), charged=True, exit=early.ended)
         if last is not None and alone.follows(ended, last, now):
             return self._incident(last.member, last.reason, f"{last.message}; {told}", now)
         return self.own(peer, ended, now)
@@ -83,6 +91,13 @@ class Blame:
         mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
         place = place_of(peer.progress, peer.reporter, now - peer.started)
         return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
+
+    def _ended_early(self, ended: Exit, now: float) -> Peer | None:
+        """The member whose program has ended with 0 shortly before another one `ended` for want of a peer."""
+        if not of_a_lost_peer(ended.exception):
+            return None
+        early = [peer for peer in self._roster.trainers if peer.finished and now - peer.ended_at < EARLY_END]
+        return min(early, key=lambda peer: peer.ended_at, default=None)
 
     def _of_condition(self, other: Peer, told: str, now: float) -> Incident | None:
         """The incident of a peer whose condition explains why another one's program has ended, as `told`."""
