@@ -77,7 +77,7 @@ class Blame:
             return self.own(peer, ended, now)
         told = describe(peer.name, ended)
         for other in self._roster.members:
-            if other.state == "running" and (found := self._of_condition(other, told, now)) is not None:
+            if other.state == "running" and (found := self._of_condition(peer, ended, other, now)) is not None:
                 return found
         if (early := self._ended_early(ended, now)) is not None:
             message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
@@ -99,12 +99,12 @@ class Blame:
         early = [peer for peer in self._roster.trainers if peer.finished and now - peer.ended_at < EARLY_END]
         return min(early, key=lambda peer: peer.ended_at, default=None)
 
-    def _of_condition(self, other: Peer, told: str, now: float) -> Incident | None:
-        """The incident of a peer whose condition explains why another one's program has ended, as `told`."""
-        timeout = self._roster.policy.member_timeout
+    def _of_condition(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
+        """The incident of the `other` one whose condition explains why a peer's program has `ended`."""
+        timeout, told = self._roster.policy.member_timeout, describe(peer.name, ended)
         if other.leaving:
             return self._told_to_stop(other, now)
-        if now - other.heard > timeout / 2:
+        if now - other.heard > timeout / 2 and not _tells_its_cause(ended):
             return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
         if other.stuck >= timeout:
             message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
@@ -118,3 +118,9 @@ class Blame:
         """An uncharged incident; `at` in monotonic seconds."""
         steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
+
+
+def _tells_its_cause(ended: Exit) -> bool:
+    """Whether a program has ended in a way that the loss of a peer does not bring about: so the silence of one, which
+    may be over in a moment, does not excuse it."""
+    return ended.code != 1 or bool(ended.kind) or bool(ended.exception and not of_a_lost_peer(ended.exception))
