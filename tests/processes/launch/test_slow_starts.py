@@ -29,7 +29,7 @@ def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
     return Gang(tmp_path, {"worker": 2}, *ENDLESS, warmStart=True, maxRestarts=1)
 
 
-def started(gang: Gang, number: int) -> bool:
+def has_started(gang: Gang, number: int) -> bool:
     return ("worker-0", number) in {each[:2] for each in gang.starts()}
 
 
@@ -39,7 +39,7 @@ def test_a_verdict_ends_a_start(gang: Gang, code: int, verdict: str) -> None:
         gang.start()
         gang.wait_for(lambda: gang.status("worker-1").get("state") == "running")
         for number in (1, 2) if code else (1,):
-            gang.wait_for(partial(started, gang, number))
+            gang.wait_for(partial(has_started, gang, number))
             gang.order("worker-0", f"exit {code}")
         assert gang.wait(20) == {"worker-0": code, "worker-1": 1 if code else 0}
         assert gang.message("worker-1")["verdict"] == verdict

@@ -90,6 +90,17 @@ async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tm
     assert not alive(int(await written(tmp_path / "child")))
 
 
+async def test_helpers_in_sessions_of_their_own_end_with_it_too(harness: Harness, tmp_path: Path) -> None:
+    helper = (
+        f"setsid sh -c 'setsid sleep 600 & echo $! > {tmp_path}/grandchild; sleep 600' & echo $! > {tmp_path}/child"
+    )
+    program = harness.make(*sh(f"{helper}; while [ ! -s {tmp_path}/grandchild ]; do sleep 0.01; done"))
+    await harness.start(program)
+    assert (await harness.end(program)).code == 0
+    pids = [int(await written(tmp_path / name)) for name in ("child", "grandchild")]
+    await until(lambda: not any(alive(pid) for pid in pids) or None, "the end of the helpers", 5)
+
+
 async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo on > {ready}; while :; do sleep 0.01; done"))

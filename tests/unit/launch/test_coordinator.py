@@ -10,6 +10,7 @@ from tests.unit.launch.members import alive, restart, sent, started
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.outbox import CLOSE
+from tftraining.launch.rules import Rule
 from tftraining.launch.status import of_gang
 
 
@@ -303,6 +304,63 @@ def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> 
     chief.heard("worker-1", exited(1, 1), 2.0)
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "MemberLost", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "exception", "member"),
+    [
+        (42, "", "", "worker-1"),
+        (1, "", "ValueError: boom", "worker-1"),
+        (1, "ImportError", "", "worker-1"),
+        (1, "", "", "worker-0"),
+        (1, "", "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed", "worker-0"),
+        (1, "", "ConnectionResetError: [Errno 104] Connection reset by peer", "worker-0"),
+    ],
+)
+def test_silence_excuses_only_what_the_loss_of_a_peer_brings_about(
+    code: int, kind: str, exception: str, member: str
+) -> None:
+    chief = started()
+    chief.rounds.proven = True
+    frame = exited(1, code, kind=kind)
+    frame["exit"]["exception"] = exception
+    chief.heard("worker-1", frame, 2.0)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.charged) == (member, member == "worker-1")
+
+
+def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> None:
+    chief = started(rules=(Rule("FailJob", exit_codes=frozenset({42})),))
+    chief.heard("worker-1", exited(1, 42, lines=["the data are broken"]), 2.0)
+    assert chief.judge.verdict is not None
+    assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
+
+
+UNAVAILABLE = "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:"
+
+
+@pytest.mark.parametrize(
+    ("exception", "after", "member"),
+    [
+        (UNAVAILABLE, 2.0, "worker-1"),
+        (UNAVAILABLE, 40.0, "worker-0"),
+        ("ValueError: boom", 2.0, "worker-0"),
+    ],
+)
+def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_without_it(
+    exception: str, after: float, member: str
+) -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, 0), 1.0)
+    alive(chief, after)
+    frame = exited(1, 1, lines=[" [[{{node CollectiveReduceV2}}]]"])
+    frame["exit"]["exception"] = exception
+    chief.heard("worker-0", frame, 1.0 + after)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == (member, "Error", True)
+    early = "worker-1 ended with exit code 0 before the others had finished; worker-0: "
+    assert chief.incident.message.startswith(early) == (member == "worker-1")
+    assert chief.judge.ledger.process_failures == 1
 
 
 def test_a_stall_is_dumped_named_and_charged() -> None:

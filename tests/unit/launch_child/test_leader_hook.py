@@ -80,6 +80,9 @@ class Context:
         self.happened.append((server_def, more))
         return "done"
 
+    def ensure_initialized(self) -> None:
+        self.happened.append("connected")
+
     def set_server_def(self, server_def: str) -> None:
         raise ValueError(server_def)
 
@@ -101,6 +104,16 @@ def test_waits_before_the_call_that_dials_and_tells_of_it(
     happened: list[object] = []
     assert extended(monkeypatch, happened, index).enable_collective_ops("server", more=2) == "done"
     assert happened == [True, *waited, ("server", 2), False]
+
+
+def test_the_first_initialization_after_it_connects_and_tells_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[object] = []
+    context = extended(monkeypatch, happened, 0)
+    context.enable_collective_ops("server")
+    happened.clear()
+    for _ in range(3):
+        context.ensure_initialized()
+    assert happened == [True, "connected", False, "connected", "connected"]
 
 
 def test_a_call_that_fails_is_over_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,16 @@ from dataclasses import replace
 from tftraining.launch import alone
 from tftraining.launch.elastic import GROWN, RESIZED
 from tftraining.launch.ending import Exit
+from tftraining.launch.folding import of_a_lost_peer
 from tftraining.launch.incident import Incident, describe, reason_of
 from tftraining.launch.peer import Peer
 from tftraining.launch.roster import Roster, some
 from tftraining.launch.same_failure import key_of, place_of
 from tftraining.launch.watchdog import stalled
+
+# Seconds after a member's end with 0 in which the loss of a peer, as another one tells of it, is taken for that end:
+# TensorFlow sees a connection that is closed at once, and one that is not by the missing heartbeats.
+EARLY_END = 30.0
 
 
 class Blame:
@@ -72,8 +77,11 @@ class Blame:
             return self.own(peer, ended, now)
         told = describe(peer.name, ended)
         for other in self._roster.members:
-            if other.state == "running" and (found := self._of_condition(other, told, now)) is not None:
+            if other.state == "running" and (found := self._of_condition(peer, ended, other, now)) is not None:
                 return found
+        if (early := self._ended_early(ended, now)) is not None:
+            message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
+            return replace(self._incident(early.name, "Error", message, now), charged=True, exit=early.ended)
         if last is not None and alone.follows(ended, last, now):
             return self._incident(last.member, last.reason, f"{last.message}; {told}", now)
         return self.own(peer, ended, now)
@@ -84,12 +92,19 @@ class Blame:
         place = place_of(peer.progress, peer.reporter, now - peer.started)
         return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
 
-    def _of_condition(self, other: Peer, told: str, now: float) -> Incident | None:
-        """The incident of a peer whose condition explains why another one's program has ended, as `told`."""
-        timeout = self._roster.policy.member_timeout
+    def _ended_early(self, ended: Exit, now: float) -> Peer | None:
+        """The member whose program has ended with 0 shortly before another one `ended` for want of a peer."""
+        if not of_a_lost_peer(ended.exception):
+            return None
+        early = [peer for peer in self._roster.trainers if peer.finished and now - peer.ended_at < EARLY_END]
+        return min(early, key=lambda peer: peer.ended_at, default=None)
+
+    def _of_condition(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
+        """The incident of the `other` one whose condition explains why a peer's program has `ended`."""
+        timeout, told = self._roster.policy.member_timeout, describe(peer.name, ended)
         if other.leaving:
             return self._told_to_stop(other, now)
-        if now - other.heard > timeout / 2:
+        if now - other.heard > timeout / 2 and not _tells_its_cause(ended):
             return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
         if other.stuck >= timeout:
             message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
@@ -103,3 +118,9 @@ class Blame:
         """An uncharged incident; `at` in monotonic seconds."""
         steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
+
+
+def _tells_its_cause(ended: Exit) -> bool:
+    """Whether a program has ended in a way that the loss of a peer does not bring about: so the silence of one, which
+    may be over in a moment, does not excuse it."""
+    return ended.code != 1 or bool(ended.kind) or bool(ended.exception and not of_a_lost_peer(ended.exception))

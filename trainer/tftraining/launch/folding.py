@@ -42,6 +42,11 @@ def wanted(environment: Mapping[str, str]) -> bool:
     return environment.get(VARIABLE, "") in ("", "0")
 
 
+def of_a_lost_peer(exception: str) -> bool:
+    """Whether the line of an exception (`UnavailableError: Socket closed`) names one that the loss of a peer causes."""
+    return bool(_OF_A_LOST_PEER.match(exception.encode("utf-8", "replace")))
+
+
 class Folding:
     """One stream of a program, over all rounds."""
 

@@ -64,9 +64,27 @@ def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callabl
         with _told(connects):
             if leader is not None:
                 wait_for(leader)
-            return dial(self, *args, **kwargs)
+            result = dial(self, *args, **kwargs)
+        _tell_of_the_next(self, "ensure_initialized", connects)
+        return result
 
     setattr(cls, name, dialling)
+
+
+def _tell_of_the_next(context: Any, name: str, connects: Callable[[bool], None]) -> None:
+    """Have the next call of a method of `context`, and no other, tell that it is under way: TensorFlow notes with whom
+    it is to connect, does it there, and calls that method again with every operation."""
+    method = getattr(context, name, None)
+    if method is None or name in vars(context):
+        return
+
+    @functools.wraps(method)
+    def telling(*args: Any, **kwargs: Any) -> Any:
+        vars(context).pop(name, None)
+        with _told(connects):
+            return method(*args, **kwargs)
+
+    setattr(context, name, telling)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ class Peer:
     reporter: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
     ended: Exit | None = None
+    ended_at: float = 0.0
     witness: int = 0  # the last round whose chief it has seen go, not only fall silent
     failures: int = 0  # of an evaluator, in a row
     not_before: float = 0.0
@@ -89,7 +90,7 @@ class Peer:
         """Its program has ended."""
         self._take(frame["progress"], now)
         self.state = "done"
-        self.ended = ended
+        self.ended, self.ended_at = ended, now
 
     def look(self) -> Look:
         """What the watchdog goes by."""

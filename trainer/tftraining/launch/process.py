@@ -108,6 +108,7 @@ class Process:
         self._spare = spare
         self._ended = ended
         self._group = True
+        self._ending: asyncio.Future[list[int]] | None = None  # of what the first process left running
         reaper.watch(pid, self._has_ended)
 
     def signal(self, number: int) -> None:
@@ -118,6 +119,8 @@ class Process:
 
     async def kill(self) -> list[int]:
         """SIGKILL everything; returns when all are gone, or after some seconds with the pids that are not."""
+        if self._ending is not None:
+            self._ending.cancel()  # another program's processes are none of its business
         return await _repeat(self._kill_once, self._reaper)
 
     def _kill_once(self) -> set[int]:
@@ -144,4 +147,6 @@ class Process:
     def _has_ended(self, status: int) -> None:
         self.alive = False
         self._kill_group()
+        # Helpers in a session of their own are our children now, and theirs will be when they are gone.
+        self._ending = asyncio.ensure_future(_repeat(self._kill_once, self._reaper))
         self._ended(status)
