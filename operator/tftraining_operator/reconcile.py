@@ -144,7 +144,12 @@ class Reconciler:
         refused = await self._children.change(job, step)
         # What is wanted no more, or was done, is forgotten.
         still = {each.write for each in refused} | set(step.held)
-        memory.refused_changes = {each: old for each, old in memory.refused_changes.items() if each in still}
+        before = memory.refused_changes
+        memory.refused_changes = {each: old for each, old in before.items() if each in still}
+        if len(memory.refused_changes) < len(before):
+            self._queue.add(
+                job.key
+            )  # the answer to our own write is no news of the watch, and the status still tells of it
         self._remember(job, memory, refused)
         try:
             await self._children.create(job, step)
