@@ -44,6 +44,10 @@ class NotedProgram:
     def pid(self) -> int | None:
         return None
 
+    @property
+    def gpus(self) -> int | None:
+        return None
+
     def say(self, line: str) -> None:
         """Nobody listens."""
 
