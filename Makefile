@@ -50,7 +50,7 @@ types: $(VENV)/installed
 	@$(RUN)mypy operator/tftraining_operator trainer/tftraining client/tftraining_client tests benchmarks
 
 unit: $(VENV)/installed
-	@$(RUN)pytest tests/unit --numprocesses=2
+	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2
 
 pythons: $(VENV)/installed  ## Unit tests and a training on each other Python that is supported (PYTHONS=3.12 …).
 	@for python in $(PYTHONS); do \
@@ -89,6 +89,7 @@ cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault
 test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
+	@$(RUN)pytest tests/unit -m slow_fault --numprocesses=2
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster

@@ -8,6 +8,8 @@ from tests.unit.launch.simulation import World
 
 FAULTS = ("kill_program", "kill_launcher", "partition", "replace")
 
+SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow_fault) for seed in range(12, 40))]
+
 
 def survive(world: World) -> None:
     """Random faults, and after each handful of them all run again."""
@@ -22,12 +24,12 @@ def survive(world: World) -> None:
         world.until(world.settled)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_faults_always_end_with_all_members_in_one_round(seed: int) -> None:
     survive(World(size=2 + seed % 4, seed=seed))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_faults_where_workers_restart_alone(seed: int) -> None:
     names = ("chief-0", *(f"worker-{index}" for index in range(1 + seed % 3)), "ps-0")
     survive(World(size=0, seed=seed, names=names, scope="Pod"))
