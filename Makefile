@@ -50,7 +50,7 @@ types: $(VENV)/installed
 	@$(RUN)mypy operator/tftraining_operator trainer/tftraining client/tftraining_client tests benchmarks
 
 unit: $(VENV)/installed
-	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2
+	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
 pythons: $(VENV)/installed  ## Unit tests and a training on each other Python that is supported (PYTHONS=3.12 …).
 	@for python in $(PYTHONS); do \
