@@ -154,8 +154,8 @@ async def connect() -> Api:
             why = " ".join(str(error).split())
             raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
     _read_environment_once(configuration)
-    # Unlimited: each watched namespace holds two connections for as long as the operator runs, and in a pool of 100 the
-    # watches of 50 namespaces leave none for requests. WORKERS and CONCURRENCY bound the requests.
+    # Unlimited: each watched namespace holds three connections as long as the operator runs, and in a pool of 100 the
+    # watches of 34 namespaces leave none for requests. WORKERS and CONCURRENCY bound the requests.
     configuration.connection_pool_maxsize = 0
     return Api(ApiClient(configuration), inside)
 
