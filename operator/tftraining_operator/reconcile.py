@@ -147,9 +147,8 @@ class Reconciler:
         before = memory.refused_changes
         memory.refused_changes = {each: old for each, old in before.items() if each in still}
         if len(memory.refused_changes) < len(before):
-            self._queue.add(
-                job.key
-            )  # the answer to our own write is no news of the watch, and the status still tells of it
+            # The watch brings no event for a write whose answer is known, and the status still tells of the refusal.
+            self._queue.add(job.key)
         self._remember(job, memory, refused)
         try:
             await self._children.create(job, step)
