@@ -33,3 +33,9 @@ def restart(chief: Coordinator, now: float) -> None:
     """All members say that they are ready."""
     for name, peer in chief.roster.gang.items():
         chief.heard(name, {"type": "ready", "round": peer.round}, now)
+
+
+def leave(chief: Coordinator, name: str, now: float) -> None:
+    """A member says that nothing of it runs, and is gone."""
+    chief.heard(name, {"type": "bye"}, now)
+    chief.lost(name, now)

@@ -41,6 +41,8 @@ def hello(member: str, now: float = 0.0, **fields: Any) -> dict[str, Any]:
         "down": None,
         "step": None,
         "witness": 0,
+        "farewell": 0,
+        "left": None,
         **fields,
     }
 
@@ -80,6 +82,8 @@ class Launcher:
     known: int = 0
     lease: float = 0.0
     witness: int = 0  # the last round in which it saw the chief's end of the connection go
+    farewell: int = 0  # the last round in which the chief said that it leaves
+    left: float | None = None  # when the last connection ended
     verdict: Verdict | None = None
 
 
@@ -117,17 +121,29 @@ class World:
             number, launcher.program = launcher.program, None
             self._say(launcher, exited(number, 0))
 
-    def kill_launcher(self, name: str) -> None:
+    def kill_launcher(self, name: str, farewell: bool = False) -> None:
         """Its program dies with it, peers see the connection go, and a new one is made; the chief's forgets all."""
         self._let_the_replaced_die()
         connection = self.launchers[name].connection
         if connection is not None:
-            connection.member_open = False
+            self._leave(self.launchers[name], farewell)
         if name == self.names[0]:
             for each in self.channels.values():
+                if farewell:
+                    self._put(each.to_member, {"type": "bye"})
                 each.chief_open = False
             self._forget()
         self._create(name)
+
+    def end_launcher(self, name: str) -> None:
+        """It is told to go: it ends its program, and says so before it closes its connections."""
+        self.kill_launcher(name, farewell=True)
+
+    def close_connection(self, name: str) -> None:
+        """Somebody between them has closed the connection of a member: the chief sees its end, the member nothing."""
+        connection = self.launchers[name].connection
+        if connection is not None and self.channels.get(name) is connection:
+            self._drop(name)
 
     def lose(self, name: str) -> None:
         """Its launcher dies, and there is no new one before `heal`. The chief's is made at once."""
@@ -246,10 +262,18 @@ class World:
         if cut:
             launcher.witness = launcher.round
         if cut or self._expired(launcher):
-            connection.member_open = False
-            launcher.connection = launcher.program = None
+            launcher.program = None
+            self._leave(launcher, farewell=True)
         else:
             self._say(launcher, beat(launcher.round, self.now))
+
+    def _leave(self, launcher: Launcher, farewell: bool) -> None:
+        """It closes its connection, with or without a word before."""
+        assert launcher.connection is not None
+        if farewell:
+            self._say(launcher, {"type": "bye"})
+        launcher.connection.member_open = False
+        launcher.connection, launcher.left = None, self.now
 
     def _expired(self, launcher: Launcher) -> bool:
         """Its lease is over. A chief in the dark holds its own program until it has given up the others."""
@@ -261,7 +285,9 @@ class World:
         if launcher.dark:
             return
         fields: dict[str, Any] = {"incarnation": launcher.incarnation, "round": launcher.round, "known": launcher.known}
+        left = None if launcher.left is None else self.now - launcher.left
         fields |= {"ledger": launcher.ledger, "witness": launcher.witness, "elastic": True}
+        fields |= {"farewell": launcher.farewell, "left": left}
         if self.coordinator.hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now
             self.channels[launcher.name] = launcher.connection
@@ -279,6 +305,8 @@ class World:
         elif frame["type"] == "stop":
             launcher.program = None
             self._say(launcher, {"type": "ready", "round": frame["round"]})
+        elif frame["type"] == "bye":
+            launcher.farewell = launcher.round
         elif frame["type"] == "end":
             launcher.program = None
             launcher.verdict = Verdict.from_frame(frame)
@@ -300,9 +328,12 @@ class World:
         while not dark and connection.to_chief and connection.to_chief[0][0] <= self.now:
             self.coordinator.heard(name, connection.to_chief.pop(0)[1], self.now)
         if not connection.member_open and not connection.to_chief and self.channels.get(name) is connection:
-            del self.channels[name]
-            self.coordinator.lost(name, self.now, gone=True)
+            self._drop(name)
         self._flush()
+
+    def _drop(self, name: str) -> None:
+        del self.channels[name]
+        self.coordinator.lost(name, self.now)
 
     def _flush(self) -> None:
         for name, frame in self.coordinator.outbox.take():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.launch.members import alive, restart, sent, started
+from tests.unit.launch.members import alive, leave, restart, sent, started
 from tests.unit.launch.simulation import World, beat, exited, hello
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.settings import Policy
@@ -103,7 +103,7 @@ def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
 def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
     chief = started(all_workers=True)
     finish(chief, "worker-1")
-    chief.lost("worker-1", 5.5)
+    leave(chief, "worker-1", 5.5)
     chief.heard("worker-0", exited(1, 1), 6.0)
     chief.hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
     assert chief.outbox.take()[-1][1]["done"] is False
@@ -125,7 +125,7 @@ def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> N
     chief = started(*members, all_workers=True, min_workers=1)
     for peer in chief.roster.gang.values():
         peer.elastic = True
-    chief.lost("worker-2", 2.0, gone=True)
+    leave(chief, "worker-2", 2.0)
     for name in ("worker-0", "worker-1"):
         chief.heard(name, {"type": "ready", "round": 1}, 2.1)
     assert (chief.rounds.number, chief.rounds.missing) == (2, ["worker-2"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import sent
+from tests.unit.launch.members import alive, leave, sent
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
 from tftraining.launch.alone import serves
 from tftraining.launch.coordinator import Coordinator
@@ -97,7 +97,7 @@ def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
 
 def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() -> None:
     chief = training()
-    chief.lost("worker-1", 11.0)
+    leave(chief, "worker-1", 11.0)
     assert (sent(chief), chief.rounds.running) == ([], True)
     assert of_gang(chief, 12.0)["reason"] == "MemberLost"
     chief.hello(hello("worker-1", 13.0, incarnation="new"), 13.0)
@@ -105,6 +105,20 @@ def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() ->
     # A new pod is the operator's to count.
     assert (chief.judge.ledger.process_failures, chief.judge.ledger.in_place) == (0, 0)
     assert of_gang(chief, 13.0)["lastRestart"]["downSeconds"] == 2.0
+
+
+def test_a_worker_whose_launcher_is_only_cut_off_is_not_started_twice() -> None:
+    chief = training()
+    chief.heard("worker-1", beat(1, 11.0), 11.0)
+    chief.lost("worker-1", 11.1)
+    chief.hello(hello("worker-1", 11.2, incarnation="new"), 11.2)
+    sent(chief)
+    for now in (12.0, 13.0, 14.0):
+        assert sent(chief) == [], "the program of the launcher before may still run"
+        alive(chief, now)
+        chief.tick(now)
+    chief.tick(14.1)
+    assert sent(chief) == [("worker-1", "start")]
 
 
 def test_a_worker_that_is_told_to_go_is_not_started_before_it_has_gone() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import alive, restart, sent, started
+from tests.unit.launch.members import alive, leave, restart, sent, started
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.outbox import CLOSE
@@ -48,7 +48,7 @@ def test_the_end_of_fit_is_kept_where_all_who_train_can_agree_on_it(commands: di
 def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", known=0), 0.0)
-    chief.hello(hello("worker-1", known=7, witness=7), 0.0)
+    chief.hello(hello("worker-1", known=7, witness=7, farewell=7), 0.0)
     assert chief.rounds.number == 8
 
 
@@ -110,7 +110,7 @@ def test_who_is_told_to_go_is_in_no_round_however_often_it_comes_back_before_it_
     # The end of its program takes longer than a break of the network.
     chief.hello(hello("worker-1", 5.3, round=1, known=1, leaving=True), 5.3)
     assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
-    chief.lost("worker-1", 5.4, gone=True)
+    leave(chief, "worker-1", 5.4)
     chief.hello(hello("worker-1", 6.0, incarnation="new", known=1), 6.0)
     assert (chief.rounds.number, chief.rounds.running, chief.judge.ledger.in_place) == (2, True, 0)
 
@@ -152,8 +152,22 @@ def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_their
     chief.tick(0.5)
     chief.tick(10.0)
     assert chief.rounds.running
+    chief.heard("worker-0", beat(1, 9.0), 10.0)
+    chief.heard("worker-1", beat(1, 9.0), 10.0)
     chief.tick(10.5)
     assert chief.rounds.running
+
+
+def test_a_chief_that_was_held_up_gives_up_who_has_said_nothing_meanwhile() -> None:
+    """Its program may run only as long as it hears all others: they count on that when they go to a new chief."""
+    chief = started()
+    chief.tick(0.5)
+    for now in (2.2, 4.0):
+        chief.heard("worker-0", beat(1, now), now)
+        chief.tick(now)
+        assert chief.rounds.running
+    chief.tick(4.5)
+    assert not chief.rounds.running
 
 
 def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
@@ -172,20 +186,121 @@ def test_the_same_launcher_again_replaces_its_old_connection() -> None:
     assert (chief.rounds.running, chief.roster.gang["worker-1"].state) == (False, "ready")
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_a_new_chief_waits_only_where_an_unknown_program_may_still_run(silent: bool) -> None:
-    chief = coordinator()
-    chief.hello(hello("worker-0", 0.1), 0.1)
-    chief.hello(hello("worker-1", 0.1, known=3, round=3, witness=0 if silent else 3, down=0.5), 0.1)
-    assert chief.rounds.running is not silent
-    chief.tick(0.5)
-    for tenths in range(5, 55, 5):
-        for name in chief.roster.gang:
-            chief.heard(name, beat(3, tenths / 10), tenths / 10)
-        chief.tick(tenths / 10)
-    assert chief.rounds.running
+def first_round_of_a_new_chief(joined: float, *others: dict[str, Any]) -> float:
+    """When a launcher of the chief that began at 0 starts a round, where the others join it at that time."""
+    chief = coordinator("worker-0", *(f"worker-{index}" for index in range(1, 1 + len(others))))
+    chief.hello(hello("worker-0", 0.0), 0.0)
+    steps = 0
+    while not chief.rounds.running:
+        now, steps = steps / 10, steps + 1
+        assert now < joined + 20, "it never starts"
+        if now == joined:
+            for index, fields in enumerate(others, 1):
+                chief.hello(hello(f"worker-{index}", now, down=0.5, **fields), now)
+        for name, peer in chief.roster.gang.items():
+            if peer.connected:
+                chief.heard(name, beat(0, now), now)
+        chief.tick(now)
     assert chief.incident is not None
-    assert chief.incident.at == pytest.approx(-0.4)
+    assert chief.incident.at == pytest.approx(joined - 0.5)
+    return now - joined
+
+
+THIRD = {"known": 3, "round": 3}
+LEFT = {**THIRD, "left": 0.4}
+
+
+@pytest.mark.parametrize("joined", [0.1, 10.0], ids=["at once", "after a while"])
+@pytest.mark.parametrize(
+    ("others", "wait"),
+    [
+        ([{**LEFT, "farewell": 3, "witness": 3}], 0.0),
+        ([{**LEFT, "farewell": 3, "witness": 3}, {}], 2.6),
+        ([{**LEFT, "witness": 3}], 4.1),
+        ([LEFT], 8.6),
+        ([{**LEFT, "witness": 2, "farewell": 2}], 8.6),
+        ([{**LEFT, "witness": 3}, {}], 8.6),
+        ([{**THIRD, "left": 5.0}, {**THIRD, "left": 1.0}], 8.0),
+        ([{**THIRD, "witness": 3}], 4.5),
+        ([THIRD], 9.0),
+    ],
+    ids=[
+        "it took leave",
+        "it took leave, and another one is new",
+        "its connection ended",
+        "it fell silent",
+        "it was in an earlier round",
+        "its connection ended, and another one is new",
+        "one after the other",
+        "an older launcher",
+        "an older launcher, silence",
+    ],
+)
+def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run(
+    joined: float, others: list[dict[str, Any]], wait: float
+) -> None:
+    """The chief's launcher before it may go on as long as it hears a member, and is not seen from here."""
+    assert first_round_of_a_new_chief(joined, *others) == pytest.approx(wait, abs=0.11)
+
+
+def test_a_new_chief_waits_for_no_lease_that_is_over() -> None:
+    assert first_round_of_a_new_chief(10.0, {**THIRD, "left": 60.0}) == 0.0
+
+
+def test_a_new_chief_waits_for_the_leases_of_who_was_with_one_that_has_just_died() -> None:
+    assert first_round_of_a_new_chief(0.0, {**THIRD, "left": 60.0}) == pytest.approx(3.0, abs=0.11)
+
+
+@pytest.mark.parametrize(("ending", "wait"), [("bye", 0.0), ("closed", 3.0), ("ready", 0.0)])
+def test_the_end_of_a_connection_does_not_say_that_nothing_runs_there(ending: str, wait: float) -> None:
+    """Others can bring it about: a proxy, or who can forge a packet. Then the lease of the launcher has to run out."""
+    chief = started()
+    alive(chief, 5.0)
+    if ending == "ready":
+        chief.heard("worker-0", exited(1, 1), 5.0)
+        restart_of_one(chief, "worker-1", 5.0)
+    if ending == "bye":
+        chief.heard("worker-1", {"type": "bye"}, 5.0)
+    chief.lost("worker-1", 5.0)
+    restart_of_one(chief, "worker-0", 5.0)
+    chief.hello(hello("worker-1", 5.0, incarnation="another", known=1), 5.0)
+    now = 5.0
+    while not chief.rounds.running:
+        now += 0.1
+        alive(chief, now)
+        chief.tick(now)
+    assert now - 5.0 == pytest.approx(wait, abs=0.11)
+
+
+def test_the_same_launcher_has_ended_its_program_before_it_comes_again() -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.lost("worker-1", 5.0)
+    restart_of_one(chief, "worker-0", 5.0)
+    chief.hello(hello("worker-1", 5.1, round=1, known=1), 5.1)
+    assert chief.rounds.running
+
+
+def restart_of_one(chief: Coordinator, name: str, now: float) -> None:
+    chief.heard(name, {"type": "ready", "round": chief.roster.gang[name].round}, now)
+
+
+def test_a_charge_is_told_before_the_next_round_that_has_to_wait() -> None:
+    """The chief's launcher may be lost in the back-off: the others have to know what was charged."""
+    chief = started()
+    alive(chief, 5.0)
+    chief.heard("worker-1", exited(1, 1), 5.0)
+    told = [frame for _, frame in chief.outbox.take() if frame["type"] == "stop"]
+    assert [frame["ledger"]["processFailures"] for frame in told] == [1, 1]
+
+
+@pytest.mark.parametrize(("policy", "epoch"), [({}, 5), ({"all_workers": True}, 4)], ids=["Chief", "AllWorkers"])
+def test_where_the_chief_ends_the_job_its_progress_is_the_jobs(policy: dict[str, Any], epoch: int) -> None:
+    chief = started(**policy)
+    for name in chief.roster.gang:
+        chief.heard(name, beat(1, 5.0, epoch=4, epochs=5, updated=1.0), 5.0)
+    chief.heard("worker-0", exited(1, 0, epoch=5, epochs=5, updated=2.0), 5.1)
+    assert chief.rounds.progress.epoch == epoch
 
 
 def test_restarts_without_a_new_epoch_wait_longer_and_longer() -> None:
@@ -277,7 +392,7 @@ def test_the_same_exit_after_a_step_is_restarted() -> None:
 def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: int | None, goes_on: bool) -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", incarnation="new"), 0.0)
-    chief.hello(hello("worker-1", round=1, known=1, witness=1, down=2.0, step=step), 0.0)
+    chief.hello(hello("worker-1", round=1, known=1, witness=1, farewell=1, down=2.0, step=step), 0.0)
     assert chief.rounds.number == 2
     chief.heard("worker-1", exited(2, 1, kind="ImportError"), 1.0)
     assert (chief.judge.verdict is None) == goes_on
@@ -387,7 +502,7 @@ def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_report
 ) -> None:
     chief = coordinator(stall_timeout=10.0)
     chief.hello(hello("worker-0", incarnation="new"), 0.0)
-    chief.hello(hello("worker-1", round=1, known=1, witness=1, down=2.0, step=step), 0.0)
+    chief.hello(hello("worker-1", round=1, known=1, witness=1, farewell=1, down=2.0, step=step), 0.0)
     for second in range(1, 12):
         alive(chief, float(second))
         chief.tick(float(second))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.launch.members import leave
 from tests.unit.launch.simulation import World, beat, coordinator, exited, hello
 from tests.unit.launch.test_simulated_rounds import FAULTS
 from tftraining.launch import cluster
@@ -59,7 +60,7 @@ def come_back(chief: Coordinator, name: str, now: float, prepared: bool = True) 
 def shrunk() -> Coordinator:
     """A gang of three that trains on without worker-1."""
     chief = elastic()
-    chief.lost("worker-1", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
     ready(chief, 5.1, "worker-0", "worker-2")
     assert chief.rounds.running
     return chief
@@ -81,15 +82,15 @@ def test_the_survivors_of_a_lost_worker_go_on_at_once_and_free_of_charge() -> No
 
 def test_without_the_permission_the_gang_waits() -> None:
     chief = elastic(least=None)
-    chief.lost("worker-1", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
     ready(chief, 5.1, "worker-0", "worker-2")
     assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
 
 
 def test_fewer_than_the_least_wait() -> None:
     chief = elastic(least=2)
-    chief.lost("worker-1", 5.0, gone=True)
-    chief.lost("worker-2", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
+    leave(chief, "worker-2", 5.0)
     ready(chief, 5.1, "worker-0")
     chief.tick(60.0)
     assert not chief.rounds.running
@@ -109,7 +110,7 @@ def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is
 @pytest.mark.parametrize("needed", ["chief-0", "ps-0"])
 def test_only_workers_may_be_missing(needed: str) -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "ps-0")
-    chief.lost(needed, 5.0, gone=True)
+    leave(chief, needed, 5.0)
     ready(chief, 5.1, *(name for name in chief.roster.gang if name != needed))
     chief.tick(30.0)
     assert not chief.rounds.running
@@ -175,8 +176,8 @@ def test_members_of_the_round_that_begins_are_in_nobodys_way() -> None:
 
 def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
     chief = elastic()
-    chief.lost("worker-1", 5.0, gone=True)
-    chief.lost("worker-2", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
+    leave(chief, "worker-2", 5.0)
     ready(chief, 5.1, "worker-0")
     come_back(chief, "worker-1", 10.0)
     for second in range(11, 40):
@@ -231,10 +232,10 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
 def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
     chief = coordinator(*THREE, min_workers=1)
     chief.hello(hello("worker-0", elastic=True), 0.0)
-    chief.hello(hello("worker-2", known=4, round=4, witness=4, elastic=True), 0.0)
-    listen(chief, 4.4, "worker-0", "worker-2")
+    chief.hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0, elastic=True), 0.0)
+    listen(chief, 2.9, "worker-0", "worker-2")
     assert not chief.rounds.running
-    listen(chief, 4.6, "worker-0", "worker-2")
+    listen(chief, 3.1, "worker-0", "worker-2")
     assert (chief.rounds.running, chief.rounds.number) == (True, 5)
 
 
@@ -242,7 +243,7 @@ def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
     chief = coordinator(*THREE, min_workers=1)
     for name in THREE:
         chief.hello(hello(name), 0.0)
-    chief.lost("worker-1", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
     ready(chief, 5.1, "worker-0", "worker-2")
     assert not chief.rounds.running
 
@@ -297,7 +298,7 @@ def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> 
     assert list(starts(chief)) == ["worker-0", "worker-1"]
     assert "refused" not in chief.hello(hello("worker-2", 6.0, incarnation="new"), 6.0)
     assert chief.hello(hello("worker-2", 6.0, incarnation="new"), 6.0) == "worker-2 is not a member of this job"
-    chief.lost("worker-2", 6.0, gone=True)
+    leave(chief, "worker-2", 6.0)
     assert chief.rounds.running
 
 
@@ -384,7 +385,7 @@ def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> Non
 def test_a_worker_that_is_restarted_alone_is_told_of_the_same_gang() -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "worker-2", "ps-0", least=1)
     chief.change(chief.roster.job.gang, replace(chief.roster.policy, scope="Pod"), 4.0)
-    chief.lost("worker-1", 5.0, gone=True)
+    leave(chief, "worker-1", 5.0)
     assert chief.rounds.running
     come_back(chief, "worker-1", 6.0)
     assert {name: frame["workers"] for name, frame in starts(chief).items()} == {"worker-1": [[0, 2]]}

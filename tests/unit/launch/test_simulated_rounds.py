@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.launch.simulation import World
 
-FAULTS = ("kill_program", "kill_launcher", "partition", "replace")
+FAULTS = ("kill_program", "kill_launcher", "end_launcher", "close_connection", "partition", "replace")
 
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow_fault) for seed in range(12, 40))]
 

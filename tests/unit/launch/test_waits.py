@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.launch.members import leave
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
 from tftraining.launch import server, status, waits
 from tftraining.launch.coordinator import Coordinator
@@ -64,7 +65,7 @@ def test_each_of_these_is_a_change(what: str) -> None:
     if what in ("exit", "verdict"):
         found.heard("worker-1", exited(1, code=1), 2.0)
     elif what == "loss":
-        found.lost("worker-1", 2.0, gone=True)
+        leave(found, "worker-1", 2.0)
     else:
         found.change(found.roster.job.gang.resized(2), found.roster.policy, 2.0)
     assert seen.current() != before

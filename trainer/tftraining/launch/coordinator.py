@@ -61,13 +61,13 @@ class Coordinator:
         self._advance(now)
         return ""
 
-    def lost(self, name: str, now: float, gone: bool = False) -> None:
-        """The connection of a member is gone; `gone`: it was closed at the other end, so nothing runs there."""
+    def lost(self, name: str, now: float) -> None:
+        """The connection of a member is gone. That nothing runs there is known only by its own word before."""
         peer = self.roster.peers[name]
         if not peer.connected:
             return
         needed = self.rounds.running and peer in self.roster.members and peer.state == "running"
-        peer.gone, peer.state = gone, "lost"
+        peer.gone, peer.state = peer.gone or peer.state == "ready", "lost"
         if needed:
             self._strike(peer, self._blame.loss(peer, now), now)
 
@@ -77,6 +77,8 @@ class Coordinator:
         peer.heard = now
         if frame["type"] == "leaving":
             peer.leaving = True
+        elif frame["type"] == "bye":
+            peer.gone = True
         elif frame["type"] == "beat":
             peer.beat(frame, now)
             self.rounds.note_training(now)
@@ -91,6 +93,8 @@ class Coordinator:
         """A chief's new launcher learns from the others where the rounds are, since when they stand still, and whether
         steps were made, or restored, before it came. A training that has only begun is at step 0."""
         self.rounds.proven = self.rounds.proven or int(frame.get("step") or 0) > 0
+        if last_round:  # an older launcher does not tell since when it is away
+            self.rounds.hear_of_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.hear_of(last_round) and frame.get("down") is not None:
             self.incident = self._blame.chief_lost(float(frame["down"]), frame.get("step"), now)
 
@@ -125,10 +129,9 @@ class Coordinator:
         timeout = self.roster.policy.member_timeout
         late = self._ticked is not None and now - self._ticked > timeout / 2
         self._ticked = now
-        for peer in [each for each in self.roster.peers.values() if each.connected]:
-            if late:
-                peer.heard = now  # it was we who did not listen: what they said lies unread
-            elif now - peer.heard > timeout:
+        # Where it was we who did not listen, what they said lies unread: the next look is soon enough.
+        for peer in [each for each in self.roster.peers.values() if each.connected and not late]:
+            if now - peer.heard > timeout:
                 self.outbox.close(peer)
                 self.lost(peer.name, now)
         if self.judge.verdict is None and self.rounds.running:
@@ -171,7 +174,8 @@ class Coordinator:
         elif members := self.rounds.next(now):
             self._start(members, now)
         for peer in self.roster.members if self.rounds.running else ():
-            if self.roster.alone(peer) and elastic.available(peer) and now >= peer.not_before:
+            settled = elastic.settled(peer, self.rounds.leases_end(now))
+            if self.roster.alone(peer) and elastic.available(peer) and settled and now >= peer.not_before:
                 self._start_alone(peer, now)
         for peer in self.roster.evaluators.values():
             if elastic.available(peer) and now >= peer.not_before:

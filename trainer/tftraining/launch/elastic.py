@@ -8,6 +8,8 @@ seen to end, is waited for as long as its lease lasts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import compress
+from operator import not_
 
 from tftraining.launch.peer import Peer
 from tftraining.launch.settings import role_of
@@ -25,9 +27,17 @@ def available(peer: Peer) -> bool:
     return peer.state == "ready" and not peer.leaving
 
 
+def settled(peer: Peer, since: float) -> bool:
+    """Whether no launcher before the member's own can still run its program: it has said so, or was silent ever
+    `since`."""
+    return peer.predecessor < since
+
+
 def quiet(peer: Peer, since: float) -> bool:
     """Whether certainly nothing of the member runs, and nothing will before it joins again. `since` is when whoever has
     been silent ever since has ended its program. That nothing ran before this rendezvous was made is known before."""
+    if not settled(peer, since):
+        return False
     if peer.state == "lost":
         return peer.gone or peer.heard < since
     return peer.state in ("absent", "ready")
@@ -39,10 +49,11 @@ def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, since: f
     Only the `optional` members may be left out, if they are quiet, and at least so many workers must be there.
     """
     everyone = list(gang)
-    there = [peer for peer in everyone if available(peer)]
+    fit_to_start = [available(peer) and settled(peer, since) for peer in everyone]
+    there = list(compress(everyone, fit_to_start))
     if len(there) == len(everyone):
         return there
-    out = [peer for peer in everyone if not available(peer)]
+    out = list(compress(everyone, map(not_, fit_to_start)))
     workers = sum(1 for peer in there if role_of(peer.name) == "worker")
     fit = workers >= least and all(peer.elastic for peer in there)
     return there if fit and all(peer.name in optional and quiet(peer, since) for peer in out) else []

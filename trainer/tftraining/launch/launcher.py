@@ -105,7 +105,7 @@ class Launcher:
             return await self._take_part()
         finally:
             if self._rendezvous is not None:
-                await self._rendezvous.close()
+                await self._rendezvous.close(farewell=self._program.idle)
 
     async def _take_part(self) -> Verdict:
         taking_part = asyncio.create_task(self._member.run())

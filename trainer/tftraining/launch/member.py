@@ -3,13 +3,15 @@
 It must never let its program run when the chief may have given it up. Each beat to the chief carries the time, the
 chief echoes it, and a member whose last echoed beat is too old kills its program and dials again. That limit is shorter
 than the silence after which the chief gives a member up, and the chief must have heard the beat to echo it: so the
-program here is dead before another may take its place, whichever direction of the network fails.
+program here is dead before another may take its place, whichever direction of the network fails. Where this loop itself
+stands still, another process holds the limit (lease.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -57,6 +59,8 @@ class Member:
         self._down: float | None = None  # when the last round ended here
         self._known = 0  # the highest round that was ever heard of
         self._witness = 0  # the last round in which the chief's end of the connection was seen to go
+        self._farewell = 0  # the last round in which the chief's launcher said that nothing of its own runs any more
+        self._left: float | None = None  # when the last rendezvous was left
         self._no_gpu = False  # TensorFlow sees none of the GPUs that the container asks for
         self._stopping = False
         self._leaving = False
@@ -121,6 +125,7 @@ class Member:
         """One connection, from the greeting until it breaks (an OSError) or brings the verdict."""
         opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
         reader, writer = await asyncio.wait_for(opening, DIAL_SECONDS)
+        joined: Channel | None = None
         try:
             hello = self._hello(time.monotonic())
             channel = await connect(reader, writer, self._secret, hello)
@@ -130,7 +135,7 @@ class Member:
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
             self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
-            self._channel = channel
+            self._channel = joined = channel
             self._joined = True
             self.program.give_way(bool(answer.get("giveWay")))
             if self.state == "waiting":
@@ -141,9 +146,18 @@ class Member:
         finally:
             self._channel = None
             self.program.give_way(False)
-            # The chief takes the end of the connection for the end of the program.
             await self._cut_off()
+            self._part(joined)
             writer.close()
+
+    def _part(self, channel: Channel | None) -> None:
+        """Leave the rendezvous. Without our word the chief would wait until our lease is over: the end of a connection
+        says nothing, for others can bring it about."""
+        if channel is None or not self.settings.in_gang:
+            return
+        self._left = time.monotonic()
+        if self.program.idle:
+            channel.send({"type": "bye"})
 
     async def _converse(self, channel: Channel) -> None:
         """Read, act and beat until one of the three ends; whatever ended it is raised."""
@@ -171,7 +185,10 @@ class Member:
                 raise
             if frame["type"] == "beat":
                 self._lease = max(self._lease, frame["echo"])
+                self.program.lease.renew(self._deadline)
                 self.program.give_way(bool(frame.get("giveWay")))
+            elif frame["type"] == "bye":
+                self._farewell = self.round
             else:
                 orders.put_nowait(frame)
 
@@ -179,11 +196,16 @@ class Member:
         timeout = self.settings.policy.member_timeout
         while True:
             now = time.monotonic()
-            left = self._lease + timeout * LEASE - now
-            if left <= 0:
+            left = self._deadline - now
+            if left <= 0 or self.program.lease.over:
                 raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
             self._tell_condition(now)
             await asyncio.sleep(min(timeout / BEATS, left))
+
+    @property
+    def _deadline(self) -> float:
+        """When nothing may run here any more, unless the chief is heard of before."""
+        return self._lease + self.settings.policy.member_timeout * LEASE
 
     def _hello(self, now: float) -> Frame:
         snapshot = self.program.snapshot()
@@ -202,6 +224,8 @@ class Member:
             "down": None if self._down is None else now - self._down,
             "step": snapshot.step,
             "witness": self._witness,
+            "farewell": self._farewell,
+            "left": None if self._left is None else now - self._left,
             "elastic": True,
             "keepsFits": self._keeps_fits,
         }
@@ -241,6 +265,8 @@ class Member:
             return await self._start_unless_overtaken(frame, orders)
         if frame["type"] == "stop":
             self._blame(frame.get("member"))
+            if "ledger" in frame:  # an older launcher of the chief does not tell it here
+                self.ledger = Ledger.from_json(frame["ledger"])
             await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
         elif frame["type"] == "end":
             self._end_by(frame)
@@ -265,7 +291,8 @@ class Member:
         return None if later.cancelled() else later.result()
 
     def _end_by(self, frame: Frame) -> None:
-        """The job has ended."""
+        """The job has ended: no other round can start, and what is under way here has its grace."""
+        self.program.lease.end()
         self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
         self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
         self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
@@ -285,7 +312,8 @@ class Member:
         agreed = self._fit_variables if frame.get("keepsFits") else {}
         environment = {**self._environment, **agreed, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
         environment |= proxies.exempt(environment, self.settings.worker_address)
-        await self.program.start(environment, lambda ended: self._exited(number, ended))
+        deadline = self._deadline if self.settings.in_gang else math.inf
+        await self.program.start(environment, lambda ended: self._exited(number, ended), deadline)
         self._tell_condition(time.monotonic())
 
     def _gang(self, frame: Frame) -> dict[str, str]:
@@ -313,11 +341,12 @@ class Member:
         self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
 
     def _exited(self, number: int, ended: Exit) -> None:
-        """The program has ended by itself, unless we are about to kill it."""
+        """The program has ended by itself, unless we are about to kill it, or the lease is over: then this connection is
+        as well, and it was the watchdog's doing."""
         if number != self.round:
             return
         self._ended.set()
-        if not self._stopping:
+        if not self._stopping and not self.program.lease.over:
             self.state, self.exit = "done", ended
             self._tell_end()
 

@@ -45,7 +45,7 @@ class Outbox:
         if peer.connected:
             culprit = None if incident.reason in ASKED_FOR else incident.member
             told = {"why": incident.message, "member": culprit, "dump": incident.reason == "Stalled"}
-            self._send(peer.name, type="stop", round=peer.round, **told)
+            self._send(peer.name, type="stop", round=peer.round, **self._ledger(), **told)
 
     def end(self, peer: Peer) -> None:
         """The verdict, if there is one."""

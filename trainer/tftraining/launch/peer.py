@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +31,8 @@ class Peer:
     stuck: float = 0.0
     no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container asks for
     leaving: bool = False
-    gone: bool = False  # it, or its kernel, has closed the connection itself: nothing of it runs
+    gone: bool = False  # it was lost after its word that nothing of it runs, or has said that it leaves
+    predecessor: float = -math.inf  # when an earlier launcher of this name was heard, whose program may still run
     elastic: bool = False  # it can be told with whom it trains
     keeps_fits: str = ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
     prepared: float | None = None  # since when it could start at once
@@ -39,6 +41,7 @@ class Peer:
     ended: Exit | None = None
     ended_at: float = 0.0
     witness: int = 0  # the last round whose chief it has seen go, not only fall silent
+    farewell: int = 0  # the last round whose chief has told it that nothing of its own runs, and that it leaves
     failures: int = 0  # of an evaluator, in a row
     not_before: float = 0.0
 
@@ -54,12 +57,14 @@ class Peer:
 
     def join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
         """A launcher has come, with no program running; an evaluator may have one that went on, or has ended since."""
+        if self.state == "lost" and incarnation != self.incarnation and not self.gone:
+            self.predecessor = self.heard
         self.incarnation = incarnation
         self.heard = now
         self.gone, self.leaving = False, bool(frame.get("leaving"))
         self.elastic, self.prepared, self.no_gpu = bool(frame.get("elastic")), None, False
         self.keeps_fits = str(frame.get("keepsFits", ""))
-        self.witness = int(frame["witness"])
+        self.witness, self.farewell = int(frame["witness"]), int(frame.get("farewell", 0))
         # A chief's new launcher has heard none of its reports, but who has told its own launcher of steps will again.
         self.reporter = self.reporter or frame.get("step") is not None
         self.round = int(frame["round"])

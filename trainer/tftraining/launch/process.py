@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 
 from tftraining.launch.ending import NOT_FOUND
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
@@ -36,9 +39,14 @@ class StartError(Exception):
 
 
 def spawn(
-    command: Sequence[str], env: Mapping[str, str], outputs: tuple[int, int], pass_fds: Sequence[int] = ()
+    command: Sequence[str],
+    env: Mapping[str, str],
+    outputs: tuple[int, int],
+    pass_fds: Sequence[int] = (),
+    deadline: float = math.inf,
 ) -> int:
-    """Start `command` in a new session with our stdin; its pid. It dies with the launcher. StartError if it cannot."""
+    """Start `command` in a new session with our stdin; its pid. It dies with the launcher, and before its first
+    instruction where the `deadline` (monotonic seconds) is over by then. StartError if it cannot be started."""
     try:
         program = subprocess.Popen(
             list(command),
@@ -47,7 +55,7 @@ def spawn(
             stderr=outputs[1],
             start_new_session=True,
             pass_fds=tuple(pass_fds),
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # one system call; the other threads only copy output
+            preexec_fn=partial(_before_exec, deadline),  # noqa: PLW1509  # the other threads only copy output
         )
     except FileNotFoundError as error:
         raise StartError(f"command not found: {command[0]}", 127, NOT_FOUND) from error
@@ -62,10 +70,13 @@ def spawn(
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
-    """In the child before exec: an exec of something that is not set-user-ID keeps it."""
+def _before_exec(deadline: float) -> None:
+    """In the child: to die with the parent, which an exec of something that is not set-user-ID keeps; and not to begin
+    late, for the launcher may have stood still after it looked at the time."""
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if time.monotonic() >= deadline:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:

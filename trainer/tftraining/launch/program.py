@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from tftraining.launch import memory, snapshot
 from tftraining.launch.ending import Exit, exit_of
+from tftraining.launch.lease import Lease
 from tftraining.launch.output import Output
 from tftraining.launch.page import STACKS_SIGNAL
 from tftraining.launch.process import Process, StartError, end_children, spawn
@@ -42,6 +44,8 @@ class Program:
         self._rounds = 0
         self._mode = ""
         self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
+        self.lease = Lease(self._reaper)
+        self.idle = True  # nothing of it runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
         self._closed = False
@@ -55,6 +59,10 @@ class Program:
     def prepared(self) -> bool:
         """Whether a start would lose no time any more with what can be done before it."""
         return self._warm is None or self._warm.prepared
+
+    def __contains__(self, pid: object) -> bool:
+        """Whether it is a process of the launcher's own, which stays when the program is killed."""
+        return pid == self.lease.pid or (self._warm is not None and pid in self._warm)
 
     @property
     def pid(self) -> int | None:
@@ -77,21 +85,25 @@ class Program:
         self._reaper.install()
         if self._warm is not None:
             await self._warm.prepare(env)
+            self.lease.spare(self._warm.pid)
 
     def give_way(self, wanted: bool) -> None:
         """Let the warming stand still for now, or go on."""
         if self._warm is not None:
             self._warm.give_way(wanted)
 
-    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> None:
+    async def start(
+        self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf
+    ) -> None:
         """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included.
 
-        A start that `kill` overtakes starts nothing and calls nobody.
+        After the `deadline` (monotonic seconds) nothing of it runs, unless the `lease` is renewed before. A start that
+        `kill` overtakes starts nothing and calls nobody.
         """
         self._reaper.install()
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start(dict(env), on_exit))
+        self._starting = asyncio.ensure_future(self._start(dict(env), on_exit, deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -100,10 +112,13 @@ class Program:
             self._abort.set()
             await asyncio.gather(self._starting, return_exceptions=True)
             self._starting = None
-        if self._process is not None:
-            left = await self._process.kill()
-            if left:
-                self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+        left = await self._process.kill() if self._process is not None else []
+        if left:
+            self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+        if self.lease.fenced:
+            self.say("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
+        self.lease.end()
+        self.idle = not left
         self._output.settle()
 
     async def terminate(self) -> None:
@@ -143,6 +158,7 @@ class Program:
             return
         self._closed = True
         await self.kill()
+        self.lease.close()
         if self._warm is not None:
             await self._warm.close()
         await end_children(self._reaper)
@@ -150,8 +166,15 @@ class Program:
         await asyncio.get_running_loop().run_in_executor(None, self._output.close)
         self._reaper.uninstall()
 
-    async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+    async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
         self._output.begin()
+        self.idle = False
+        try:
+            if deadline != math.inf:
+                await self.lease.begin(deadline)
+        except OSError as error:
+            self._not_started(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit)
+            return
         env.update(self._new_page())
         kills, plain = memory.kills(), False
         try:
@@ -165,8 +188,9 @@ class Program:
             self._set_mode(f"plain: {refusal}")
             pid, plain = self._spawn(env, on_exit), True
         if pid is not None:
-            spare = self._warm if self._warm is not None else ()
-            self._process = Process(pid, self._reaper, spare, lambda status: on_exit(self._exit(status, kills)))
+            self._process = Process(pid, self._reaper, self, lambda status: on_exit(self._exit(status, kills)))
+        if self._warm is not None and not plain:
+            self._warm.let_go(self.lease.deadline)  # now its end is ours to see
         if plain:
             await self.prepare(env)  # for the next start
 
@@ -179,12 +203,17 @@ class Program:
         """A plain start; where it fails, that is the program's end."""
         path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
         try:
-            return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends)
+            return spawn(
+                self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline
+            )
         except StartError as error:
-            self.say(f"tftraining: {error}")
-            ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
-            asyncio.get_running_loop().call_soon(on_exit, ended)
+            self._not_started(error, on_exit)
             return None
+
+    def _not_started(self, error: StartError, on_exit: Callable[[Exit], None]) -> None:
+        self.say(f"tftraining: {error}")
+        ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
+        asyncio.get_running_loop().call_soon(on_exit, ended)
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self._mode, "warm"):

@@ -29,14 +29,16 @@ def prctl(option: int, value: int) -> bool:
         return False
 
 
-def children() -> list[int]:
-    """The children of this process, zombies included; found by a walk through /proc where the kernel has no list."""
+def children(parent: int | None = None) -> list[int]:
+    """The children of a process, by default of this one, zombies included; found by a walk through /proc where the
+    kernel has no list."""
+    parent = parent or os.getpid()
     found: list[int] = []
     try:
-        for task in Path("/proc/self/task").iterdir():
+        for task in Path(f"/proc/{parent}/task").iterdir():
             found += map(int, (task / "children").read_text().split())
     except OSError:
-        return [pid for pid in _processes() if _parent(pid) == os.getpid()]
+        return [pid for pid in _processes() if _parent(pid) == parent]
     return found
 
 

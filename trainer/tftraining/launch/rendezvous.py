@@ -15,7 +15,7 @@ from typing import Any
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.outbox import CLOSE
 from tftraining.launch.settings import Gang, Policy
-from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
+from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
 
 TICKS = 6  # looks in one member timeout
 BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
@@ -51,8 +51,8 @@ class Rendezvous:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._alone.wait(), timeout)
 
-    async def close(self) -> None:
-        """Cut all connections."""
+    async def close(self, farewell: bool) -> None:
+        """End all connections. `farewell`: nothing of the program here runs any more, and the members may know."""
         self._closed = True
         if self._server is not None:
             self._server.close()
@@ -61,7 +61,11 @@ class Rendezvous:
         for writer in self._introducing:
             writer.transport.abort()
         for channel in self._channels.values():
-            channel.abort()
+            if farewell:
+                channel.send({"type": "bye"})
+                channel.close()
+            else:
+                channel.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _tick(self) -> None:
@@ -98,24 +102,20 @@ class Rendezvous:
         if name in self._channels:  # the same launcher again, before its old connection was seen to be gone
             self._channels.pop(name).abort()
         self._channels[name] = channel
-        gone = False
         try:
             self._flush()
             while True:
                 frame = await channel.receive()
                 self.coordinator.heard(name, frame, time.monotonic())
                 self._flush()
-        except GoneError:
-            gone = not channel.aborted
-            raise
         finally:
-            self._left(name, channel, gone)
+            self._left(name, channel)
 
-    def _left(self, name: str, channel: Channel, gone: bool) -> None:
+    def _left(self, name: str, channel: Channel) -> None:
         if self._channels.get(name) is not channel:
             return
         del self._channels[name]
-        self.coordinator.lost(name, time.monotonic(), gone)
+        self.coordinator.lost(name, time.monotonic())
         self._flush()
         if self.coordinator.judge.verdict is not None and not set(self._channels) & set(self.coordinator.roster.gang):
             self._alone.set()

@@ -6,6 +6,8 @@ there are never two rounds at once, whatever was lost, late or repeated.
 
 from __future__ import annotations
 
+import math
+
 from tftraining.launch import elastic
 from tftraining.launch.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports, silent
@@ -13,7 +15,10 @@ from tftraining.launch.roster import Roster
 from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
 
-DARK = 1.5  # member timeouts after which a chief that is cut off has ended its round
+# Member timeouts after the last member has left a chief's launcher, until nothing of its rounds runs.
+TAKEN_LEAVE = 1.0  # it told somebody that it leaves: the others' leases end
+CLOSED = 1.5  # all others saw their connection end: it gives them up after one, and looks for that six times in one
+DARK = 3.0  # it may have stood still just then, almost one more; then others may have a lease from it, almost one
 GIVE_WAY = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
 FIRST_STEPS = 2.0  # seconds after the first member's first step in which those of the others are waited for
 
@@ -30,6 +35,7 @@ class Rounds:
         self.resized = False  # the gang, since the last round
         self._earlier = Snapshot()  # the progress of the last round
         self._born = now
+        self._departed = -math.inf  # when a member left another launcher of the chief
         self._since = now  # when the gang began to gather
         self._not_before = 0.0
         self._started = 0.0
@@ -43,9 +49,10 @@ class Rounds:
         """The chief's progress, or that of the first who reports, and what nobody has told of yet in this round from
         the last one.
 
-        As long as others work on, who has finished says nothing of how far the job is.
+        Where all have to finish, one that has says nothing of how far the job is, as long as others work on.
         """
-        trainers = sorted(self._roster.trainers, key=lambda peer: peer.finished)
+        together = self._roster.policy.all_workers
+        trainers = sorted(self._roster.trainers, key=lambda peer: together and peer.finished)
         told = next((peer.progress for peer in trainers if reports(peer.progress)), None)
         return self._earlier if told is None else after(self._earlier, told)
 
@@ -72,6 +79,10 @@ class Rounds:
         self.number = max(self.number, number)
         return news
 
+    def hear_of_departure(self, at: float) -> None:
+        """A member that knows of earlier rounds left its chief's launcher then."""
+        self._departed = max(self._departed, at)
+
     def next(self, now: float) -> list[Peer]:
         """The members of the next round, if it can start now."""
         return [] if self.running or now < self._not_before or self._in_doubt(now) else self._lineup(now)
@@ -79,16 +90,28 @@ class Rounds:
     def _in_doubt(self, now: float) -> bool:
         """Whether a launcher that we never knew may still run the last round: the chief's before us, or a lost member.
 
-        Not if all others were in that round and saw the chief's launcher go. Otherwise the time tells.
+        Not if all others were in that round and the chief's launcher took leave of them. Otherwise the time tells,
+        from when the last of them left it: as long as it hears one of them, it may go on.
         """
-        if not self.number or self._launchers or now - self._born > DARK * self._roster.policy.member_timeout:
+        if not self.number or self._launchers:
             return False
+        timeout = self._roster.policy.member_timeout
         others = [peer for peer in self._roster.gang.values() if peer.name != self._roster.chief]
-        return any(peer.witness != self.number for peer in others)
+        if all(peer.farewell == self.number for peer in others):
+            return False
+        if any(peer.farewell == self.number for peer in others):
+            return now < self._departed + TAKEN_LEAVE * timeout
+        if all(peer.witness == self.number for peer in others):
+            return now < self._departed + CLOSED * timeout
+        # Where it died, the leases of those who are not here yet ran on from then.
+        return now < max(self._departed + DARK * timeout, self._born + timeout)
+
+    def leases_end(self, now: float) -> float:
+        """Who was not heard of since has no lease any more."""
+        return now - self._roster.policy.member_timeout
 
     def _lineup(self, now: float) -> list[Peer]:
-        roster = self._roster
-        since = now - roster.policy.member_timeout
+        roster, since = self._roster, self.leases_end(now)
         if not all(elastic.quiet(peer, since) for peer in roster.surplus.values()):
             return []
         least, begun = roster.policy.min_workers, self.number > 0 or self._overdue

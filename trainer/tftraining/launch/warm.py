@@ -111,7 +111,8 @@ class WarmInterpreter:
             raise Refused(self.refusal)
 
     async def fork(self, env: Mapping[str, str]) -> int:
-        """The pid of a new process that runs the program and is our child. Refused if there is none."""
+        """The pid of a new process, our child, that runs the program as soon as `let_go` says so. Refused if there is
+        none: then none will run."""
         self._answer = asyncio.get_running_loop().create_future()
         self._tell(environment=dict(env))
         try:
@@ -122,6 +123,10 @@ class WarmInterpreter:
         if isinstance(answer, str):
             raise Refused(answer)
         return answer
+
+    def let_go(self, deadline: float) -> None:
+        """Have the forked process run the program, if the deadline (monotonic seconds) is not over by then."""
+        self._tell(go=deadline)
 
     def kill(self, why: str) -> None:
         """End it; programs that it has forked go on."""
@@ -195,6 +200,11 @@ class WarmStarts:
         return self._interpreter is not None and self._interpreter.pid == pid
 
     @property
+    def pid(self) -> int | None:
+        """The interpreter, None if there is none."""
+        return self._interpreter.pid if self._interpreter is not None else None
+
+    @property
     def prepared(self) -> bool:
         """Whether no interpreter is on its way that a start would wait for."""
         return self._interpreter is None or self._interpreter.decided
@@ -218,7 +228,8 @@ class WarmStarts:
             self._interpreter.give_way(wanted)
 
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
-        """A new process of the program; Refused where it has to be started plainly, or `abort` came first."""
+        """A new process of the program, which waits for `let_go`; Refused where it has to be started plainly, or
+        `abort` came first."""
         if isinstance(self._invocation, str):
             raise Refused(self._invocation)
         if self._interpreter is None:
@@ -231,6 +242,11 @@ class WarmStarts:
         interpreter.give_way(False)
         await _first(interpreter.ready(), abort)
         return await interpreter.fork(env)
+
+    def let_go(self, deadline: float) -> None:
+        """Have the process that was forked last run the program, if the deadline is not over by then."""
+        if self._interpreter is not None:
+            self._interpreter.let_go(deadline)
 
     async def close(self) -> None:
         """End the interpreter."""

@@ -26,6 +26,7 @@ import json  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import socket  # noqa: E402
+import time  # noqa: E402
 import types  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -196,18 +197,19 @@ def fork(launcher: Launcher) -> bool:
     if not middle:
         _fork_again(tell)
         os.setsid()
-        started = os.read(wait, 1)
-        for fd in (told, tell, wait, go):
+        for fd in (told, tell, go):
             os.close(fd)
-        if not started:
+        deadline = os.read(wait, 64)  # nothing where the warm interpreter was ended before it could say more
+        os.close(wait)
+        if not deadline or time.monotonic() >= float(deadline):
             os._exit(1)
         return True
     os.close(tell)
     os.waitpid(middle, 0)
     pid = int(os.read(told, 32) or b"0")
     if pid:
-        os.write(go, b"g")  # its parent is the launcher by now
-        launcher.tell(pid=pid)
+        launcher.tell(pid=pid)  # it is the launcher's child by now, and does nothing before the launcher knows of it
+        os.write(go, json.dumps(launcher.hear()["go"]).encode())
     else:
         launcher.tell(refused="cannot fork twice")
     for fd in (told, wait, go):
