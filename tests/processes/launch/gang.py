@@ -123,6 +123,11 @@ class Gang:
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(name, int(number), float(at)) for name, number, at in lines]
 
+    def last_stamps(self, number: int) -> dict[str, float]:
+        """When the processes of a round ran last, those of stand-ins that note it."""
+        found = self.directory.glob(f"stamp-{number}-*")
+        return {path.name: float(path.read_text()) for path in found}
+
     def told(self, number: int) -> dict[str, dict[str, Any]]:
         """What the stand-ins of a round were told of their gang, by member."""
         path = self.directory / "gangs"

@@ -1,7 +1,7 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
-                                [--restores S] [--raise-at N]
+                                [--restores S] [--raise-at N] [--stamps]
 
 It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
 then exit 1), `lose MEMBER` (that one fails, but only when this one has said that it lost it, and hangs), `eat` (all
@@ -10,6 +10,8 @@ finds another round's lock held has found two rounds at once, and writes that in
 workers do as those of parameter servers: they wait until they are told to go, and look for a second of themselves.
 With --restores it tells its steps as soon as it runs, and its epoch so many seconds later, as `fit` of Keras does after
 a restart. With --raise-at worker 1 raises a ValueError instead of making that step, whenever it comes to it.
+With --stamps it, and a helper that it starts in a session of its own, note the time in `stamp-<round>-<member>-<which>`
+again and again: the last time at which they ran.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--restores", type=float, default=0.0)
     parser.add_argument("--raise-at", type=int, default=0)
+    parser.add_argument("--stamps", action="store_true")
     arguments = parser.parse_args()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
@@ -60,6 +63,8 @@ def main() -> int:
     say(arguments.directory / "starts", f"{me} {number} {time.monotonic()}")
     say(arguments.directory / "gangs", f"{number} {me} {json.dumps(told())}")
     hold_alone(arguments.directory, me) if arguments.serve else hold(arguments.directory, number, me)
+    if arguments.stamps:
+        leave_stamps(arguments.directory / f"stamp-{number}-{me}")
     print(f"{me} round {number}", flush=True)
     if task["type"] in ("ps", "evaluator") or (arguments.serve and task["type"] == "worker"):
         while True:
@@ -68,6 +73,21 @@ def main() -> int:
     train(arguments, me)
     print(f"{me} done", flush=True)
     return 0
+
+
+def leave_stamps(path: Path) -> None:
+    """Note the time in two processes until each is killed."""
+    threading.Thread(target=stamp, args=[f"{path}-program"], daemon=True).start()
+    if not os.fork():
+        os.setsid()
+        stamp(f"{path}-helper")
+
+
+def stamp(path: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    while True:
+        os.pwrite(fd, f"{time.monotonic():20.6f}".encode(), 0)
+        time.sleep(0.001)
 
 
 def told() -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.launch.members import alive, leave, restart, sent, started
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
+from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.outbox import CLOSE
 from tftraining.launch.rules import Rule

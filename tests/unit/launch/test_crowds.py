@@ -62,4 +62,4 @@ async def test_strangers_do_not_keep_a_member_out() -> None:
         assert await asyncio.wait_for(readers[0].read(), 2) == b"", "the oldest was closed"
         assert not readers[-1].at_eof()
         writer.close()
-    await rendezvous.close(farewell=False)
+    await rendezvous.close()

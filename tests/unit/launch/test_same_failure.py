@@ -64,7 +64,9 @@ class Fit:
         known = self.chief.judge.ledger.to_json()
         self.chief = self._new(Ledger())
         number = 1000 + int(self.now)
-        frame = hello("worker-1", self.now, ledger=known, known=number, round=number, witness=number, farewell=number, step=140)
+        frame = hello(
+            "worker-1", self.now, ledger=known, known=number, round=number, witness=number, farewell=number, step=140
+        )
         assert self.chief.hello(frame, self.now) == ""
         assert self.chief.hello(hello("worker-0", self.now, incarnation="new"), self.now) == ""
         assert self.chief.rounds.running

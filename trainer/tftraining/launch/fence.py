@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from tftraining.launch import proctitle
@@ -24,7 +25,15 @@ from tftraining.launch.reaper import PR_SET_PDEATHSIG, children, prctl
 NAME = b"tft-lease"
 # For who looks at ps. It must not have the program's name in it, by which the program is killed, nor the launcher's.
 TITLE = "lease watchdog: ends the training program when its launcher stands still"
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+IGNORED = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+)
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks for who is left
 
 # The places of the shared table, a double each: it is written and read as one.
@@ -75,7 +84,7 @@ def _settle(launcher: int, orders: int) -> None:
 
 def _close_all_but(kept: int) -> None:
     try:
-        highest = max(map(int, os.listdir("/proc/self/fd")))
+        highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
     except OSError:
         highest = 4096
     os.closerange(0, kept)

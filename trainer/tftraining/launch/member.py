@@ -341,8 +341,8 @@ class Member:
         self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
 
     def _exited(self, number: int, ended: Exit) -> None:
-        """The program has ended by itself, unless we are about to kill it, or the lease is over: then this connection is
-        as well, and it was the watchdog's doing."""
+        """The program has ended by itself, unless we are about to kill it, or the lease is over: then the watchdog may
+        have killed it, and this connection ends."""
         if number != self.round:
             return
         self._ended.set()

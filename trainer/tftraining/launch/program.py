@@ -92,18 +92,17 @@ class Program:
         if self._warm is not None:
             self._warm.give_way(wanted)
 
-    async def start(
-        self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf
-    ) -> None:
+    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
         """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included.
 
         After the `deadline` (monotonic seconds) nothing of it runs, unless the `lease` is renewed before. A start that
         `kill` overtakes starts nothing and calls nobody.
         """
         self._reaper.install()
+        page = self._new_page()  # first: from now on nobody is to be shown what the last round has told
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start(dict(env), on_exit, deadline))
+        self._starting = asyncio.ensure_future(self._start({**env, **page}, on_exit, deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -175,7 +174,6 @@ class Program:
         except OSError as error:
             self._not_started(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit)
             return
-        env.update(self._new_page())
         kills, plain = memory.kills(), False
         try:
             if self._warm is None:
@@ -203,9 +201,7 @@ class Program:
         """A plain start; where it fails, that is the program's end."""
         path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
         try:
-            return spawn(
-                self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline
-            )
+            return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline)
         except StartError as error:
             self._not_started(error, on_exit)
             return None

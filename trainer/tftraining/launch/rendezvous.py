@@ -51,7 +51,7 @@ class Rendezvous:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._alone.wait(), timeout)
 
-    async def close(self, farewell: bool) -> None:
+    async def close(self, farewell: bool = False) -> None:
         """End all connections. `farewell`: nothing of the program here runs any more, and the members may know."""
         self._closed = True
         if self._server is not None:

@@ -1,0 +1,234 @@
+"""The lease of a program: it ends when its time is over, whatever its launcher does; no round starts before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ports import free_ports
+from tests.processes.launch.gang import Gang
+from tests.processes.launch.relay import Relay
+from tests.processes.launch.test_launchers_die import is_dead
+from tftraining.launch.fence import NAME
+from tftraining.launch.reaper import children
+
+ENDLESS = ("--epochs", "100000", "--steps", "10", "--stamps")
+HANGING = Path(__file__).with_name("hanging.py")
+
+
+def replace(gang: Gang, name: str, **options: Any) -> None:
+    """A new launcher of a member, while the old one is there and holds its port."""
+    gang.retired.append(gang.launchers[name])
+    (gang.ports[name],) = free_ports(1)
+    gang.start(name, **options)
+
+
+def watchdog(gang: Gang, name: str) -> int:
+    """The process that holds the lease of a member's program."""
+
+    def found() -> list[int]:
+        running = children(gang.launchers[name].pid)
+        return [pid for pid in running if Path(f"/proc/{pid}/comm").read_bytes().strip() == NAME]
+
+    pid: int = gang.wait_for(found)[0]
+    return pid
+
+
+def started(gang: Gang, number: int) -> bool:
+    """Whether a program of that round has started."""
+    return number in {each for _, each, _ in gang.starts()}
+
+
+def assert_one_after_the_other(gang: Gang) -> None:
+    """Nothing of the first round ran when the second one began."""
+    begun = min(at for _, number, at in gang.starts() if number > 1)
+    beside = {name: at - begun for name, at in gang.last_stamps(1).items() if at > begun}
+    assert not beside, f"seconds beside the next round: {beside}"
+    assert not gang.violations()
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Path]:
+    """What a launcher hangs in; released at the end, whoever still hangs."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    yield path
+    release(path)
+
+
+def release(path: Path) -> None:
+    """Who hangs hangs no more, if anybody does."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.parametrize("how", ["stopped", "hanging"])
+def test_the_program_of_a_launcher_that_stands_still_ends_before_the_next_round(
+    tmp_path: Path, fifo: Path, how: str
+) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
+        if how == "stopped":
+            gang.kill("worker-1", signal.SIGSTOP)
+        else:
+            (tmp_path / "hang-read").touch()
+            gang.wait_for((tmp_path / "hangs-read").exists)
+        gang.wrappers.clear()
+        replace(gang, "worker-1")
+        gang.wait_for_phase("Training", 2)
+        time.sleep(1.0)
+        assert_one_after_the_other(gang)
+
+
+def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Path, fifo: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
+        (tmp_path / "hang-create").touch()
+        gang.start()
+        gang.wait_for((tmp_path / "hangs-create").exists)
+        gang.wait_for_phase("Restarting")
+        old = gang.launchers["worker-1"]
+        gang.wrappers.clear()
+        replace(gang, "worker-1")
+        gang.wait_for_phase("Training", 2)
+        (tmp_path / "hang-create").unlink()
+        release(fifo)
+        gang.wait_for(lambda: "stood still" in gang.log("worker-1"))
+        assert not [pid for pid in children(old.pid) if Path(f"/proc/{pid}/comm").read_bytes().strip() != NAME]
+        assert ("worker-1", 1) not in {(name, number) for name, number, _ in gang.starts()}
+        assert_one_after_the_other(gang)
+
+
+def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
+        pid = gang.pid("worker-0")
+        gang.kill("worker-0", signal.SIGSTOP)
+        gang.wait_for(lambda: is_dead(pid))
+        gang.wait_for(lambda: max(gang.last_stamps(1).values()) < time.monotonic() - 0.5)
+        gang.kill("worker-0", signal.SIGCONT)
+        status = gang.wait_for_phase("Training", 2)
+        assert status["ledger"]["processFailures"] == 0, "it was no failure of the program"
+        assert_one_after_the_other(gang)
+
+
+def test_a_watchdog_that_is_killed_is_replaced_and_all_end_with_the_launcher(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        first, pid = watchdog(gang, "worker-1"), gang.pid("worker-1")
+        os.kill(first, signal.SIGKILL)
+        gang.wait_for(lambda: is_dead(first))
+        second = watchdog(gang, "worker-1")
+        assert second != first
+        os.kill(second, signal.SIGTERM)
+        gang.kill("worker-1", signal.SIGSTOP)
+        gang.wait_for(lambda: is_dead(pid))
+        gang.kill("worker-1", signal.SIGCONT)
+        gang.wait_for_phase("Training", 2)
+        assert watchdog(gang, "worker-1") == second
+        gang.kill("worker-1")
+        gang.wait_for(lambda: is_dead(second))
+
+
+def test_a_watchdog_that_does_not_answer_is_replaced_before_the_next_round(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        first = watchdog(gang, "worker-1")
+        os.kill(first, signal.SIGSTOP)
+        gang.kill_program("worker-0")
+        gang.wait_for(lambda: is_dead(first))
+        gang.wait_for_phase("Training", gang.status()["round"])
+        assert watchdog(gang, "worker-1") != first
+        assert not gang.violations()
+
+
+def test_the_watchdog_is_shown_by_its_own_name_and_keeps_nothing_of_the_launcher_open(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        place = Path("/proc") / str(watchdog(gang, "worker-1"))
+        command = (place / "cmdline").read_bytes()
+        assert b"standin" not in command and b"tftraining" not in command
+        assert b"STANDIN" not in (place / "environ").read_bytes()
+        assert [str(each.readlink()).partition(":")[0] for each in (place / "fd").iterdir()] == ["socket"]
+
+
+def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
+    """The job is over, so nobody is heard of any more, and nobody starts another round."""
+    script = 'trap "" TERM; "$@" & while [ ! -e done ]; do sleep 0.1; done; sleep 4; touch graceful'
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS, terminationGraceSeconds=20) as gang:
+        gang.command = [
+            "sh",
+            "-c",
+            f'cd {tmp_path}; [ $STANDIN = worker-0 ] && exec "$@"; {script}',
+            "sh",
+            *gang.command,
+        ]
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-0", "exit 0")
+        gang.wait_for(lambda: gang.launchers["worker-0"].poll() == 0)
+        (tmp_path / "done").touch()
+        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert (tmp_path / "graceful").exists()
+
+
+@pytest.mark.slow_fault
+def test_a_new_chief_waits_for_the_program_of_one_that_lives_on_unseen(tmp_path: Path) -> None:
+    """It may go on as long as it hears a member, however long the new one is there already."""
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
+        gang.start("worker-0")
+        gang.start("worker-1", rendezvous=f"127.0.0.1:{relay.port}")
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
+        (gang.rendezvous,) = free_ports(1)
+        replace(gang, "worker-0")
+        gang.wait_for(lambda: gang.status().get("phase") == "Waiting")
+        time.sleep(6.0)
+        relay.to = gang.rendezvous
+        relay.silence()
+        gang.wait_for_phase("Training", 2)
+        assert_one_after_the_other(gang)
+
+
+def test_the_end_of_a_connection_that_nobody_has_signed_says_nothing(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
+        gang.start("worker-0")
+        gang.start("worker-1", rendezvous=f"127.0.0.1:{relay.port}")
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
+        relay.close_towards_the_chief()
+        replace(gang, "worker-1")
+        gang.wait_for_phase("Training", 2)
+        assert_one_after_the_other(gang)
+
+
+def test_the_next_launcher_of_who_took_leave_is_not_waited_for(tmp_path: Path) -> None:
+    timeout = 12
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=timeout) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        for number, name in enumerate(gang.names[::-1], 2):
+            gang.kill(name, signal.SIGTERM)
+            assert gang.launchers[name].wait(20) == 143
+            left = time.monotonic()
+            gang.start(name)
+            gang.wait_for(partial(started, gang, number))
+            assert time.monotonic() - left < timeout
+        assert_one_after_the_other(gang)
