@@ -77,15 +77,18 @@ def main() -> int:
 
 def leave_stamps(path: Path) -> None:
     """Note the time in two processes until each is killed."""
-    threading.Thread(target=stamp, args=[f"{path}-program"], daemon=True).start()
+    launcher, program = os.getppid(), os.getpid()
+    threading.Thread(target=stamp, args=[f"{path}-program", (launcher,)], daemon=True).start()
     if not os.fork():
         os.setsid()
-        stamp(f"{path}-helper")
+        stamp(f"{path}-helper", (program, launcher))
+        os._exit(0)
 
 
-def stamp(path: str) -> None:
+def stamp(path: str, parents: tuple[int, ...]) -> None:
+    """As long as the launcher is there: without a container nobody kills a helper in its own session with it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-    while True:
+    while os.getppid() in parents:
         os.pwrite(fd, f"{time.monotonic():20.6f}".encode(), 0)
         time.sleep(0.001)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,23 @@ def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
         gang.order("worker-0", "exit 1")
         assert gang.wait() == {"worker-0": 1, "worker-1": 1}
         assert gang.message("worker-1")["reason"] == "MaxRestartsExceeded"
+
+
+def is_charged(gang: Gang, failures: int) -> bool:
+    return bool(gang.status()["ledger"]["processFailures"] == failures)
+
+
+def test_a_charge_is_not_lost_with_the_chiefs_launcher_in_the_back_off(tmp_path: Path) -> None:
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1", "--steps", "100000", maxRestarts=100) as gang:
+        gang.start()
+        for failures in (1, 2, 3):
+            gang.wait_for_phase("Training", failures)
+            gang.order("worker-1", "exit 1")
+            gang.wait_for(partial(is_charged, gang, failures))
+        gang.wait_for(lambda: gang.status("worker-1")["pid"] is None)
+        gang.kill("worker-0")
+        gang.start("worker-0")
+        assert gang.wait_for_phase("Training", 4)["ledger"]["processFailures"] == 3
 
 
 @pytest.mark.parametrize(

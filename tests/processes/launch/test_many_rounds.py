@@ -18,8 +18,10 @@ import pytest
 from tests.ports import free_ports
 from tests.processes.launch.gang import UID
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.lease import Lease
 from tftraining.launch.member import Member
 from tftraining.launch.program import Exit
+from tftraining.launch.reaper import Reaper
 from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.roster import Job
 from tftraining.launch.settings import read
@@ -38,11 +40,16 @@ class NotedProgram:
     def __init__(self, at_work: dict[NotedProgram, int]) -> None:
         self.at_work = at_work
         self.round = 0
+        self.lease = Lease(Reaper())  # never in force
         self.on_exit: Callable[[Exit], None] | None = None
 
     @property
     def pid(self) -> int | None:
         return None
+
+    @property
+    def idle(self) -> bool:
+        return self not in self.at_work
 
     @property
     def gpus(self) -> int | None:
@@ -60,7 +67,7 @@ class NotedProgram:
     def snapshot(self) -> Snapshot:
         return Snapshot(epoch=self.round + 1, first_epoch=self.round - 1, updated=1.0)
 
-    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> None:
+    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
         assert self not in self.at_work, "started twice"
         self.round, self.on_exit = int(env["TFTRAINING_ROUND"]), on_exit
         self.at_work[self] = self.round
@@ -109,7 +116,7 @@ class Launcher:
         self.task = asyncio.create_task(self.member.run())
 
     async def kill(self) -> None:
-        """The launcher dies, and its program with it."""
+        """The launcher goes, and its program before it."""
         await self.program.kill()
         if self.task is not None:
             while not self.task.done():
@@ -119,7 +126,7 @@ class Launcher:
                 self.task.result()
         await self.program.kill()
         if self.rendezvous is not None:
-            await self.rendezvous.close()
+            await self.rendezvous.close(farewell=True)
 
 
 async def _nothing() -> None:

@@ -131,6 +131,18 @@ async def test_rounds_follow_each_other(harness: Harness) -> None:
     assert [ended.lines for ended in harness.exits] == [(f"round {number}",) for number in range(3)]
 
 
+async def test_a_round_that_begins_shows_nothing_of_the_one_before(harness: Harness) -> None:
+    """A beat in the middle of a start tells the number of the new round: with steps of the old one it would train."""
+    program = harness.make(sys.executable, "-c", "import tftraining; tftraining.report(step=5)")
+    await harness.start(program)
+    await harness.end(program)
+    assert program.snapshot().step == 5
+    starting = asyncio.ensure_future(harness.start(program))
+    await asyncio.sleep(0)
+    assert program.snapshot().step is None
+    await starting
+
+
 async def test_the_start_of_a_round_ends_the_one_before(harness: Harness, tmp_path: Path) -> None:
     program = harness.make(*sh(f"echo $$ > {tmp_path}/first; sleep 600"))
     await harness.start(program)

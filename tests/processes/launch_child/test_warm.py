@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,6 +186,61 @@ async def test_a_fork_that_ends_at_once_is_not_lost(lab: Lab) -> None:
     for _ in range(30):
         assert (await lab.go(program)).code == 7
         assert program.mode == "warm"
+
+
+async def test_a_fork_that_the_launcher_has_not_heard_of_runs_nothing(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher has given up waiting for it, and starts the program plainly."""
+    hear = warm.WarmInterpreter._heard
+
+    def hear_badly(self: warm.WarmInterpreter, message: dict[str, Any]) -> None:
+        if "pid" not in message:
+            hear(self, message)
+
+    monkeypatch.setattr(warm.WarmInterpreter, "_heard", hear_badly)
+    monkeypatch.setattr(warm, "FORK_SECONDS", 1.0)
+    lab.script("import os\nprint(os.getpid(), file=open(os.environ['OUT'] + '/ran', 'a'))")
+    program = await lab.prepared()
+    await lab.go(program)
+    assert program.mode == "plain: the warm interpreter was ended: it did not answer"
+    await program.close()
+    assert len((lab.directory / "ran").read_text().split()) == 1
+
+
+@pytest.mark.parametrize("start_warm", [True, False])
+async def test_a_program_whose_lease_is_over_before_it_begins_runs_nothing(lab: Lab, start_warm: bool) -> None:
+    lab.script("import os; open(os.environ['OUT'] + '/ran', 'w')")
+    program = lab.make("python", "script.py", warm=start_warm)
+    await program.start(lab.environment(), lab.on_exit, time.monotonic() - 1)
+    assert program.lease.over
+    await lab.end(program)
+    await program.kill()
+    assert not (lab.directory / "ran").exists()
+    assert not program.lease.over
+    assert (await lab.go(program)).code == 0
+
+
+async def test_the_watchdog_spares_the_warm_interpreter(lab: Lab) -> None:
+    lab.script(SLEEPS)
+    program = await lab.prepared()
+    await program.start(lab.environment(), lab.on_exit, time.monotonic() + 1)
+    pid = int(await written(lab.directory / "pid"))
+    assert (await lab.end(program)).signal == signal.SIGKILL
+    assert (program.lease.fenced, alive(pid)) == (True, False)
+    await program.kill()
+    lab.script("")
+    assert (await lab.go(program)).code == 0
+    assert program.mode == "warm"
+
+
+async def test_a_lease_that_is_renewed_ends_nothing(lab: Lab) -> None:
+    lab.script("import time; time.sleep(1.5)")
+    program = lab.make("python", "script.py")
+    begun = time.monotonic()
+    await program.start(lab.environment(), lab.on_exit, begun + 1)
+    program.lease.renew(begun + 60)
+    assert (await lab.end(program)).code == 0
 
 
 async def test_forks_are_independent(lab: Lab) -> None:

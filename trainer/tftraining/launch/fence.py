@@ -1,8 +1,8 @@
 """The process that ends the program when its lease has run out, whatever the launcher does: it may stand still.
 
 A fork of the launcher (lease.py). It sleeps until the deadline that both see in shared memory, and when that is over it
-kills every child of the launcher but the warm interpreter, again and again until the launcher says that it has taken
-notice. It must never open a file but those of /proc, nor wait for anything but the clock and the launcher's end.
+kills all that the launcher has started but the warm interpreter, again and again until the launcher says that it has
+taken notice. It must never open a file but those of /proc, nor wait for anything but the clock and the launcher's end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import os
 import select
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
 
 from tftraining.launch import proctitle
-from tftraining.launch.reaper import PR_SET_PDEATHSIG, children, prctl
+from tftraining.launch.reaper import PR_SET_PDEATHSIG, children, descendants, prctl
 
 NAME = b"tft-lease"
 # For who looks at ps. It must not have the program's name in it, by which the program is killed, nor the launcher's.
@@ -99,7 +100,7 @@ def _enforce(launcher: int, shared: Table, orders: int) -> None:
         deadline, now = shared[DEADLINE], time.monotonic()
         if deadline and now >= deadline:
             shared[FENCED] = now  # before the first kill: who sees an end has to know whose doing it is
-            end_children(launcher, (os.getpid(), int(shared[SPARED])))
+            end_descendants(launcher, (os.getpid(), int(shared[SPARED])))
             wait, pause = pause, min(2 * pause, LONGEST_PAUSE)
         else:
             wait, pause = (deadline - now) if deadline else math.inf, FIRST_PAUSE
@@ -109,10 +110,12 @@ def _enforce(launcher: int, shared: Table, orders: int) -> None:
             os.write(orders, b".")
 
 
-def end_children(launcher: int, spared: tuple[int, ...]) -> None:
-    """SIGKILL the children of the launcher, and the process groups that they lead. As long as the launcher stands still
-    it waits for none of them, so their numbers stay theirs."""
-    for pid in children(launcher):
-        if pid not in spared:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+def end_descendants(launcher: int, spared: Collection[int]) -> None:
+    """SIGKILL what the launcher has started or adopted. First its children with the process groups that they lead, then
+    who has left those groups; the latter are found under their parents, which are there until the launcher waits for
+    them. As long as it stands still it does not, so no number is another process's."""
+    for find in (children, descendants):
+        for pid in find(launcher):
+            if pid not in spared:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)

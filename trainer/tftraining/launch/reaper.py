@@ -42,6 +42,15 @@ def children(parent: int | None = None) -> list[int]:
     return found
 
 
+def descendants(ancestor: int) -> set[int]:
+    """The children of a process, theirs, and so on."""
+    parents = {pid: _parent(pid) for pid in _processes()}
+    found = {ancestor}
+    while new := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= new
+    return found - {ancestor}
+
+
 def is_child(pid: int) -> bool:
     """Whether it is a child of this process that runs, or has ended and was not waited for."""
     try:
