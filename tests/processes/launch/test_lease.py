@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.needed import need_or_skip
 from tests.ports import free_ports
 from tests.processes.launch.gang import Gang
 from tests.processes.launch.relay import Relay
@@ -32,12 +33,17 @@ def replace(gang: Gang, name: str, **options: Any) -> None:
     gang.start(name, **options)
 
 
+def name_of(pid: int) -> bytes:
+    """What `ps` shows as the name of a process."""
+    return Path(f"/proc/{pid}/comm").read_bytes().strip()
+
+
 def watchdog(gang: Gang, name: str) -> int:
     """The process that holds the lease of a member's program."""
 
     def found() -> list[int]:
         running = children(gang.launchers[name].pid)
-        return [pid for pid in running if Path(f"/proc/{pid}/comm").read_bytes().strip() == NAME]
+        return [pid for pid in running if name_of(pid) == NAME]
 
     pid: int = gang.wait_for(found)[0]
     return pid
@@ -106,7 +112,7 @@ def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Pat
         (tmp_path / "hang-create").unlink()
         release(fifo)
         gang.wait_for(lambda: "stood still" in gang.log("worker-1"))
-        assert not [pid for pid in children(old.pid) if Path(f"/proc/{pid}/comm").read_bytes().strip() != NAME]
+        assert not [pid for pid in children(old.pid) if name_of(pid) != NAME]
         assert ("worker-1", 1) not in {(name, number) for name, number, _ in gang.starts()}
         assert_one_after_the_other(gang)
 
@@ -123,6 +129,27 @@ def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
         gang.kill("worker-0", signal.SIGCONT)
         status = gang.wait_for_phase("Training", 2)
         assert status["ledger"]["processFailures"] == 0, "it was no failure of the program"
+        assert_one_after_the_other(gang)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
+def test_the_program_of_a_launcher_that_is_the_first_process_of_a_container(tmp_path: Path) -> None:
+    need_or_skip("unshare")
+    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.wrappers["worker-1"] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
+        (launcher,) = children(gang.launchers["worker-1"].pid)
+        names = {pid: name_of(pid) for pid in children(launcher)}
+        assert gang.status("worker-1")["pid"] not in names, "it has numbers of its own"
+        os.kill(launcher, signal.SIGSTOP)
+        (program,) = [pid for pid, name in names.items() if name != NAME]
+        gang.wait_for(lambda: is_dead(program))
+        gang.wait_for(lambda: max(gang.last_stamps(1).values()) < time.monotonic() - 0.5)
+        os.kill(launcher, signal.SIGCONT)
+        gang.wait_for_phase("Training", 2)
+        assert {name_of(pid) for pid in children(launcher)} == {*names.values()}
         assert_one_after_the_other(gang)
 
 
@@ -171,15 +198,11 @@ def test_the_watchdog_is_shown_by_its_own_name_and_keeps_nothing_of_the_launcher
 
 def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
     """The job is over, so nobody is heard of any more, and nobody starts another round."""
-    script = 'trap "" TERM; "$@" & while [ ! -e done ]; do sleep 0.1; done; sleep 4; touch graceful'
+    script = f"""
+        cd {tmp_path}; [ $STANDIN = worker-0 ] && exec "$@"
+        trap "" TERM; "$@" & while [ ! -e done ]; do sleep 0.1; done; sleep 4; touch graceful"""
     with Gang(tmp_path, {"worker": 2}, *ENDLESS, terminationGraceSeconds=20) as gang:
-        gang.command = [
-            "sh",
-            "-c",
-            f'cd {tmp_path}; [ $STANDIN = worker-0 ] && exec "$@"; {script}',
-            "sh",
-            *gang.command,
-        ]
+        gang.command = ["sh", "-c", script, "sh", *gang.command]
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-0", "exit 0")
