@@ -159,6 +159,16 @@ def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_their
     assert chief.rounds.running
 
 
+def test_a_chief_that_was_held_up_blames_nobody_whose_frames_it_has_not_read_yet() -> None:
+    chief = started("worker-0", "worker-1", "worker-2")
+    for now in (0.5, 1.0):
+        alive(chief, now)
+        chief.tick(now)
+    chief.tick(3.0)
+    chief.heard("worker-1", exited(1, 1), 3.0)
+    assert chief.incident is not None and chief.incident.member == "worker-1"
+
+
 def test_a_chief_that_was_held_up_gives_up_who_has_said_nothing_meanwhile() -> None:
     """Its program may run only as long as it hears all others: they count on that when they go to a new chief."""
     chief = started()

@@ -40,7 +40,7 @@ class Blame:
         """The connection of a member is gone whose program is needed."""
         if peer.leaving:
             return self._told_to_stop(peer, now)
-        silent = now - peer.heard
+        silent = now - peer.told
         what = f" was not heard of for {silent:.1f} s" if silent > 1 else "'s launcher is gone"
         return self._incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
 

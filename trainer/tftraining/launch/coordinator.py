@@ -74,7 +74,7 @@ class Coordinator:
     def heard(self, name: str, frame: Mapping[str, Any], now: float) -> None:
         """A frame of a member that has joined; KeyError, TypeError or ValueError if it is a bad one."""
         peer = self.roster.peers[name]
-        peer.heard = now
+        peer.told = peer.heard = now
         if frame["type"] == "leaving":
             peer.leaving = True
         elif frame["type"] == "bye":
@@ -129,9 +129,10 @@ class Coordinator:
         timeout = self.roster.policy.member_timeout
         late = self._ticked is not None and now - self._ticked > timeout / 2
         self._ticked = now
-        # Where it was we who did not listen, what they said lies unread: the next look is soon enough.
-        for peer in [each for each in self.roster.peers.values() if each.connected and not late]:
-            if now - peer.heard > timeout:
+        for peer in [each for each in self.roster.peers.values() if each.connected]:
+            if late:
+                peer.heard = now  # it was we who did not listen: what they said lies unread until the next look
+            elif now - peer.told > timeout:
                 self.outbox.close(peer)
                 self.lost(peer.name, now)
         if self.judge.verdict is None and self.rounds.running:

@@ -32,6 +32,7 @@ class Lease:
         self._shared = fence.table()
         self._socket: socket.socket | None = None
         self._unguarded = False
+        self._asking = False
 
     @property
     def deadline(self) -> float:
@@ -97,14 +98,20 @@ class Lease:
     async def _answers(self) -> bool:
         loop, asked = asyncio.get_running_loop(), self._socket
         assert asked is not None
+        self._asking = True
         try:
             await loop.sock_sendall(asked, b"?")
             return bool(await asyncio.wait_for(loop.sock_recv(asked, 1), ANSWER_SECONDS))
         except (OSError, asyncio.TimeoutError):
             return False
+        finally:
+            self._asking = False
 
     def _died(self, _: int) -> None:
         """Somebody has killed it: another one takes its place at once, if it has one to take."""
+        self.pid = None
+        if self._asking:
+            return  # who asks finds out
         self._forget()
         if self.deadline != math.inf:
             try:

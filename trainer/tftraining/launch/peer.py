@@ -23,7 +23,8 @@ class Peer:
     name: str
     state: str = "absent"
     incarnation: str = ""
-    heard: float = 0.0
+    told: float = 0.0  # when its last frame came
+    heard: float = 0.0  # the same, or when we began to listen again after we had stood still
     round: int = 0
     started: float = 0.0
     mode: str = ""
@@ -60,7 +61,7 @@ class Peer:
         if self.state == "lost" and incarnation != self.incarnation and not self.gone:
             self.predecessor = self.heard
         self.incarnation = incarnation
-        self.heard = now
+        self.told = self.heard = now
         self.gone, self.leaving = False, bool(frame.get("leaving"))
         self.elastic, self.prepared, self.no_gpu = bool(frame.get("elastic")), None, False
         self.keeps_fits = str(frame.get("keepsFits", ""))

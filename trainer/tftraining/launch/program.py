@@ -170,6 +170,7 @@ class Program:
         self.idle = False
         try:
             if deadline != math.inf:
+                self.lease.spare(self._warm.pid if self._warm is not None else None)
                 await self.lease.begin(deadline)
         except OSError as error:
             self._not_started(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit)

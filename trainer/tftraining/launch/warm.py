@@ -197,12 +197,12 @@ class WarmStarts:
         self._interpreter: WarmInterpreter | None = None
 
     def __contains__(self, pid: object) -> bool:
-        return self._interpreter is not None and self._interpreter.pid == pid
+        return pid is not None and pid == self.pid
 
     @property
     def pid(self) -> int | None:
-        """The interpreter, None if there is none."""
-        return self._interpreter.pid if self._interpreter is not None else None
+        """The interpreter, None if there is none that could fork: the number of a dead one may be another process's."""
+        return self._interpreter.pid if self._interpreter is not None and not self._interpreter.refusal else None
 
     @property
     def prepared(self) -> bool:
