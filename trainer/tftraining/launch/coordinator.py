@@ -174,9 +174,10 @@ class Coordinator:
             self._stop(self._blame.more(come, self.rounds.resized, now), now)
         elif members := self.rounds.next(now):
             self._start(members, now)
+        since = self.rounds.leases_end(now)
         for peer in self.roster.members if self.rounds.running else ():
-            settled = elastic.settled(peer, self.rounds.leases_end(now))
-            if self.roster.alone(peer) and elastic.available(peer) and settled and now >= peer.not_before:
+            ready = self.roster.alone(peer) and elastic.available(peer) and elastic.settled(peer, since)
+            if ready and now >= peer.not_before:
                 self._start_alone(peer, now)
         for peer in self.roster.evaluators.values():
             if elastic.available(peer) and now >= peer.not_before:
