@@ -7,7 +7,7 @@ seen to end, is waited for as long as its lease lasts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tftraining.launch.peer import Peer
 from tftraining.launch.settings import role_of
@@ -33,19 +33,21 @@ def quiet(peer: Peer, since: float) -> bool:
     return peer.state in ("absent", "ready")
 
 
-def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, since: float) -> list[Peer]:
-    """The members of the next round, none if it cannot start yet.
+def blocks(peer: Peer, optional: Callable[[Peer], bool], since: float) -> bool:
+    """Whether no round can start because of this member: it is not there, and may not be left out."""
+    return not available(peer) and not (optional(peer) and quiet(peer, since))
 
-    Only the `optional` members may be left out, if they are quiet, and at least so many workers must be there.
+
+def lineup(gang: Sequence[Peer], least: int) -> list[Peer]:
+    """The members of the next round, of a gang in which nobody blocks it; none if it cannot start yet.
+
+    Without some of the gang at least so many workers must be there.
     """
-    everyone = list(gang)
-    there = [peer for peer in everyone if available(peer)]
-    if len(there) == len(everyone):
+    there = [peer for peer in gang if available(peer)]
+    if len(there) == len(gang):
         return there
-    out = [peer for peer in everyone if not available(peer)]
     workers = sum(1 for peer in there if role_of(peer.name) == "worker")
-    fit = workers >= least and all(peer.elastic for peer in there)
-    return there if fit and all(peer.name in optional and quiet(peer, since) for peer in out) else []
+    return there if workers >= least and all(peer.elastic for peer in there) else []
 
 
 def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:

@@ -19,6 +19,7 @@ from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, a
 
 TICKS = 6  # looks in one member timeout
 BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
+BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
 STRANGERS = 64  # connections beyond the gang's that may be about to introduce themselves
 
 
@@ -38,7 +39,7 @@ class Rendezvous:
 
     async def open(self, host: str, port: int) -> None:
         """Listen, and let the time pass; OSError if the port cannot be had."""
-        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=1024)
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
         self._tasks.append(asyncio.create_task(self._tick()))
 
     def change(self, gang: Gang, policy: Policy) -> None:
@@ -117,7 +118,8 @@ class Rendezvous:
         del self._channels[name]
         self.coordinator.lost(name, time.monotonic(), gone)
         self._flush()
-        if self.coordinator.judge.verdict is not None and not set(self._channels) & set(self.coordinator.roster.gang):
+        gang = self.coordinator.roster.gang
+        if self.coordinator.judge.verdict is not None and not any(each in gang for each in self._channels):
             self._alone.set()
 
     def _flush(self) -> None:

@@ -22,6 +22,7 @@ UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread is as good
 HANDSHAKE_SECONDS = 5.0
 
 Frame = dict[str, Any]
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder for each frame
 _T = TypeVar("_T")
 
 
@@ -47,7 +48,7 @@ class Channel:
         """Send a frame, or close the connection if the peer has not read the earlier ones. Never raises."""
         if self._writer.is_closing():
             return
-        body = json.dumps(frame, separators=(",", ":")).encode()
+        body = _encode(frame).encode()
         self._writer.write(self._sending.seal(body) + b" " + body + b"\n")
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES:
             self.abort()
@@ -80,7 +81,7 @@ class _Sealer:
     def seal(self, body: bytes) -> bytes:
         self._count += 1
         text = b"%s %d " % (self._side, self._count) + body
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest().encode()
+        return hmac.new(self._key, text, "sha256").hexdigest().encode()
 
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
@@ -136,7 +137,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 def _parse(body: bytes) -> Frame:
     try:
-        frame = parse(body)
+        frame = parse(body.decode())  # of bytes the parser would first have to find out in what code they are
     except ValueError:
         raise WireError("a frame is not JSON") from None
     if not isinstance(frame, dict):
