@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from tftraining.launch.ending import NOT_FOUND
+from tftraining.launch.open_files import restore_limit
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
 
 KILL_SECONDS = 5.0  # how long killed processes may take; what takes longer hangs in the kernel (state D)
@@ -47,7 +48,7 @@ def spawn(
             stderr=outputs[1],
             start_new_session=True,
             pass_fds=tuple(pass_fds),
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  # one system call; the other threads only copy output
+            preexec_fn=_in_child,  # noqa: PLW1509  # two system calls; the other threads only copy output
         )
     except FileNotFoundError as error:
         raise StartError(f"command not found: {command[0]}", 127, NOT_FOUND) from error
@@ -62,8 +63,10 @@ def spawn(
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
-    """In the child before exec: an exec of something that is not set-user-ID keeps it."""
+def _in_child() -> None:
+    """Before exec: die with the launcher (an exec of something that is not set-user-ID keeps that), with limits as if there
+    were none."""
+    restore_limit()
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
