@@ -29,7 +29,8 @@ MODULES = frozenset(
         "keras.callbacks",
     }
 )
-_MARK, _KEPT = "_tftraining_follows", "_tftraining_keeps"
+BACKUP, BACKUP_METHODS = "BackupAndRestore", ("_backup", "_save_model")
+_MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
 _stderr = 2
 
 
@@ -129,6 +130,19 @@ def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     """After all callbacks' own: BackupAndRestore has restored the optimizer by now."""
     params = getattr(callbacks, "params", None) or {}
     tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
+    try:
+        _follow_saves(tracker, callbacks)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
+
+
+def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
+    """Have each backup of BackupAndRestore told of, by the method in which tf_keras, or Keras 3, makes it."""
+    for cls in {cls for each in callbacks.callbacks for cls in type(each).__mro__ if cls.__name__ == BACKUP}:
+        for name in BACKUP_METHODS:
+            if name in cls.__dict__ and _SAVES not in cls.__dict__:
+                _after(cls, name, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
+                setattr(cls, _SAVES, True)
 
 
 def _begin_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
@@ -146,7 +160,7 @@ def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
 
 
 def _iterations(callbacks: Any) -> int | None:
-    """The optimizer's, None where there is no such thing (several optimizers, none at all)."""
+    """Of the optimizer of a callback's model, or of a list's, None where there is no such thing (several optimizers, none at all)."""
     try:
         return int(callbacks.model.optimizer.iterations.numpy())
     except Exception:

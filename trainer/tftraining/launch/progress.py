@@ -17,7 +17,7 @@ from tftraining.launch.snapshot import Snapshot
 QUIET_START = 30.0
 QUIET_PROGRESS = 60.0
 
-_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step")
+_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step", "checkpoint")
 _TIMES = ("first_step_time", "last_step_time")
 _NUMBERS = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(("steps_per_second", "updated", *_TIMES), float)}
 
@@ -56,6 +56,12 @@ def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
     return replace(told, metrics=told.metrics or earlier.metrics)
 
 
+def newest_checkpoint(snapshot: Snapshot) -> int | None:
+    """The step of the newest checkpoint that is known of: the last one saved in this round, or the one that the round went
+    on from, which shows that there was one, whoever saved it and how. 0 is the beginning; None if nothing is known."""
+    return max((step for step in (snapshot.checkpoint, snapshot.first_step) if step is not None), default=None)
+
+
 def reports(snapshot: Snapshot) -> bool:
     """Whether the program has told anything in this round."""
     return snapshot.updated is not None
@@ -84,6 +90,7 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": snapshot.first_step,
+        "checkpoint": newest_checkpoint(snapshot),
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tftraining.launch import elastic
 from tftraining.launch.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports, silent
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, newest_checkpoint, reports, silent
 from tftraining.launch.roster import Roster
 from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
@@ -37,6 +37,7 @@ class Rounds:
         self._blocking = 0  # the place in the gang of a member for which the next round had to wait when last looked
         self._stepless: set[str] = set()  # who has made no step in the present round yet
         self._mark: int | None = None  # the newest epoch at the last incident
+        self._saved: int | None = None  # the step of the newest checkpoint then
         self._came: tuple[float, int | None] | None = None  # when those who were missing came, and in which epoch
         self._overdue = False  # the start deadline is over: those who are there may be enough
 
@@ -191,14 +192,28 @@ class Rounds:
             self.trained = max(peer.started for peer in trainers)
 
     def progressed(self, now: float) -> bool:
-        """Whether there is a newer epoch than at the last incident, or, without reports, the round ran for a while."""
+        """Whether there is a newer epoch or checkpoint than at the last incident, or, without reports of epochs, the round
+        ran for a while."""
         self.note_training(now)
+        saved = self._newly_saved()
         long = self.trained is not None and now - self._started > QUIET_PROGRESS
         told = [peer.progress for peer in self._roster.trainers if peer.progress.epoch is not None]
         if not told:
             self.proven = self.proven or long
-            return long
+            return long or saved
         newest = max(each.epoch or 0 for each in told)
         mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
         self._mark = max(mark, newest)
+        return newest > mark or saved
+
+    def _newly_saved(self) -> bool:
+        """Whether there is a newer checkpoint than at the last incident. The one that the first round went on from is from
+        before."""
+        told = [peer.progress for peer in self._roster.trainers]
+        newest = max((step for each in told if (step := newest_checkpoint(each)) is not None), default=None)
+        if newest is None:
+            return False
+        first = min((each.first_step for each in told if each.first_step is not None), default=0)
+        mark = self._saved if self._saved is not None else first
+        self._saved = max(mark, newest)
         return newest > mark
