@@ -164,7 +164,8 @@ def floor(members: int, seconds: float) -> dict[str, float]:
             time.sleep(SETTLE_SECONDS)
             crowds.counts()
             share = cpu_share(server.pid, seconds)
-            return {"floor_cpu": share, "floor_beats_s": crowds.counts()["beats"] / seconds}
+            counts = crowds.counts()
+            return {"floor_cpu": share, "floor_us_a_beat": _each(share, counts["echoes"] / seconds)}
         finally:
             crowds.end()
             server.kill()
@@ -188,6 +189,7 @@ def gang(members: int, seconds: float) -> dict[str, float]:
                 "cpu": share,
                 "cpu_watched": watched,
                 "answers": waiting.answers,
+                "us_a_beat": _each(share, counts["echoes"] / seconds),
                 "beats_s": counts["beats"] / seconds,
                 "oldest_echo_s": counts["oldestEcho"],
                 "lost": counts["lost"],
@@ -200,6 +202,11 @@ def gang(members: int, seconds: float) -> dict[str, float]:
             }
         finally:
             crowds.end()
+
+
+def _each(share: float, rate: float) -> float:
+    """CPU microseconds for each of so many answers a second."""
+    return share / max(rate, 1.0) * 1e6
 
 
 def _of_status(pid: int, port: int) -> dict[str, float]:

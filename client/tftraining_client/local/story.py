@@ -66,8 +66,8 @@ class Story:
         return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
 
     def _note_restart(self, told: Status, ended: bool) -> None:
-        """Note the last restart. The launchers tell of the failure that `ended` the job in the same place, but nothing was
-        restarted after it."""
+        """Note the last restart. The launchers tell of the failure that `ended` the job in the same place, but nothing
+        was restarted after it."""
         restart: dict[str, Any] = told.get("lastRestart") or {}
         if not restart.get("time"):
             return

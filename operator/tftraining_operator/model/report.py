@@ -87,8 +87,8 @@ class Culprit(Frozen, frozen=True):
 
 
 class Reported(Frozen, frozen=True):
-    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started, `checkpoint`
-    is the step of the newest checkpoint that is known of."""
+    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started,
+    `checkpoint` is the step of the newest checkpoint that is known of."""
 
     epoch: Count | None = None
     epochs: Count | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_beat_of_a_member_that_is_not_in_the_round_costs_the_same_in_a_large_g
         newcomer = f"worker-{members}"
         frame = beat(0, 1.0) | {"prepared": False}
         chief.hello(hello(newcomer), 1.0)
-        found[members] = lambda chief=chief, name=newcomer: chief.heard(name, frame, 1.0)  # type: ignore[misc]
+        found[members] = partial(chief.heard, newcomer, frame, 1.0)
     assert calls(found[LARGE]) == calls(found[SMALL])
     assert bytes_used(found[LARGE]) < BYTES
 
@@ -108,11 +109,14 @@ def test_a_greeting_costs_the_same_in_a_large_gang(order: str) -> None:
 
 
 def test_a_gang_that_stops_costs_each_member_the_same_in_a_large_one() -> None:
+    def become_ready(chief: Coordinator, names: list[str]) -> None:
+        for name in names:
+            chief.heard(name, {"type": "ready", "round": 1}, 1.0)
+
     def restarted(members: int) -> float:
         chief = gang(members, members)
         chief.lost("worker-1", 1.0)
         names = [name for name in chief.roster.gang if name != "worker-1"]
-        ready = {"type": "ready", "round": 1}
-        return calls(lambda: [chief.heard(name, ready, 1.0) for name in names]) / members
+        return calls(partial(become_ready, chief, names)) / members
 
     assert restarted(LARGE) < restarted(SMALL) * 1.5

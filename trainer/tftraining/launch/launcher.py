@@ -219,7 +219,7 @@ class Launcher:
 
     def _status(self) -> Answer:
         told = {**self._told(), "revision": self._revisions.current()}
-        return Answer(200, json.dumps(told) + "\n", "application/json")
+        return Answer(200, json.dumps(told, separators=(",", ":")) + "\n", "application/json")
 
     def _of_consequence(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None

@@ -1,7 +1,7 @@
 """How many files this launcher may have open: the chief's needs one for the connection of each member.
 
-The soft limit of a container is often 1,024, for the sake of programs that use select(2) or close all descriptors one by
-one. So the user's program must never see the raised limit: a process that is started gets back the one from before.
+The soft limit of a container is often 1,024, for the sake of programs that use select(2) or close all descriptors one
+by one. So the user's program must never see the raised limit: a process that is started gets back the one from before.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def shortage(members: int) -> str:
     if limit == resource.RLIM_INFINITY or limit >= need:
         return ""
     return (
-        f"only {limit} files may be open here, and the rendezvous of {members} members needs {need}: not all members can "
-        "join. Raise the hard limit of open files (RLIMIT_NOFILE) in the container's runtime"
+        f"only {limit} files may be open here, and the rendezvous of {members} members needs {need}: not all members "
+        "can join. Raise the hard limit of open files (RLIMIT_NOFILE) in the container's runtime"
     )

@@ -64,8 +64,8 @@ _libc = ctypes.CDLL(None)
 
 
 def _in_child() -> None:
-    """Before exec: die with the launcher (an exec of something that is not set-user-ID keeps that), with limits as if there
-    were none."""
+    """Before exec: die with the launcher (an exec of something that is not set-user-ID keeps that), with limits as if
+    there were none."""
     restore_limit()
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -56,12 +56,6 @@ def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
     return replace(told, metrics=told.metrics or earlier.metrics)
 
 
-def newest_checkpoint(snapshot: Snapshot) -> int | None:
-    """The step of the newest checkpoint that is known of: the last one saved in this round, or the one that the round went
-    on from, which shows that there was one, whoever saved it and how. 0 is the beginning; None if nothing is known."""
-    return max((step for step in (snapshot.checkpoint, snapshot.first_step) if step is not None), default=None)
-
-
 def reports(snapshot: Snapshot) -> bool:
     """Whether the program has told anything in this round."""
     return snapshot.updated is not None
@@ -90,7 +84,7 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": snapshot.first_step,
-        "checkpoint": newest_checkpoint(snapshot),
+        "checkpoint": snapshot.checkpoint,
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tftraining.launch import elastic
 from tftraining.launch.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, newest_checkpoint, reports, silent
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, after, reports, silent
 from tftraining.launch.roster import Roster
 from tftraining.launch.settings import role_of
 from tftraining.launch.snapshot import Snapshot
@@ -62,9 +62,7 @@ class Rounds:
 
     def done(self, peer: Peer) -> bool:
         """Whether a member's program has done its work, and has nothing more to do unless the round ends."""
-        return peer.finished and (
-            peer.name in self._roster.evaluators or (self.running and self.has(peer))
-        )
+        return peer.finished and (peer.name in self._roster.evaluators or (self.running and self.has(peer)))
 
     def has(self, peer: Peer) -> bool:
         """Whether a member takes part in the present round, or, between two, in the last one."""
@@ -100,8 +98,8 @@ class Rounds:
         return elastic.lineup(list(roster.gang.values()), roster.policy.min_workers or 0)
 
     def _is_blocked(self, since: float) -> bool:
-        """Whether some member is in the way of the next round. Asked at each greeting of thousands, so the look begins at
-        the one that was when it was last asked: a gang that comes in any order is gone through a few times, not at each."""
+        """Whether some member is in the way of the next round. Asked at each greeting of thousands, so the look begins
+        at the one that was in the way last: a gang that comes in any order is gone through a few times, not at each."""
         gang = list(self._roster.gang.values())
         for step in range(len(gang)):
             place = (self._blocking + step) % len(gang)
@@ -192,8 +190,8 @@ class Rounds:
             self.trained = max(peer.started for peer in trainers)
 
     def progressed(self, now: float) -> bool:
-        """Whether there is a newer epoch or checkpoint than at the last incident, or, without reports of epochs, the round
-        ran for a while."""
+        """Whether there is a newer epoch or checkpoint than at the last incident, or, without reports of epochs, the
+        round ran for a while."""
         self.note_training(now)
         saved = self._newly_saved()
         long = self.trained is not None and now - self._started > QUIET_PROGRESS
@@ -207,13 +205,11 @@ class Rounds:
         return newest > mark or saved
 
     def _newly_saved(self) -> bool:
-        """Whether there is a newer checkpoint than at the last incident. The one that the first round went on from is from
-        before."""
+        """Whether there is a newer checkpoint than at the last incident. The one that the first round went on from is
+        from before."""
         told = [peer.progress for peer in self._roster.trainers]
-        newest = max((step for each in told if (step := newest_checkpoint(each)) is not None), default=None)
-        if newest is None:
-            return False
-        first = min((each.first_step for each in told if each.first_step is not None), default=0)
-        mark = self._saved if self._saved is not None else first
-        self._saved = max(mark, newest)
-        return newest > mark
+        newest = max((each.checkpoint for each in told if each.checkpoint is not None), default=None)
+        first = min((each.first_step for each in told if each.first_step is not None), default=None)
+        mark = first if self._saved is None else self._saved
+        self._saved = max((step for step in (mark, newest) if step is not None), default=None)
+        return newest is not None and newest > (mark or 0)

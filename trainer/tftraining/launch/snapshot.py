@@ -27,7 +27,7 @@ class Snapshot:
     `epoch` is the one it is in, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
     whole training. `connecting`: it waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are
     what was done before this round: finished epochs and iterations. `checkpoint` is the step of the last one that was
-    saved in this round. Times are of CLOCK_MONOTONIC in seconds, `updated`
+    saved in this round, or that the round went on from. Times are of CLOCK_MONOTONIC in seconds, `updated`
     of CLOCK_REALTIME.
     """
 

@@ -120,7 +120,9 @@ class Tracker:
                 writer.first_epoch = writer.epoch - 1 if writer.first_epoch == NONE else writer.first_epoch
             if step is not None:
                 self._steps_by_saves = False
-                writer.first_step = int(step) - 1 if writer.first_step == NONE else writer.first_step
+                if writer.first_step == NONE:
+                    writer.first_step = int(step) - 1
+                    self.saved(writer.first_step or None)  # what it goes on from
                 writer.stepped(int(step))
             if metrics is not None or step is None:
                 writer.write(metrics)
@@ -128,13 +130,11 @@ class Tracker:
             self._give_up(error)
 
     def saved(self, step: int | None) -> None:
-        """A checkpoint is complete that a restart goes on from, with so many steps done; None: those told of so far."""
-        if (writer := self._claimed()) is None:
+        """There is a checkpoint that a restart goes on from, with so many steps done; None: nobody knows how many."""
+        if step is None or (writer := self._claimed()) is None:
             return
         try:
-            step = writer.step if step is None else int(step)
-            if step < 0:
-                return
+            step = int(step)
             writer.saved(step)
             if writer.step == NONE or self._steps_by_saves:  # of a loop that tells nothing else
                 self._steps_by_saves = True
