@@ -63,7 +63,8 @@ class Launcher:
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
         self._revisions = Revisions(self._member.incarnation, self._of_consequence)
-        self._server = Server(pages, {"/status": Waits(self._revisions.current)})
+        waits, short = {"/status": Waits(self._revisions.current)}, {"/status": self._short_status}
+        self._server = Server(pages, waits, short)
         self._told_to_go = asyncio.Event()
         self._too_many = 0  # the size of the gang for which a shortage of open files was told
 
@@ -218,7 +219,16 @@ class Launcher:
         return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
 
     def _status(self) -> Answer:
-        told = {**self._told(), "revision": self._revisions.current()}
+        told = status.of_member(self._member, self._settings)
+        if self._rendezvous is not None:
+            told |= status.of_gang(self._rendezvous.coordinator, time.monotonic())
+        return self._in_json(told)
+
+    def _short_status(self) -> Answer:
+        return self._in_json(self._told())
+
+    def _in_json(self, told: dict[str, Any]) -> Answer:
+        told["revision"] = self._revisions.current()
         return Answer(200, json.dumps(told, separators=(",", ":")) + "\n", "application/json")
 
     def _of_consequence(self) -> dict[str, Any]:
@@ -232,7 +242,7 @@ class Launcher:
         own = status.of_member(self._member, self._settings)
         if self._rendezvous is None:
             return own
-        return {**own, **status.of_gang(self._rendezvous.coordinator, time.monotonic())}
+        return {**own, **status.of_gang_as_one(self._rendezvous.coordinator)}
 
 
 def program_digest(command: Sequence[str]) -> str:
