@@ -42,7 +42,7 @@ async def test_more_members_join_than_the_soft_limit_allows_and_the_program_keep
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"), prepend=":")
     with chief(tmp_path, 64, 4096, warmStart=warm) as gang:
         gang.start("worker-0")
-        gang.wait_for(lambda: gang.status("worker-0"))
+        gang.wait_for(lambda: gang.status("worker-0").get("state") == "ready")
         async with AsyncExitStack() as members:
             for name in gang.names[1:]:
                 _, answer = await members.enter_async_context(dialled(gang, hello(name)))
