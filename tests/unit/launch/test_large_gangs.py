@@ -5,6 +5,7 @@ What a frame costs is counted in calls and in bytes, not in seconds, so these te
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -13,9 +14,14 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_ports
 from tests.unit.launch.simulation import beat, coordinator, hello
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.outbox import without_stale_echoes
+from tftraining.launch.rendezvous import Rendezvous
+from tftraining.launch.wire import connect
 
+SECRET = b"a secret of the tests"
 SMALL, LARGE = 20, 2000
 BYTES = 4096  # a dict of the large gang has twenty times as many
 
@@ -120,3 +126,36 @@ def test_a_gang_that_stops_costs_each_member_the_same_in_a_large_one() -> None:
         return calls(partial(become_ready, chief, names)) / members
 
     assert restarted(LARGE) < restarted(SMALL) * 1.5
+
+
+def test_of_several_echoes_to_a_member_only_the_last_is_sent() -> None:
+    def echo(name: str, at: float) -> tuple[str, dict[str, Any]]:
+        return name, {"type": "beat", "echo": at}
+
+    stop: tuple[str, dict[str, Any]] = ("worker-0", {"type": "stop"})
+    frames = [echo("worker-0", 1.0), echo("worker-1", 1.0), echo("worker-0", 2.0), stop, echo("worker-0", 3.0)]
+    assert without_stale_echoes(frames) == [frames[1], stop, frames[4]]
+
+
+async def no_verdict() -> None:
+    """None is left anywhere."""
+
+
+async def test_beats_that_have_piled_up_are_answered_once() -> None:
+    """A launcher that has fallen behind by half a second must not spend the next one on echoes of no use."""
+    port = free_ports(1)[0]
+    rendezvous = Rendezvous(gang(2, 0, start_deadline=1e9), SECRET, no_verdict)
+    await rendezvous.open("127.0.0.1", port)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        channel = await connect(reader, writer, SECRET, hello("worker-1"))
+        assert (await channel.receive())["type"] == "welcome"
+        for number in range(50):
+            channel.send({**beat(0, 1.0), "t": float(number)})
+        echoes = [await channel.receive()]
+        while echoes[-1]["echo"] < 49.0:
+            echoes.append(await channel.receive())
+        assert len(echoes) < 10, "fifty beats came in a few segments"
+        writer.close()
+    finally:
+        await rendezvous.close()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.outbox import CLOSE
+from tftraining.launch.outbox import CLOSE, without_stale_echoes
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.wire import FRAME_BYTES, Channel, GoneError, WireError, accept
 
@@ -105,7 +105,8 @@ class Rendezvous:
             while True:
                 frame = await channel.receive()
                 self.coordinator.heard(name, frame, time.monotonic())
-                self._flush()
+                if not channel.pending:
+                    self._flush()
         except GoneError:
             gone = not channel.aborted
             raise
@@ -124,7 +125,7 @@ class Rendezvous:
 
     def _flush(self) -> None:
         """Send what the coordinator wants sent, in its order."""
-        for name, frame in self.coordinator.outbox.take():
+        for name, frame in without_stale_echoes(self.coordinator.outbox.take()):
             channel = self._channels.get(name)
             if channel is None:
                 continue

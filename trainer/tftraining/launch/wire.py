@@ -41,6 +41,7 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.aborted = False
+        self._arrived = b""  # and not yet asked for
         self._sending = _Sealer(key, side)
         self._receiving = _Sealer(key, b"chief" if side == b"member" else b"member")
 
@@ -53,9 +54,19 @@ class Channel:
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES:
             self.abort()
 
+    @property
+    def pending(self) -> bool:
+        """Whether another frame has arrived already: whoever reads has fallen behind."""
+        return b"\n" in self._arrived
+
     async def receive(self) -> Frame:
         """The next frame; WireError if there will be none."""
-        seal, _, body = (await _line(self._reader)).partition(b" ")
+        while not self.pending:
+            if len(self._arrived) > FRAME_BYTES:
+                raise WireError("a frame is too long")
+            self._arrived += await _heard(self._reader.read(FRAME_BYTES))
+        line, _, self._arrived = self._arrived.partition(b"\n")
+        seal, _, body = line.partition(b" ")
         if not hmac.compare_digest(seal, self._receiving.seal(body)):
             raise WireError("a frame is not signed with this job's key")
         return _parse(body)
@@ -124,15 +135,23 @@ def _key(secret: bytes, chiefs: str, members: str) -> bytes:
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
     """A line without its end. The reader's own limit bounds what is kept of an endless one."""
+    line = await _heard(reader.readline())
+    if not line.endswith(b"\n"):
+        raise GoneError("the connection was closed")
+    return line[:-1]
+
+
+async def _heard(reading: Awaitable[bytes]) -> bytes:
+    """What is read, never nothing."""
     try:
-        line = await reader.readline()
+        heard = await reading
     except (ConnectionResetError, BrokenPipeError):
         raise GoneError("the connection was reset") from None
     except (ValueError, OSError) as error:
         raise WireError(str(error) or "the connection broke") from None
-    if not line.endswith(b"\n"):
+    if not heard:
         raise GoneError("the connection was closed")
-    return line[:-1]
+    return heard
 
 
 def _parse(body: bytes) -> Frame:
