@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+import tftraining
 from tftraining.cluster import Task
 from tftraining.loop import Replica
 from tftraining.options import UsageError
@@ -71,6 +72,7 @@ class State:
         self._place.assign(place)
         self._told.assign(tf.zeros(3) if told is None else told)
         self._manager.save(checkpoint_number=self.step)
+        tftraining.report(checkpoint=self.step)
         if not self._task.is_chief:
             shutil.rmtree(self._path)
 

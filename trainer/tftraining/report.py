@@ -3,6 +3,7 @@
     import tftraining
     tftraining.begin(step=step, epochs=10, steps_per_epoch=100)
     tftraining.report(step=step, epoch=3, metrics={"loss": loss})
+    tftraining.report(checkpoint=step)
 
 Without a launcher they do nothing. They must never raise because of the launcher, and cost a few microseconds.
 """
@@ -23,6 +24,7 @@ def begin(*, step: int, epochs: int | None = None, steps_per_epoch: int | None =
     tracker = _tracker()
     if tracker is not None:
         tracker.begin(step, epochs, steps_per_epoch)
+        _saved(tracker, step or None)
 
 
 def report(
@@ -31,14 +33,25 @@ def report(
     epoch: int | None = None,
     epochs: int | None = None,
     metrics: Mapping[str, object] | None = None,
+    checkpoint: int | None = None,
 ) -> None:
     """What is done by now: `step` iterations in the whole training, in the `epoch`-th (from 1) of `epochs`.
 
     `metrics` are numbers, or tensors of one number: reading those waits for the device, so do it now and then.
+    `checkpoint` is the step that a restart would go on from, told once its checkpoint is complete: a newer one makes
+    the budget of restarts whole again.
     """
     tracker = _tracker()
-    if tracker is not None:
+    if tracker is None:
+        return
+    if any(value is not None for value in (step, epoch, epochs, metrics)):
         tracker.report(step, epoch, epochs, metrics)
+    _saved(tracker, checkpoint)
+
+
+def _saved(tracker: Any, step: int | None) -> None:
+    if step is not None and hasattr(tracker, "saved"):  # an older launcher has no use for it
+        tracker.saved(step)
 
 
 _own: Any = None

@@ -29,7 +29,7 @@ class Story:
         before, self.status = self.status, status
         self.progress = known_progress(self.progress, status.get("progress"))
         self.ledger = status.get("ledger") or self.ledger
-        self._note_restart(status.get("lastRestart"))
+        self._note_restart(status, ended=status.get("phase") == "Failed")
         if self.started_at is None and status.get("phase") in ("Starting", "Training"):
             self.started_at = at
         if _state(before) != _state(status) or _untrained(before, status):
@@ -40,7 +40,7 @@ class Story:
         """Take in what a launcher left at its end: the last steps may have gone by between two looks."""
         self.progress = known_progress(self.progress, words.get("progress"))
         self.ledger = words.get("ledger") or self.ledger
-        self._note_restart(words.get("lastRestart"))
+        self._note_restart(words, ended=words.get("verdict") == "Failed")
 
     def see_progress(self, at: float) -> list[str]:
         """A line about the progress, if there is news: at a new epoch, otherwise now and then."""
@@ -65,13 +65,25 @@ class Story:
         words = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
 
-    def _note_restart(self, restart: dict[str, Any] | None) -> None:
-        if restart and restart.get("time"):
+    def _note_restart(self, told: Status, ended: bool) -> None:
+        """Note the last restart. The launchers tell of the failure that `ended` the job in the same place, but nothing
+        was restarted after it."""
+        restart: dict[str, Any] = told.get("lastRestart") or {}
+        if not restart.get("time"):
+            return
+        if ended and restart.get("downSeconds") is None and _is_cause(restart, told):
+            self.restarts.pop(str(restart["time"]), None)
+        else:
             self.restarts[str(restart["time"])] = restart
 
 
 def _state(status: Status) -> tuple[Any, ...]:
     return (status.get("phase"), status.get("round"), tuple(status.get("missing") or ()))
+
+
+def _is_cause(restart: dict[str, Any], told: Status) -> bool:
+    """Whether the job has failed by what is told as the last restart: the message of a failed job begins with that."""
+    return str(told.get("message")).startswith(str(restart.get("message")))
 
 
 def _untrained(before: Status, status: Status) -> bool:

@@ -313,7 +313,10 @@ def through(api: Api) -> Fetch:
 
 
 def _query(known: str) -> dict[str, str]:
-    return {"changedSince": known, "timeoutSeconds": f"{HANGING_SECONDS:g}"} if known else {}
+    """Launchers that can be waited for need not tell of each member; those of an older version tell all the same."""
+    if not known:
+        return {}
+    return {"changedSince": known, "timeoutSeconds": f"{HANGING_SECONDS:g}", "members": "false"}
 
 
 def _patience(known: str) -> aiohttp.ClientTimeout:

@@ -87,7 +87,8 @@ class Culprit(Frozen, frozen=True):
 
 
 class Reported(Frozen, frozen=True):
-    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started."""
+    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started,
+    `checkpoint` is the step of the newest checkpoint that is known of."""
 
     epoch: Count | None = None
     epochs: Count | None = None
@@ -95,6 +96,7 @@ class Reported(Frozen, frozen=True):
     steps_per_epoch: Count | None = None
     first_epoch: Count | None = None
     first_step: Count | None = None
+    checkpoint: Count | None = None
     steps_per_second: Seconds | None = None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     updated_time: Time | None = None
@@ -110,6 +112,7 @@ class Reported(Frozen, frozen=True):
             step=self.step,
             steps_per_epoch=self.steps_per_epoch,
             steps_per_second=rate,
+            checkpoint=self.checkpoint,
             metrics=dict(known[:MOST_METRICS]),
             updated_time=self.updated_time,
             display=self._display(),

@@ -65,7 +65,8 @@ class SameFailure(Frozen, frozen=True):
 
 class Restarts(Frozen, frozen=True):
     """Restarts so far. From `budget_used` on it is what the budget and the back-off go by: `pod_failures` are those of
-    `counted` that no launcher can count, `epoch` is that of the last restart, by which progress is measured."""
+    `counted` that no launcher can count, `epoch` and `checkpoint` are those of the last restart, by which progress is
+    measured."""
 
     counted: int = 0
     disruptions: int = 0
@@ -75,6 +76,7 @@ class Restarts(Frozen, frozen=True):
     without_progress: int = 0
     pod_failures: int = 0
     epoch: int | None = None
+    checkpoint: int | None = None
     same_failure: SameFailure | None = None
 
 
@@ -113,6 +115,7 @@ class Progress(Frozen, frozen=True):
     step: int | None = None
     steps_per_epoch: int | None = None
     steps_per_second: float | None = None
+    checkpoint: int | None = None
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     updated_time: datetime | None = None
     display: str | None = None

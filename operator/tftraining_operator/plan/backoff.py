@@ -23,9 +23,17 @@ def due(status: Status) -> datetime | None:
 
 
 def progressed(status: Status, until: datetime) -> bool:
-    """Whether there was progress since the last restart: a newer epoch, or, where no program tells of epochs, that all
-    pods ran for a minute."""
+    """Whether there was progress since the last restart: a newer epoch or checkpoint, or, where no program tells of
+    epochs, that all pods ran for a minute."""
+    if (newest_checkpoint(status) or 0) > (status.restarts.checkpoint or 0):
+        return True
     if status.progress is not None and status.progress.epoch is not None:
         return status.progress.epoch > (status.restarts.epoch or 0)
     ready = status.condition("Ready")
     return ready is not None and ready.status == "True" and until - ready.last_transition_time >= PROGRESS
+
+
+def newest_checkpoint(status: Status) -> int | None:
+    """The step of the newest checkpoint that was ever known of at a restart or is known of now."""
+    told = status.progress.checkpoint if status.progress is not None else None
+    return max((step for step in (told, status.restarts.checkpoint) if step is not None), default=None)

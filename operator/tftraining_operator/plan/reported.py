@@ -99,11 +99,13 @@ def with_latest(status: Status, said: Report | None) -> Status:
 
 def with_told(status: Status, told: Reported) -> Status:
     """The status with that progress. Before a program that was started again is in an epoch it tells its steps only,
-    and metrics it tells at the end of one: until then what is known stays."""
+    and metrics it tells at the end of one: until then what is known stays, the newest checkpoint too."""
     old, new = status.progress or Progress(), told.progress()
     if new.epoch is None and old.epoch is not None:
         new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
-    return msgspec.structs.replace(status, progress=msgspec.structs.replace(new, metrics=new.metrics or old.metrics))
+    saved = old.checkpoint if new.checkpoint is None else new.checkpoint
+    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved)
+    return msgspec.structs.replace(status, progress=new)
 
 
 def _merged_record(old: LastRestart | None, told: LastRestart, news: bool) -> LastRestart | None:
@@ -141,9 +143,14 @@ def _resumed(status: Status, record: LastRestart, now: datetime) -> Status:
     """The condition Resumed, and from where progress counts from now on."""
     if record.resumed_from_epoch is None and record.resumed_from_step is None:
         return status
+    restarts = status.restarts
     if record.resumed_from_epoch is not None:
-        epoch = max(status.restarts.epoch or 0, record.resumed_from_epoch + 1)
-        status = msgspec.structs.replace(status, restarts=msgspec.structs.replace(status.restarts, epoch=epoch))
+        epoch = max(restarts.epoch or 0, record.resumed_from_epoch + 1)
+        restarts = msgspec.structs.replace(restarts, epoch=epoch)
+    if record.resumed_from_step:
+        checkpoint = max(restarts.checkpoint or 0, record.resumed_from_step)
+        restarts = msgspec.structs.replace(restarts, checkpoint=checkpoint)
+    status = msgspec.structs.replace(status, restarts=restarts)
     kept = resumed(record)
     lost = f", {record.lost_steps} steps had to be done again" if record.lost_steps else ""
     why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost}")

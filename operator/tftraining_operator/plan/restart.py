@@ -48,6 +48,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
         without_progress=(0 if progressed else old.without_progress) + in_a_row,
         pod_failures=old.pod_failures + alone,
         epoch=status.progress.epoch if status.progress else old.epoch,
+        checkpoint=backoff.newest_checkpoint(status),
         same_failure=same_failure.after(spec, old, incident),
     )
 

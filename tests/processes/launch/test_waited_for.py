@@ -45,6 +45,17 @@ def test_a_restart_is_told_at_once_and_steps_are_not(tmp_path: Path, waiting: Th
             assert (told["ledger"]["inPlace"], told["lastRestart"]["member"]) == (number, "worker-1")
 
 
+def test_who_wants_no_members_is_told_all_else(tmp_path: Path) -> None:
+    """Those of a gang of thousands are hundreds of kilobytes, which the operator has no use for."""
+    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
+        gang.start()
+        whole = gang.wait_for_phase("Training")
+        for query in ("members=false", f"changedSince={whole['revision']}&timeoutSeconds=0&members=false"):
+            short = json.loads(gang.get("worker-0", f"/status?{query}")[1])
+            assert whole.keys() - short.keys() == {"members"}
+            assert (short["phase"], short["round"], short["revision"]) == ("Training", 1, whole["revision"])
+
+
 def test_the_end_of_the_job_answers_and_leaves_no_words_of_ours_in_the_log(
     tmp_path: Path, waiting: ThreadPoolExecutor
 ) -> None:

@@ -137,6 +137,33 @@ def test_the_summary_of_a_failure_before_any_step() -> None:
     ]
 
 
+FATAL = {**RESTART, "time": "2026-01-01T00:01:00Z", "message": "worker-1: ValueError: boom"}
+BUDGET = "worker-1: ValueError: boom; all 1 restarts (spec.restartPolicy.maxRestarts) are used up"
+
+
+@pytest.mark.parametrize("seen", ["status", "last words", "both"])
+def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
+    story, ledger = Story(), {"inPlace": 1}
+    story.see(status("Training", 2, lastRestart=RESUMED, ledger=ledger), 1.0)
+    if seen != "last words":
+        story.see(status("Failed", 2, message=BUDGET, lastRestart=FATAL, ledger=ledger), 2.0)
+    if seen != "status":
+        words = {"verdict": "Failed", "message": BUDGET, "lastRestart": FATAL, "ledger": ledger}
+        story.see_last_words(words)
+    told = summary("digits", Result(False, 2.0, "MaxRestartsExceeded", BUDGET), story)
+    assert told[1] == (
+        "  restarts  1, 1.1 s without training\n"
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again"
+    )
+
+
+def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
+    story = Story()
+    message = "worker-1 did not join within 5 s (spec.runPolicy.startDeadlineSeconds)"
+    story.see(status("Failed", 1, message=message, lastRestart=RESTART), 9.0)
+    assert summary("digits", Result(False, 9.0), story)[1].startswith("  restarts  1, ")
+
+
 def test_restarts_that_nobody_saw_are_counted() -> None:
     story = Story()
     story.see(status("Training", 9, lastRestart=RESUMED, ledger={"inPlace": 8}), 1.0)

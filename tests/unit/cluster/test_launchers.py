@@ -520,7 +520,11 @@ async def test_the_way_through_the_api_server() -> None:
             await fetch(CHIEF, "")
         with pytest.raises(ApiError, match="no endpoints"):
             await fetch(CHIEF, "")
-    assert [query for _, _, query in fake.asked] == [{"changedSince": "a.7", "timeoutSeconds": "15"}, {}, {}]
+    assert [query for _, _, query in fake.asked] == [
+        {"changedSince": "a.7", "timeoutSeconds": "15", "members": "false"},
+        {},
+        {},
+    ]
 
 
 # --- the Secret

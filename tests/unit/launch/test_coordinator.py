@@ -353,6 +353,45 @@ def test_the_same_epoch_again_is_no_progress() -> None:
     assert chief.judge.verdict.reason == "MaxRestartsExceeded"
 
 
+@pytest.mark.parametrize("saved_now", [True, False])
+def test_a_newer_checkpoint_inside_an_epoch_refills_the_budget_and_ends_the_waiting(saved_now: bool) -> None:
+    """Told when it is saved, or known by what the next round goes on from."""
+    chief = started(max_restarts=1)
+    for number in range(1, 8):
+        first = 10 * number - 10
+        told = {"epoch": 1, "first_epoch": 0, "first_step": first, "step": first + 15, "updated": 1.0}
+        saved = {"checkpoint": first + 10} if saved_now else {"checkpoint": first} if first else {}
+        chief.heard("worker-0", beat(number, number, **told, **saved), number)
+        chief.heard("worker-1", exited(number, 1), number)
+        restart(chief, number)
+        assert chief.rounds.running, number
+    assert (chief.judge.verdict, chief.judge.ledger.used, chief.judge.ledger.process_failures) == (None, 1, 7)
+
+
+@pytest.mark.parametrize("told", [{"checkpoint": 10}, {"checkpoint": 10, "first_step": 10}, {"first_step": 10}])
+def test_the_same_checkpoint_again_is_no_progress(told: dict[str, int]) -> None:
+    chief = started(max_restarts=2)
+    chief.tick(0.0)
+    for number in (1, 2, 3):
+        now = 10.0 * number
+        chief.tick(now)
+        alive(chief, now)
+        chief.heard("worker-0", beat(number, now, **{"epoch": 1, "step": 15, "updated": 1.0, **told}), now)
+        chief.heard("worker-1", exited(number, 1), now)
+        restart(chief, now)
+        chief.tick(now + 1)
+    assert chief.judge.verdict is not None
+    assert chief.judge.verdict.reason == "MaxRestartsExceeded"
+
+
+def test_an_earlier_run_s_checkpoint_is_no_progress() -> None:
+    chief = started(max_restarts=0)
+    chief.heard("worker-0", beat(1, 1.0, epoch=3, first_epoch=2, first_step=500, checkpoint=500, updated=1.0), 1.0)
+    chief.heard("worker-1", exited(1, 1), 1.0)
+    assert chief.judge.ledger.refilled_at == 0
+    assert chief.judge.verdict is not None
+
+
 def test_with_budget_reset_never_progress_does_not_help() -> None:
     chief = started(max_restarts=1, refill=False)
     for number in (1, 2):

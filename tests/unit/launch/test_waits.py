@@ -124,6 +124,10 @@ def test_a_question(query: str, known: str, seconds: float) -> None:
     assert (wait.known, wait.seconds) == (known, seconds)
 
 
+def test_who_asks_without_members_gets_the_short_answer() -> None:
+    assert [Wait.of(query).short for query in ("members=false", "members=true", "")] == [True, False, False]
+
+
 @pytest.mark.parametrize("text", ["-1", "soon", "1e3", "nan", "inf", "1.2.3", "²", "."])
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="timeoutSeconds must be a number of seconds, not"):

@@ -143,6 +143,25 @@ def test_reports_of_a_custom_loop(shared: Page) -> None:
     assert now.metrics == {"loss": 0.5}
 
 
+def test_checkpoints_of_a_custom_loop(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.begin(20, None, None)
+    assert shared.read().checkpoint is None
+    tracker.report(24, None, None, None)
+    tracker.saved(24)
+    tracker.report(25, None, None, None)
+    assert (shared.read().checkpoint, shared.read().step, shared.read().first_step) == (24, 25, 20)
+
+
+def test_a_loop_that_tells_its_checkpoints_only_makes_steps(shared: Page) -> None:
+    tracker = shared.tracker()
+    for step in (100, 200):
+        tracker.saved(step)
+    told = shared.read()
+    assert (told.checkpoint, told.step, told.epoch, told.first_step) == (200, 200, None, None)
+    assert told.first_step_time is not None
+
+
 def test_only_one_living_process_has_the_page(shared: Page) -> None:
     other = os.fork()
     if not other:

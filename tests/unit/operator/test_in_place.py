@@ -76,7 +76,9 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
     assert last is not None
     assert (last.pod, last.signal, last.reason) == ("mnist-worker-1", 9, "Killed")
     assert (last.down_seconds, last.resumed_from_epoch, last.resumed_from_step, last.lost_steps) == (1.1, 2, 140, 3)
-    assert status.restarts == Restarts(counted=1, in_place=1, budget_used=1, without_progress=1, epoch=3)
+    assert status.restarts == Restarts(
+        counted=1, in_place=1, budget_used=1, without_progress=1, epoch=3, checkpoint=140
+    )
     assert [(note.type, note.reason, note.message) for note in world.notes] == [
         ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
     ]
@@ -318,6 +320,19 @@ def test_pods_that_fail_again_and_again_wait_longer_and_longer_and_use_up_the_bu
     world.exit("worker-1", code=137).run_timers()
     assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
     assert world.status.restarts.pod_failures == 3
+
+
+@pytest.mark.parametrize(("steps", "phase"), [((100, 200, 300), "Running"), ((100, 100, 100), "Failed")])
+def test_a_newer_checkpoint_inside_an_epoch_refills_the_budget(steps: tuple[int, ...], phase: str) -> None:
+    world = running(a_launched_job().max_restarts(1))
+    for step in steps:
+        world.launchers.advance(1, step)
+        assert world.launchers.progress is not None
+        world.launchers.progress["checkpoint"] = step
+        world.listen()
+        world.exit("worker-1", code=137).run_timers()
+    assert world.status.phase == phase
+    assert world.status.restarts.checkpoint == steps[-1]
 
 
 def test_a_newer_epoch_refills_the_budget() -> None:

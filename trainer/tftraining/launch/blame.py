@@ -47,9 +47,10 @@ class Blame:
     def standstill(self, now: float) -> Incident | None:
         """Somebody has made no step for the stall timeout."""
         timeout = self._roster.policy.stall_timeout
+        if timeout is None:
+            return None
         looks = [peer.look() for peer in self._roster.trainers if peer.state == "running"]
-        names = stalled(looks, timeout, now) if timeout is not None else []
-        if not names:
+        if not (names := stalled(looks, timeout, now)):
             return None
         limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
         connecting = {look.member for look in looks if look.progress.connecting}

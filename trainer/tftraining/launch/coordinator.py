@@ -63,17 +63,17 @@ class Coordinator:
 
     def lost(self, name: str, now: float) -> None:
         """The connection of a member is gone. That nothing runs there is known only by its own word before."""
-        peer = self.roster.peers[name]
+        peer = self.roster.known(name)
         if not peer.connected:
             return
-        needed = self.rounds.running and peer in self.roster.members and peer.state == "running"
+        needed = self.rounds.running and self.rounds.has(peer) and peer.state == "running"
         peer.gone, peer.state = peer.gone or peer.state == "ready", "lost"
         if needed:
             self._strike(peer, self._blame.loss(peer, now), now)
 
     def heard(self, name: str, frame: Mapping[str, Any], now: float) -> None:
         """A frame of a member that has joined; KeyError, TypeError or ValueError if it is a bad one."""
-        peer = self.roster.peers[name]
+        peer = self.roster.known(name)
         peer.told = peer.heard = now
         if frame["type"] == "leaving":
             peer.leaving = True
@@ -81,7 +81,7 @@ class Coordinator:
             peer.gone = True
         elif frame["type"] == "beat":
             peer.beat(frame, now)
-            self.rounds.note_training(now)
+            self.rounds.note_step(peer, now)
             self.outbox.beat(name, frame["t"], self.rounds.beginning(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._exited(peer, frame, now)
@@ -101,7 +101,7 @@ class Coordinator:
     def _exited(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         ended = exit_from_frame(frame["exit"])
         peer.end(ended, frame, now)
-        self.rounds.note_training(now)  # it may have been too short for a beat
+        self.rounds.note_step(peer, now)  # it may have been too short for a beat
         if peer.name in self.roster.evaluators:
             self._exited_aside(peer, now)
         elif ended.success and not peer.leaving:

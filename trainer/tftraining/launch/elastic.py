@@ -7,9 +7,7 @@ seen to end, is waited for as long as its lease lasts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import compress
-from operator import not_
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tftraining.launch.peer import Peer
 from tftraining.launch.settings import role_of
@@ -33,6 +31,11 @@ def settled(peer: Peer, since: float) -> bool:
     return peer.predecessor < since
 
 
+def startable(peer: Peer, since: float) -> bool:
+    """Whether the member can be started now: it is there, and no launcher before its own can still run its program."""
+    return available(peer) and settled(peer, since)
+
+
 def quiet(peer: Peer, since: float) -> bool:
     """Whether certainly nothing of the member runs, and nothing will before it joins again. `since` is when whoever has
     been silent ever since has ended its program. That nothing ran before this rendezvous was made is known before."""
@@ -43,20 +46,21 @@ def quiet(peer: Peer, since: float) -> bool:
     return peer.state in ("absent", "ready")
 
 
-def lineup(gang: Iterable[Peer], optional: Collection[str], least: int, since: float) -> list[Peer]:
-    """The members of the next round, none if it cannot start yet.
+def blocks(peer: Peer, optional: Callable[[Peer], bool], since: float) -> bool:
+    """Whether no round can start because of this member: it is not there, and may not be left out."""
+    return not startable(peer, since) and not (optional(peer) and quiet(peer, since))
 
-    Only the `optional` members may be left out, if they are quiet, and at least so many workers must be there.
+
+def lineup(gang: Sequence[Peer], least: int, since: float) -> list[Peer]:
+    """The members of the next round, of a gang in which nobody blocks it; none if it cannot start yet.
+
+    Without some of the gang at least so many workers must be there.
     """
-    everyone = list(gang)
-    fit_to_start = [available(peer) and settled(peer, since) for peer in everyone]
-    there = list(compress(everyone, fit_to_start))
-    if len(there) == len(everyone):
+    there = [peer for peer in gang if startable(peer, since)]
+    if len(there) == len(gang):
         return there
-    out = list(compress(everyone, map(not_, fit_to_start)))
     workers = sum(1 for peer in there if role_of(peer.name) == "worker")
-    fit = workers >= least and all(peer.elastic for peer in there)
-    return there if fit and all(peer.name in optional and quiet(peer, since) for peer in out) else []
+    return there if workers >= least and all(peer.elastic for peer in there) else []
 
 
 def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:

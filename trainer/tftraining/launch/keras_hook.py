@@ -29,7 +29,8 @@ MODULES = frozenset(
         "keras.callbacks",
     }
 )
-_MARK, _KEPT = "_tftraining_follows", "_tftraining_keeps"
+BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
+_MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
 _stderr = 2
 
 
@@ -129,6 +130,23 @@ def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     """After all callbacks' own: BackupAndRestore has restored the optimizer by now."""
     params = getattr(callbacks, "params", None) or {}
     tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
+    try:
+        _follow_saves(tracker, callbacks)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
+
+
+def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
+    """Have the backup that BackupAndRestore of tf_keras has restored told of, and each that it makes.
+
+    Keras 3 begins the epoch again, whatever it has saved in the middle: there nothing but an epoch is progress.
+    """
+    classes = {cls for each in callbacks.callbacks for cls in type(each).__mro__ if cls.__name__ == BACKUP}
+    for cls in [each for each in classes if BACKUP_METHOD in each.__dict__]:
+        tracker.saved(_iterations(callbacks) or None)
+        if _SAVES not in cls.__dict__:
+            _after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
+            setattr(cls, _SAVES, True)
 
 
 def _begin_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
@@ -146,7 +164,7 @@ def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
 
 
 def _iterations(callbacks: Any) -> int | None:
-    """The optimizer's, None where there is no such thing (several optimizers, none at all)."""
+    """Of the optimizer of a callback's model, or of a list's; None where there is not exactly one."""
     try:
         return int(callbacks.model.optimizer.iterations.numpy())
     except Exception:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import cluster, finished_copy, folding, legacy, orders, status
+from tftraining.launch import cluster, finished_copy, folding, legacy, open_files, orders, status
 from tftraining.launch.coordinator import Coordinator
 from tftraining.launch.incident import exit_code
 from tftraining.launch.keras_hook import FINISHED
@@ -63,8 +63,10 @@ class Launcher:
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
         self._revisions = Revisions(self._member.incarnation, self._of_consequence)
-        self._server = Server(pages, {"/status": Waits(self._revisions.current)})
+        waits, short = {"/status": Waits(self._revisions.current)}, {"/status": self._short_status}
+        self._server = Server(pages, waits, short)
         self._told_to_go = asyncio.Event()
+        self._too_many = 0  # the size of the gang for which a shortage of open files was told
 
     async def run(self) -> int:
         """Take part in the job until it has ended, or until a signal says to go; the exit code."""
@@ -99,6 +101,8 @@ class Launcher:
         if isinstance(earlier, Verdict):
             return earlier
         if self._rendezvous is not None:
+            open_files.raise_limit()
+            self._warn_of_shortage(len(self._rendezvous.coordinator.roster.gang))
             await self._open("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])
         await self._program.prepare(self._environment)
         try:
@@ -135,7 +139,15 @@ class Launcher:
         while self._rendezvous is not None:
             if (news := self._orders.news()) is not None:
                 self._rendezvous.change(*news)
+                self._warn_of_shortage(len(news[0].members))
             await asyncio.sleep(orders.SECONDS)
+
+    def _warn_of_shortage(self, members: int) -> None:
+        """Say, once for each size of the gang, that not all of it can connect to this launcher."""
+        why = open_files.shortage(members)
+        if why and members != self._too_many:
+            self._too_many = members
+            self._program.say(f"tftraining: {why}")
 
     async def _decided(self) -> None:
         """Leave the success in the job's directory before anybody is told of it, if the storage lets us."""
@@ -207,8 +219,17 @@ class Launcher:
         return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
 
     def _status(self) -> Answer:
-        told = {**self._told(), "revision": self._revisions.current()}
-        return Answer(200, json.dumps(told) + "\n", "application/json")
+        told = status.of_member(self._member, self._settings)
+        if self._rendezvous is not None:
+            told |= status.of_gang(self._rendezvous.coordinator, time.monotonic())
+        return self._in_json(told)
+
+    def _short_status(self) -> Answer:
+        return self._in_json(self._told())
+
+    def _in_json(self, told: dict[str, Any]) -> Answer:
+        told["revision"] = self._revisions.current()
+        return Answer(200, json.dumps(told, separators=(",", ":")) + "\n", "application/json")
 
     def _of_consequence(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
@@ -221,7 +242,7 @@ class Launcher:
         own = status.of_member(self._member, self._settings)
         if self._rendezvous is None:
             return own
-        return {**own, **status.of_gang(self._rendezvous.coordinator, time.monotonic())}
+        return {**own, **status.of_gang_as_one(self._rendezvous.coordinator)}
 
 
 def program_digest(command: Sequence[str]) -> str:

@@ -14,6 +14,16 @@ CLOSE = "close"  # the type of what is not a frame, but the order to close that 
 Frames = list[tuple[str, dict[str, Any]]]  # each with the name of whom it is for
 
 
+def without_stale_echoes(frames: Frames) -> Frames:
+    """The frames, of several echoes to one member only the last: it says all that the others would.
+
+    Where the launcher has fallen behind, most of what is to be sent are echoes that a newer one follows."""
+    if len(frames) < 2:
+        return frames
+    last = {name: place for place, (name, frame) in enumerate(frames) if frame["type"] == "beat"}
+    return [each for place, each in enumerate(frames) if each[1]["type"] != "beat" or last[each[0]] == place]
+
+
 class Outbox:
     """The frames of one coordinator. With whatever begins or ends goes the ledger, for members outlive the chief."""
 

@@ -20,8 +20,10 @@ SEQUENCE = struct.Struct("<Q")
 PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks on STACKS_SIGNAL
 NUMBERS = struct.Struct("<7q4d")
 GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
+CHECKPOINT = struct.Struct("<q")  # the step of the newest one that was told of, and one more: 0 for none
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, LENGTH_AT, TEXT_AT = 8, 16, 32, 64, 192, 256, 260
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT = 8, 16, 32, 64, 192, 200
+LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
 STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program has a use for
@@ -69,6 +71,10 @@ class Writer:
     def connects(self, begun: bool) -> None:
         """Note that this process dials its peers and waits for them, or has done so."""
         self._map[CONNECTING_AT] = int(begun)
+
+    def saved(self, step: int) -> None:
+        """A checkpoint of that step is complete."""
+        CHECKPOINT.pack_into(self._map, CHECKPOINT_AT, step + 1)
 
     def pause(self) -> None:
         """What follows (an evaluation, a backup) is not part of the speed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.ending import Exit
@@ -13,7 +13,7 @@ from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.watchdog import Look
 
 
-@dataclass
+@dataclass(eq=False)  # each is itself, however alike: comparing thousands of them by all they say takes long
 class Peer:
     """One member. Times are monotonic seconds of the chief's machine.
 
@@ -103,8 +103,5 @@ class Peer:
         return Look(self.name, self.reporter or self.progress.connecting, self.started, self.progress, self.stuck)
 
     def _take(self, raw: dict[str, Any], now: float) -> None:
-        told = from_frame(raw, now)
-        # The age of the first step comes again with each beat, each time a little off: the first word stays.
-        first = self.progress.first_step_time
-        self.progress = told if first is None else replace(told, first_step_time=first)
-        self.reporter = self.reporter or reports(told)
+        self.progress = from_frame(raw, now, self.progress.first_step_time)
+        self.reporter = self.reporter or reports(self.progress)

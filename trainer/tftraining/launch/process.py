@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
 from tftraining.launch.ending import NOT_FOUND
+from tftraining.launch.open_files import restore_limit
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
 
 KILL_SECONDS = 5.0  # how long killed processes may take; what takes longer hangs in the kernel (state D)
@@ -71,8 +72,10 @@ _libc = ctypes.CDLL(None)
 
 
 def _before_exec(deadline: float) -> None:
-    """In the child: to die with the parent, which an exec of something that is not set-user-ID keeps; and not to begin
-    late, for the launcher may have stood still after it looked at the time."""
+    """In the child: with limits as if there were no launcher; to die with the launcher, which an exec of something that
+    is not set-user-ID keeps; and not to begin late, for the launcher may have stood still after it looked at the
+    time."""
+    restore_limit()
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if time.monotonic() >= deadline:

@@ -17,8 +17,9 @@ from tftraining.launch.snapshot import Snapshot
 QUIET_START = 30.0
 QUIET_PROGRESS = 60.0
 
-_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step")
+_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step", "checkpoint")
 _TIMES = ("first_step_time", "last_step_time")
+_NUMBERS = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(("steps_per_second", "updated", *_TIMES), float)}
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
@@ -32,11 +33,17 @@ def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
     return {name: value for name, value in frame.items() if value not in (None, {})}
 
 
-def from_frame(frame: dict[str, Any], now: float) -> Snapshot:
-    """The snapshot on this machine's clock; TypeError or ValueError if a field is not what it should be."""
-    known: dict[str, Any] = {name: int(frame[name]) for name in _COUNTS if name in frame}
-    known |= {name: float(frame[name]) for name in ("steps_per_second", "updated") if name in frame}
-    known |= {name: now - float(frame[name]) for name in _TIMES if name in frame}
+def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None = None) -> Snapshot:
+    """The snapshot on this machine's clock; TypeError or ValueError if a field is not what it should be.
+
+    A `first_step_time` that is known stays: its age comes again with each beat, each time a little off.
+    """
+    known: dict[str, Any] = {name: kind(frame[name]) for name, kind in _NUMBERS.items() if name in frame}
+    for name in _TIMES:
+        if name in known:
+            known[name] = now - known[name]
+    if first_step_time is not None:
+        known["first_step_time"] = first_step_time
     metrics = {str(name): float(value) for name, value in frame.get("metrics", {}).items()}
     return Snapshot(**known, metrics=metrics, connecting=bool(frame.get("connecting")))
 
@@ -77,6 +84,7 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": snapshot.first_step,
+        "checkpoint": snapshot.checkpoint,
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

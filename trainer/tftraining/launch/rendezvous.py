@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.outbox import CLOSE
+from tftraining.launch.outbox import CLOSE, without_stale_echoes
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
 
 TICKS = 6  # looks in one member timeout
 BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
+BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
 STRANGERS = 64  # connections beyond the gang's that may be about to introduce themselves
 
 
@@ -38,7 +39,7 @@ class Rendezvous:
 
     async def open(self, host: str, port: int) -> None:
         """Listen, and let the time pass; OSError if the port cannot be had."""
-        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=1024)
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
         self._tasks.append(asyncio.create_task(self._tick()))
 
     def change(self, gang: Gang, policy: Policy) -> None:
@@ -107,7 +108,8 @@ class Rendezvous:
             while True:
                 frame = await channel.receive()
                 self.coordinator.heard(name, frame, time.monotonic())
-                self._flush()
+                if not channel.pending:
+                    self._flush()
         finally:
             self._left(name, channel)
 
@@ -117,12 +119,13 @@ class Rendezvous:
         del self._channels[name]
         self.coordinator.lost(name, time.monotonic())
         self._flush()
-        if self.coordinator.judge.verdict is not None and not set(self._channels) & set(self.coordinator.roster.gang):
+        gang = self.coordinator.roster.gang
+        if self.coordinator.judge.verdict is not None and not any(each in gang for each in self._channels):
             self._alone.set()
 
     def _flush(self) -> None:
         """Send what the coordinator wants sent, in its order."""
-        for name, frame in self.coordinator.outbox.take():
+        for name, frame in without_stale_echoes(self.coordinator.outbox.take()):
             channel = self._channels.get(name)
             if channel is None:
                 continue

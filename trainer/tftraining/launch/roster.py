@@ -24,14 +24,17 @@ class Job:
 
 
 class Roster:
-    """All members that the chief's launcher knows. `members` are those of the round, in the order of ranks."""
+    """All members that the chief's launcher knows. `members` are those of the round, in the order of ranks.
+
+    A frame comes thousands of times a second from a gang of thousands, so what is asked at each must not look at all.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.gang = {name: Peer(name) for name in job.gang.members}
         self.evaluators: dict[str, Peer] = {}
         self.surplus: dict[str, Peer] = {}  # members of a larger gang, until they are gone
-        self.members = list(self.gang.values())
+        self.form(list(self.gang.values()))
 
     @property
     def policy(self) -> Policy:
@@ -48,10 +51,20 @@ class Roster:
         """All members that may join, the evaluators that have joined included."""
         return {**self.surplus, **self.gang, **self.evaluators}
 
-    @property
-    def trainers(self) -> list[Peer]:
-        """The members of the round that make steps."""
-        return [peer for peer in self.members if role_of(peer.name) != "ps"]
+    def peer(self, name: str) -> Peer | None:
+        """One of them, None if nobody of that name is known: without a look at the thousands of others."""
+        return self.evaluators.get(name) or self.gang.get(name) or self.surplus.get(name)
+
+    def known(self, name: str) -> Peer:
+        """One of them; KeyError if nobody of that name is known."""
+        if (peer := self.peer(name)) is None:
+            raise KeyError(name)
+        return peer
+
+    def form(self, members: list[Peer]) -> None:
+        """A round has these members; its trainers are those of them that make steps."""
+        self.members = members
+        self.trainers = [peer for peer in members if role_of(peer.name) != "ps"]
 
     @property
     def size(self) -> int:
@@ -76,7 +89,7 @@ class Roster:
         """The member of that name, which may join; an evaluator is unknown until it does."""
         if name not in self.gang:
             self.evaluators.setdefault(name, Peer(name))
-        return self.peers[name]
+        return self.known(name)
 
     def refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
         """Why who says this may not join; "" if it may."""
@@ -86,7 +99,7 @@ class Roster:
             return f"this is attempt {self.job.attempt}, not {frame['attempt']}"
         if name not in self.gang and role_of(name) != "evaluator":
             return f"{name} is not a member of this job"
-        known = self.peers.get(name)
+        known = self.peer(name)
         if known is not None and known.connected and known.incarnation != incarnation:
             # Whoever is there keeps its place until it is silent: its program may still run.
             return f"another {name} is connected"

@@ -39,8 +39,11 @@ class Rounds:
         self._since = now  # when the gang began to gather
         self._not_before = 0.0
         self._started = 0.0
-        self._launchers: dict[str, str] = {}  # of the last round, by incarnation
+        self._launchers: dict[str, str] = {}  # of the members of the last round, by incarnation
+        self._blocking = 0  # the place in the gang of a member for which the next round had to wait when last looked
+        self._stepless: set[str] = set()  # who has made no step in the present round yet
         self._mark: int | None = None  # the newest epoch at the last incident
+        self._saved: int | None = None  # the step of the newest checkpoint then
         self._came: tuple[float, int | None] | None = None  # when those who were missing came, and in which epoch
         self._overdue = False  # the start deadline is over: those who are there may be enough
 
@@ -61,15 +64,16 @@ class Rounds:
         """The members of the gang that the round is without, or, before one, that are not there or not done yet."""
         gang = self._roster.gang
         if self.running:
-            members = {peer.name for peer in self._roster.members}
-            return [name for name in gang if name not in members]
+            return [name for name in gang if name not in self._launchers]
         return [name for name, peer in gang.items() if not elastic.available(peer)]
 
     def done(self, peer: Peer) -> bool:
         """Whether a member's program has done its work, and has nothing more to do unless the round ends."""
-        return peer.finished and (
-            peer.name in self._roster.evaluators or (self.running and peer in self._roster.members)
-        )
+        return peer.finished and (peer.name in self._roster.evaluators or (self.running and self.has(peer)))
+
+    def has(self, peer: Peer) -> bool:
+        """Whether a member takes part in the present round, or, between two, in the last one."""
+        return peer.name in self._launchers
 
     # The next one.
 
@@ -112,12 +116,28 @@ class Rounds:
 
     def _lineup(self, now: float) -> list[Peer]:
         roster, since = self._roster, self.leases_end(now)
-        if not all(elastic.quiet(peer, since) for peer in roster.surplus.values()):
+        if self._is_blocked(since) or not all(elastic.quiet(peer, since) for peer in roster.surplus.values()):
             return []
-        least, begun = roster.policy.min_workers, self.number > 0 or self._overdue
-        lost = [name for name in roster.gang if role_of(name) == "worker" and name != roster.chief]
-        added = [name for name in lost if self._launchers and name not in self._launchers]
-        return elastic.lineup(roster.gang.values(), lost if least and begun else added, least or 0, since)
+        return elastic.lineup(list(roster.gang.values()), roster.policy.min_workers or 0, since)
+
+    def _is_blocked(self, since: float) -> bool:
+        """Whether some member is in the way of the next round. Asked at each greeting of thousands, so the look begins
+        at the one that was in the way last: a gang that comes in any order is gone through a few times, not at each."""
+        gang = list(self._roster.gang.values())
+        for step in range(len(gang)):
+            place = (self._blocking + step) % len(gang)
+            if elastic.blocks(gang[place], self._optional, since):
+                self._blocking = place
+                return True
+        return False
+
+    def _optional(self, peer: Peer) -> bool:
+        """Whether the next round may be without this member of the gang."""
+        if role_of(peer.name) != "worker" or peer.name == self._roster.chief:
+            return False
+        if self._roster.policy.min_workers and (self.number > 0 or self._overdue):
+            return True
+        return bool(self._launchers) and not self.has(peer)
 
     def overdue(self, now: float) -> list[str]:
         """Who is missing after the start deadline, if nothing can start without them."""
@@ -138,7 +158,8 @@ class Rounds:
         self._earlier = self.progress
         self.number += 1
         self.running, self.trained, self._started, self._came = True, None, now, None
-        self._roster.members = members
+        self._roster.form(members)
+        self._stepless = {peer.name for peer in self._roster.trainers}
         self.resized = self.resized and len(members) < len(self._roster.gang)
         return again
 
@@ -158,7 +179,7 @@ class Rounds:
         """Those who stand ready beside the round, if it is to end now for one with them: after a backup if it can be,
         and never when there is no training left to share."""
         roster = self._roster
-        come = elastic.newcomers(roster.gang.values(), [peer.name for peer in roster.members], now)
+        come = elastic.newcomers(roster.gang.values(), self._launchers, now)
         if not come or any(peer.finished for peer in roster.trainers):
             self._came = None
             return []
@@ -169,7 +190,15 @@ class Rounds:
         """Whether a round without this member of the gang is about to make its first steps. What the newcomer has to
         import may take the processors that the others need for them, and is not urgent: they train without it."""
         begins = self.running and self.trained is None and now - self._started < GIVE_WAY
-        return begins and peer.name in self._roster.gang and peer not in self._roster.members
+        return begins and peer.name in self._roster.gang and not self.has(peer)
+
+    def note_step(self, peer: Peer, now: float) -> None:
+        """A member has told of itself: if its first step is the last that was waited for, the round trains. With what
+        the time alone brings about, `note_training` deals."""
+        if self._stepless and peer.progress.first_step_time is not None:
+            self._stepless.discard(peer.name)
+            if not self._stepless:
+                self.note_training(now)
 
     def note_training(self, now: float) -> None:
         """Note when the round came to train: all have made a step, or will never tell."""
@@ -184,14 +213,26 @@ class Rounds:
             self.trained = max(peer.started for peer in trainers)
 
     def progressed(self, now: float) -> bool:
-        """Whether there is a newer epoch than at the last incident, or, without reports, the round ran for a while."""
+        """Whether there is a newer epoch or checkpoint than at the last incident, or, without reports of epochs, the
+        round ran for a while."""
         self.note_training(now)
+        saved = self._newly_saved()
         long = self.trained is not None and now - self._started > QUIET_PROGRESS
         told = [peer.progress for peer in self._roster.trainers if peer.progress.epoch is not None]
         if not told:
             self.proven = self.proven or long
-            return long
+            return long or saved
         newest = max(each.epoch or 0 for each in told)
         mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
         self._mark = max(mark, newest)
-        return newest > mark
+        return newest > mark or saved
+
+    def _newly_saved(self) -> bool:
+        """Whether there is a newer checkpoint than at the last incident. The one that the first round went on from is
+        from before."""
+        told = [peer.progress for peer in self._roster.trainers]
+        newest = max((each.checkpoint for each in told if each.checkpoint is not None), default=None)
+        first = min((each.first_step for each in told if each.first_step is not None), default=None)
+        mark = first if self._saved is None else self._saved
+        self._saved = max((step for step in (mark, newest) if step is not None), default=None)
+        return newest is not None and newest > (mark or 0)

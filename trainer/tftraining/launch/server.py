@@ -42,11 +42,18 @@ class Target:
 
 
 class Server:
-    """`pages` maps each path to what answers it, `waits` those that change to who waits for that."""
+    """`pages` maps each path to what answers it, `waits` those that change to who waits for that, `short` some to a
+    shorter answer, for who asks for that."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Answer]], waits: Mapping[str, Waits] | None = None) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], Answer]],
+        waits: Mapping[str, Waits] | None = None,
+        short: Mapping[str, Callable[[], Answer]] | None = None,
+    ) -> None:
         self._pages = pages
         self._waits = waits or {}
+        self._short = short or {}
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._server: asyncio.AbstractServer | None = None
 
@@ -110,7 +117,8 @@ class Server:
                 self._count(writer)
                 gone.cancel()
                 await asyncio.gather(gone, return_exceptions=True)
-        return self._pages[target.path]()
+        page = self._short.get(target.path) if target.wait.short else None
+        return (page or self._pages[target.path])()
 
     async def _write(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = answer.body.encode()

@@ -26,7 +26,8 @@ class Snapshot:
 
     `epoch` is the one it is in, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
     whole training. `connecting`: it waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are
-    what was done before this round: finished epochs and iterations. Times are of CLOCK_MONOTONIC in seconds, `updated`
+    what was done before this round: finished epochs and iterations. `checkpoint` is the step of the last one that was
+    saved in this round, or that the round went on from. Times are of CLOCK_MONOTONIC in seconds, `updated`
     of CLOCK_REALTIME.
     """
 
@@ -42,6 +43,7 @@ class Snapshot:
     first_epoch: int | None = None
     first_step: int | None = None
     connecting: bool = False
+    checkpoint: int | None = None
 
 
 def create(path: Path) -> int:
@@ -105,6 +107,7 @@ def _decode(data: bytes) -> Snapshot:
         first_epoch=_count(first_epoch),
         first_step=_count(first_step),
         connecting=connecting,
+        checkpoint=_count(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )
 
 

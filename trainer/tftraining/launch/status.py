@@ -42,22 +42,24 @@ def _of_consequence(member: Member, settings: Settings, snapshot: Snapshot) -> d
 
 
 def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
-    """The chief's part: the whole gang. `now` in monotonic seconds."""
-    return {
-        **_gang_of_consequence(coordinator),
-        "members": {
-            name: {
-                "state": peer.state,
-                "round": peer.round,
-                "mode": peer.mode,
-                "pid": peer.pid,
-                "step": peer.progress.step,
-                "silentSeconds": round(max(0.0, now - peer.heard), 1) if peer.connected else None,
-            }
-            for name, peer in coordinator.roster.peers.items()
-        },
-        "progress": to_status(coordinator.rounds.progress),
+    """The chief's part: the whole gang, a hundred bytes for each member. `now` in monotonic seconds."""
+    members = {
+        name: {
+            "state": peer.state,
+            "round": peer.round,
+            "mode": peer.mode,
+            "pid": peer.pid,
+            "step": peer.progress.step,
+            "silentSeconds": round(max(0.0, now - peer.heard), 1) if peer.connected else None,
+        }
+        for name, peer in coordinator.roster.peers.items()
     }
+    return {**of_gang_as_one(coordinator), "members": members}
+
+
+def of_gang_as_one(coordinator: Coordinator) -> dict[str, Any]:
+    """The same without a word on each member."""
+    return {**_gang_of_consequence(coordinator), "progress": to_status(coordinator.rounds.progress)}
 
 
 def of_consequence(member: Member, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:

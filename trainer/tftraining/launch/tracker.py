@@ -21,6 +21,7 @@ class Tracker:
         self._writer: Writer | None = None
         self._base = 0
         self._offset: int | None = None
+        self._steps_by_saves = False  # no step was told of but by its checkpoint
         os.register_at_fork(after_in_child=self._leave)
 
     def answers_stacks(self) -> None:
@@ -118,10 +119,26 @@ class Tracker:
                 writer.epoch = int(epoch)
                 writer.first_epoch = writer.epoch - 1 if writer.first_epoch == NONE else writer.first_epoch
             if step is not None:
-                writer.first_step = int(step) - 1 if writer.first_step == NONE else writer.first_step
+                self._steps_by_saves = False
+                if writer.first_step == NONE:
+                    writer.first_step = int(step) - 1
+                    self.saved(writer.first_step or None)  # what it goes on from
                 writer.stepped(int(step))
             if metrics is not None or step is None:
                 writer.write(metrics)
+        except Exception as error:
+            self._give_up(error)
+
+    def saved(self, step: int | None) -> None:
+        """There is a checkpoint that a restart goes on from, with so many steps done; None: nobody knows how many."""
+        if step is None or (writer := self._claimed()) is None:
+            return
+        try:
+            step = int(step)
+            writer.saved(step)
+            if writer.step == NONE or self._steps_by_saves:  # of a loop that tells nothing else
+                self._steps_by_saves = True
+                writer.stepped(step)
         except Exception as error:
             self._give_up(error)
 

@@ -19,21 +19,25 @@ SPARED = 20  # times as long as a look takes, it is not looked again: that of a 
 
 
 class Wait:
-    """What a query asks for: the revision that is known, "" to be answered at once, and for how long to wait."""
+    """What a query asks for: the revision that is known, "" to be answered at once, for how long to wait, and whether
+    it is the short answer that is wanted."""
 
-    def __init__(self, known: str = "", seconds: float = 0.0) -> None:
+    def __init__(self, known: str = "", seconds: float = 0.0, short: bool = False) -> None:
         self.known = known
         self.seconds = seconds
+        self.short = short
 
     @classmethod
     def of(cls, query: str) -> Wait:
-        """From `changedSince=REVISION&timeoutSeconds=SECONDS`; ValueError for what is no number of seconds."""
+        """From `changedSince=REVISION&timeoutSeconds=SECONDS&members=false`; ValueError for what is no number of
+        seconds."""
         given = parse_qs(query)
         text = given.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
         seconds = float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else -1.0
         if seconds < 0:
             raise ValueError(f"timeoutSeconds must be a number of seconds, not {text[:32]!r}")
-        return cls(given.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS))
+        short = given.get("members", ["true"])[-1] == "false"
+        return cls(given.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS), short)
 
 
 class Waits:

@@ -22,6 +22,7 @@ UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread is as good
 HANDSHAKE_SECONDS = 5.0
 
 Frame = dict[str, Any]
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder for each frame
 _T = TypeVar("_T")
 
 
@@ -40,6 +41,7 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.aborted = False
+        self._arrived = b""  # and not yet asked for
         self._sending = _Sealer(key, side)
         self._receiving = _Sealer(key, b"chief" if side == b"member" else b"member")
 
@@ -47,14 +49,24 @@ class Channel:
         """Send a frame, or close the connection if the peer has not read the earlier ones. Never raises."""
         if self._writer.is_closing():
             return
-        body = json.dumps(frame, separators=(",", ":")).encode()
+        body = _encode(frame).encode()
         self._writer.write(self._sending.seal(body) + b" " + body + b"\n")
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES:
             self.abort()
 
+    @property
+    def pending(self) -> bool:
+        """Whether another frame has arrived already: whoever reads has fallen behind."""
+        return b"\n" in self._arrived
+
     async def receive(self) -> Frame:
         """The next frame; WireError if there will be none."""
-        seal, _, body = (await _line(self._reader)).partition(b" ")
+        while not self.pending:
+            if len(self._arrived) > FRAME_BYTES:
+                raise WireError("a frame is too long")
+            self._arrived += await _heard(self._reader.read(FRAME_BYTES))
+        line, _, self._arrived = self._arrived.partition(b"\n")
+        seal, _, body = line.partition(b" ")
         if not hmac.compare_digest(seal, self._receiving.seal(body)):
             raise WireError("a frame is not signed with this job's key")
         return _parse(body)
@@ -80,7 +92,7 @@ class _Sealer:
     def seal(self, body: bytes) -> bytes:
         self._count += 1
         text = b"%s %d " % (self._side, self._count) + body
-        return hmac.new(self._key, text, hashlib.sha256).hexdigest().encode()
+        return hmac.new(self._key, text, "sha256").hexdigest().encode()
 
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
@@ -123,20 +135,28 @@ def _key(secret: bytes, chiefs: str, members: str) -> bytes:
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
     """A line without its end. The reader's own limit bounds what is kept of an endless one."""
-    try:
-        line = await reader.readline()
-    except (ConnectionResetError, BrokenPipeError):
-        raise GoneError("the connection was reset") from None
-    except (ValueError, OSError) as error:
-        raise WireError(str(error) or "the connection broke") from None
+    line = await _heard(reader.readline())
     if not line.endswith(b"\n"):
         raise GoneError("the connection was closed")
     return line[:-1]
 
 
+async def _heard(reading: Awaitable[bytes]) -> bytes:
+    """What is read, never nothing."""
+    try:
+        heard = await reading
+    except (ConnectionResetError, BrokenPipeError):
+        raise GoneError("the connection was reset") from None
+    except (ValueError, OSError) as error:
+        raise WireError(str(error) or "the connection broke") from None
+    if not heard:
+        raise GoneError("the connection was closed")
+    return heard
+
+
 def _parse(body: bytes) -> Frame:
     try:
-        frame = parse(body)
+        frame = parse(body.decode())  # of bytes the parser would first have to find out in what code they are
     except ValueError:
         raise WireError("a frame is not JSON") from None
     if not isinstance(frame, dict):

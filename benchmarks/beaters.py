@@ -1,0 +1,213 @@
+"""Members of a gang that only beat: many of them in one process, each with a connection of its own.
+
+`python -m benchmarks.beaters` is a part of `benchmarks.beats`. Towards the chief's launcher a member does what a real
+one does: it greets it, signs every frame, starts its round when it is told to, beats six times in a member timeout with
+the progress of a training, and notes how old the last echo becomes. In front of a bare echo (`--bare`) it sends as many
+bytes as often. Lines of JSON on stdout tell how far it is; a line on stdin asks for the counts. It runs no program.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import hmac
+import json
+import resource
+import secrets
+import sys
+import time
+from typing import Any
+
+BEAT_SECONDS = 0.5  # BEATS of the default member timeout of 3 s
+LEASE_SECONDS = 2.5
+STEPS_PER_SECOND = 40
+BARE_BEAT = b"b" * 503 + b"\n"  # as long as a signed beat
+DIAL_AGAIN_SECONDS = 0.5
+
+
+class Crowd:
+    """What the members of this process have seen together."""
+
+    def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str) -> None:
+        self.address, self.names, self.secret, self.uid = address, names, secret, uid
+        self.joined = self.running = self.beats = self.echoes = self.lost = 0
+        self.oldest_echo = 0.0
+
+    def tell(self, **what: object) -> None:
+        """A line to who measures."""
+        print(json.dumps({**what, "at": time.monotonic()}), flush=True)
+
+    def has_joined(self) -> None:
+        """One member more is welcome."""
+        self.joined += 1
+        if self.joined == len(self.names):
+            self.tell(what="joined")
+
+    def runs(self) -> None:
+        """One member more runs its program."""
+        self.running += 1
+        if self.running == len(self.names):
+            self.tell(what="running")
+
+    def echoed(self, age: float) -> None:
+        """A beat came back after so many seconds."""
+        self.echoes += 1
+        self.oldest_echo = max(self.oldest_echo, age)
+
+    def count(self) -> None:
+        """Tell the counts since the last time."""
+        self.tell(what="counts", beats=self.beats, echoes=self.echoes, lost=self.lost, oldestEcho=self.oldest_echo)
+        self.beats = self.echoes = self.lost = 0
+        self.oldest_echo = 0.0
+
+
+class Bare(asyncio.Protocol):
+    """Sends what a member sends to whoever answers a beat with a line."""
+
+    def __init__(self, crowd: Crowd, name: str) -> None:
+        self._crowd = crowd
+        self._sent = 0.0
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to beat at once."""
+        self._transport = transport
+        self._crowd.has_joined()
+        self._crowd.runs()
+        self._beat()
+
+    def data_received(self, data: bytes) -> None:
+        """The echo."""
+        self._crowd.echoed(time.monotonic() - self._sent)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The other end is gone."""
+        self._crowd.lost += 1
+
+    def _beat(self) -> None:
+        if not self._transport.is_closing():
+            self._sent = time.monotonic()
+            self._crowd.beats += 1
+            self._transport.write(BARE_BEAT)
+            asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+
+
+class Member(asyncio.Protocol):
+    """One member of a gang."""
+
+    def __init__(self, crowd: Crowd, name: str) -> None:
+        self._crowd, self._name = crowd, name
+        self._transport: Any = None
+        self._buffer = b""
+        self._key = b""
+        self._sent = self._round = 0
+        self._started = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The chief's launcher speaks first."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Frames, or a part of one."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if self._key:
+                self._hear(json.loads(line.partition(b" ")[2]))
+            else:
+                self._greet(json.loads(line))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Given up by the chief's launcher, or never let in."""
+        self._crowd.lost += 1
+        asyncio.get_running_loop().call_later(DIAL_AGAIN_SECONDS, dial, self._crowd, Member, self._name)
+
+    def _greet(self, greeting: dict[str, Any]) -> None:
+        ours = secrets.token_hex(16)
+        text = f"tftraining/1 {greeting['nonce']} {ours}".encode()
+        self._key = hmac.digest(self._crowd.secret, text, "sha256")
+        self._transport.write(ours.encode() + b"\n")
+        who = {"uid": self._crowd.uid, "attempt": 1, "member": self._name, "incarnation": ours}
+        none = {"round": 0, "known": 0, "witness": 0, "running": False, "leaving": False, "down": None, "step": None}
+        more = {"ledger": {}, "elastic": True, "keepsFits": ""}
+        self._send({"type": "hello", "t": time.monotonic(), **who, **none, **more})
+
+    def _hear(self, frame: dict[str, Any]) -> None:
+        if frame["type"] == "beat":
+            self._crowd.echoed(time.monotonic() - frame["echo"])
+        elif frame["type"] == "welcome":
+            self._crowd.has_joined()
+            self._beat()
+        elif frame["type"] == "start":
+            self._round, self._started = frame["round"], time.monotonic()
+            self._crowd.runs()
+        elif frame["type"] == "stop":
+            self._round = 0
+            self._send({"type": "ready", "round": frame["round"]})
+
+    def _beat(self) -> None:
+        if self._transport.is_closing():
+            return
+        now = time.monotonic()
+        progress = self._progress(now) if self._round else {}
+        condition = {"mode": "warm", "pid": 4711, "stuck": 0.0, "prepared": True, "noGpu": False}
+        self._crowd.beats += 1
+        self._send({"type": "beat", "t": now, "round": self._round, "progress": progress, **condition})
+        asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+
+    def _progress(self, now: float) -> dict[str, Any]:
+        ran = now - self._started
+        step = int(ran * STEPS_PER_SECOND)
+        if not step:
+            return {}
+        done = {"epoch": step // 1000 + 1, "epochs": 1000, "step": step, "steps_per_epoch": 1000}
+        rates = {"steps_per_second": 40.1 + ran % 1, "updated": time.time(), "metrics": {"loss": 1 / ran}}
+        return {**done, "first_epoch": 0, "first_step": 0, **rates, "first_step_time": ran, "last_step_time": 0.012}
+
+    def _send(self, frame: dict[str, Any]) -> None:
+        body = json.dumps(frame, separators=(",", ":")).encode()
+        self._sent += 1
+        seal = hmac.digest(self._key, b"member %d " % self._sent + body, hashlib.sha256).hex()
+        self._transport.write(seal.encode() + b" " + body + b"\n")
+
+
+def dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> None:
+    """Connect one member, again and again until somebody listens."""
+    asyncio.get_running_loop().create_task(_dial(crowd, kind, name))
+
+
+async def _dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> None:
+    while True:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: kind(crowd, name), *crowd.address)
+        except OSError:
+            await asyncio.sleep(DIAL_AGAIN_SECONDS)
+        else:
+            return
+
+
+async def run(crowd: Crowd, kind: type[Bare] | type[Member]) -> None:
+    """All at once, until stdin ends."""
+    crowd.tell(what="dials")
+    for name in crowd.names:
+        dial(crowd, kind, name)
+    while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+        crowd.count()
+
+
+def main() -> None:
+    """Read what to do from the arguments, and the job's secret from stdin."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beaters", description=__doc__.partition("\n")[0])
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--first", type=int, required=True, help="the index of the first worker")
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--uid", default="")
+    parser.add_argument("--bare", action="store_true")
+    options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    names = [f"worker-{index}" for index in range(options.first, options.first + options.count)]
+    crowd = Crowd(("127.0.0.1", options.port), names, sys.stdin.readline().strip().encode(), options.uid)
+    asyncio.run(run(crowd, Bare if options.bare else Member))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The chief's launcher needs a file for each member; the program must not notice how it gets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.launch.gang import Gang
+from tests.processes.launch.test_strangers import dialled, hello
+
+MEMBERS = 100
+PROGRAM = """
+import json, os, pathlib, resource, sys, time
+told = pathlib.Path(sys.argv[1])
+told.with_suffix(".new").write_text(json.dumps(resource.getrlimit(resource.RLIMIT_NOFILE)))
+told.with_suffix(".new").rename(told)
+time.sleep(600)
+"""
+
+
+def chief(tmp_path: Path, soft: int, hard: int, **options: Any) -> Gang:
+    """A gang whose chief's launcher may open so many files."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    gang = Gang(tmp_path, {"worker": MEMBERS}, memberTimeoutSeconds=60, **options)  # members that do not beat
+    gang.command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "limits")]
+    gang.wrappers["worker-0"] = ["prlimit", f"--nofile={soft}:{hard}"]
+    return gang
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_more_members_join_than_the_soft_limit_allows_and_the_program_keeps_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
+) -> None:
+    """A program may use select(2), which knows no descriptor over 1,023, or close all that there may be."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "tensorflow.py").touch()  # what the warm interpreter imports
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"), prepend=":")
+    with chief(tmp_path, 64, 4096, warmStart=warm) as gang:
+        gang.start("worker-0")
+        gang.wait_for(lambda: gang.status("worker-0").get("state") == "ready")
+        async with AsyncExitStack() as members:
+            for name in gang.names[1:]:
+                _, answer = await members.enter_async_context(dialled(gang, hello(name)))
+                assert answer["type"] == "welcome", name
+            gang.wait_for((tmp_path / "limits").exists)
+            assert gang.status("worker-0")["mode"].partition(":")[0] == ("warm" if warm else "plain")
+    assert json.loads((tmp_path / "limits").read_text()) == [64, 4096]
+    assert "files may be open" not in gang.log("worker-0")
+
+
+def test_a_hard_limit_that_is_too_low_for_the_gang_is_told(tmp_path: Path) -> None:
+    with chief(tmp_path, 64, 80) as gang:
+        gang.start("worker-0")
+        words = "only 80 files may be open here, and the rendezvous of 100 members needs 356: not all members can join"
+        gang.wait_for(lambda: words in gang.log("worker-0"))
