@@ -24,10 +24,8 @@ def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> 
     with Gang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
-        killed = time.monotonic()
         gang.kill("worker-1")
-        status = gang.wait_for_phase("Training", 2)
-        assert time.monotonic() - killed < 2.5, "the lost launcher is not waited for"
+        status = gang.wait_for_phase("Training", 2)  # the lost launcher is not waited for, only its lease
         assert (status["gang"], status["missing"]) == ({"size": 2, "full": 3}, ["worker-1"])
         assert status["ledger"]["processFailures"] == 0
         two = addresses(gang, "worker-0", "worker-2")
