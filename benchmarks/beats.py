@@ -18,13 +18,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import cpu_seconds, resident_mib
 from tests.pages import read_page
 from tests.ports import free_ports
+from tests.unit.launch.simulation import coordinator, hello
+from tftraining.launch.status import of_gang, of_gang_as_one
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"
@@ -197,11 +200,26 @@ def gang(members: int, seconds: float) -> dict[str, float]:
                 "running_s": running - begun,
                 "lost_at_start": start["lost"],
                 "oldest_echo_at_start_s": start["oldestEcho"],
-                **_of_status(pid, status),
+                "status_ms": _of_status(status),
                 "rss_mib": resident_mib(pid),
             }
         finally:
             crowds.end()
+
+
+def pages(members: int) -> dict[str, float]:
+    """Size and CPU time of /status and of the same without members, in this process: nothing else takes its time."""
+    chief = coordinator(*(f"worker-{index}" for index in range(members)))
+    found: dict[str, float] = {}
+    for name in chief.roster.gang:
+        chief.hello(hello(name), 0.0)
+    looks: dict[str, Callable[[], dict[str, Any]]]
+    looks = {"status": partial(of_gang, chief, 1.0), "short_status": partial(of_gang_as_one, chief)}
+    for name, look in looks.items():
+        begun = time.process_time()
+        sizes = [len(json.dumps(look(), separators=(",", ":"))) for _ in range(LOOKS)]
+        found |= {f"{name}_cpu_ms": (time.process_time() - begun) / LOOKS * 1000, f"{name}_bytes": float(sizes[0])}
+    return found
 
 
 def _each(share: float, rate: float) -> float:
@@ -209,15 +227,14 @@ def _each(share: float, rate: float) -> float:
     return share / max(rate, 1.0) * 1e6
 
 
-def _of_status(pid: int, port: int) -> dict[str, float]:
-    """Its size, and the CPU time of the launcher for one, while the beats go on (their share is in it)."""
-    url, took = f"http://127.0.0.1:{port}/status", []
-    size = 0
+def _of_status(port: int) -> float:
+    """Milliseconds until /status is there, while the beats go on: the median of some."""
+    took = []
     for _ in range(LOOKS):
         begun = time.monotonic()
-        size = len(read_page(url)[1])
+        read_page(f"http://127.0.0.1:{port}/status")
         took.append(time.monotonic() - begun)
-    return {"status_bytes": size, "status_ms": sorted(took)[LOOKS // 2] * 1000}
+    return sorted(took)[LOOKS // 2] * 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -231,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return asyncio.run(echo(options.echo))
     found: dict[str, dict[str, float]] = {}
     for members in options.members:
-        told = {**floor(members, options.seconds), **gang(members, options.seconds)}
+        told = {**floor(members, options.seconds), **gang(members, options.seconds), **pages(members)}
         found[str(members)] = {name: round(value, 3) for name, value in told.items()}
         print(f"{members} members: {found[str(members)]}", flush=True)
     print(json.dumps({**found, "load_average": round(os.getloadavg()[0], 1)}))
