@@ -12,8 +12,9 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tftraining.launch import memory, snapshot
-from tftraining.launch.ending import Exit, exit_of
+from tftraining.launch import memory, snapshot, tf_config, unexported
+from tftraining.launch.decision import imports_sitecustomize
+from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
 from tftraining.launch.output import Output
 from tftraining.launch.page import STACKS_SIGNAL
 from tftraining.launch.process import Process, StartError, end_children, spawn
@@ -76,7 +77,7 @@ class Program:
         """Start warming in the background, for starts with this environment; TF_CONFIG and TFTRAINING_* may change."""
         self._reaper.install()
         if self._warm is not None:
-            await self._warm.prepare(env)
+            await self._warm.prepare(unexported.packed(env))
 
     def give_way(self, wanted: bool) -> None:
         """Let the warming stand still for now, or go on."""
@@ -91,7 +92,7 @@ class Program:
         self._reaper.install()
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start(dict(env), on_exit))
+        self._starting = asyncio.ensure_future(self._start(unexported.packed(env), on_exit))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -179,6 +180,8 @@ class Program:
         """A plain start; where it fails, that is the program's end."""
         path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
         try:
+            if unexported.PACKED in env and not imports_sitecustomize(self._command):
+                raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
             return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends)
         except StartError as error:
             self.say(f"tftraining: {error}")
