@@ -17,12 +17,11 @@ import msgspec
 
 from benchmarks.client import Client, Manifest, Watch
 from benchmarks.control_plane import NAMESPACE, say
-from benchmarks.objects import core_path, jobs_path, running_request
+from benchmarks.objects import a_job, core_path, jobs_path, running_request
 from benchmarks.usage import cpu_seconds, resident_mib
 from tests.control_plane.apiserver import ControlPlane
 from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.control_plane.installation import install_crd, operator_kubeconfig
-from tests.control_plane.manifests import changed, minimal, template
 from tests.control_plane.operator_process import OperatorProcess
 
 NAME = "large"
@@ -30,12 +29,6 @@ IDLE_SECONDS = 5.0
 SETTLED_SECONDS = 20.0
 CREATION_SECONDS = 600.0
 CONCURRENCY = 16
-
-
-def the_job(workers: int) -> Manifest:
-    """A job with launchers."""
-    replicas = {"spec.replicaSpecs.worker.replicas": workers}
-    return changed(minimal(NAME), {**replicas, "spec.template": template(command=["python", "train.py"])})
 
 
 class Bench:
@@ -76,7 +69,7 @@ class Bench:
 
     async def _create(self) -> None:
         async with Watch(self._client, core_path(NAMESPACE, "pods")) as pods:
-            body = msgspec.json.encode(the_job(len(self._names)))
+            body = msgspec.json.encode(a_job(NAME, len(self._names)))
             await self._client.request("POST", jobs_path(NAMESPACE), body)
             await pods.until(lambda seen: len(seen) == len(self._names), CREATION_SECONDS)
         pod = await self._client.request("GET", f"{core_path(NAMESPACE, 'pods')}/{self._names[-1]}")
