@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks.client import Manifest
 from tests.control_plane.installation import OPERATOR_NAMESPACE
-from tests.control_plane.manifests import changed, minimal
+from tests.control_plane.manifests import changed, minimal, template
 from tests.control_plane.operator_process import OPERATOR_PODS
 from tftraining_operator.build.launcher import KEY
 from tftraining_operator.build.network_policy import Asker
@@ -51,7 +51,7 @@ def job_names(jobs: int) -> list[str]:
 
 def job_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
     """The creation of the jobs."""
-    return [("POST", jobs_path(namespace), msgspec.json.encode(_job(name, workers))) for name in job_names(jobs)]
+    return [("POST", jobs_path(namespace), msgspec.json.encode(a_job(name, workers))) for name in job_names(jobs)]
 
 
 def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
@@ -94,12 +94,14 @@ def _status_request(namespace: str, pod: str, phase: str, state: Manifest) -> Re
     return ("PATCH", f"{core_path(namespace, 'pods')}/{pod}/status", msgspec.json.encode(body))
 
 
-def _job(name: str, workers: int) -> Manifest:
-    return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers})
+def a_job(name: str, workers: int) -> Manifest:
+    """A job with launchers; only python can be told of thousands of workers."""
+    program = template(command=["python", "train.py"])
+    return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers, "spec.template": program})
 
 
 def _first_step(namespace: str, name: str, workers: int) -> Plan:
-    raw = changed(_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
+    raw = changed(a_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
     return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image", ASKER)
 
 

@@ -24,6 +24,7 @@ from tftraining_client.local.ports import HOST, Ports
 from tftraining_client.validation.structure import Json
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.storage import job_directory
+from tftraining_operator.build.tf_config import tf_config
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import CONTAINER, Replica
 from tftraining_operator.model.spec import JobSpec
@@ -124,7 +125,10 @@ def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[s
     """How the replica's launcher is started. `given` are variables from the command line. UserError as it comes."""
     manifest = pod(local.job, local.spec, replica, "")
     container = next(each for each in manifest["spec"]["containers"] if each["name"] == CONTAINER)
-    container = {**container, "env": [_localised(each, local, places, replica) for each in container["env"]]}
+    # In a pod the launcher of a large gang makes it, from addresses that there are not here.
+    task = {"name": TASK, "value": _task(json.loads(tf_config(local.job, local.spec, replica)), places.training)}
+    others = [each for each in container["env"] if each["name"] != TASK]
+    container = {**container, "env": [task, *(_localised(each, local, places, replica) for each in others)]}
     variables = container_environment(manifest, container, given)
     # What the operator has put in front of the user's own command ends with the first `--`.
     own = container["command"][container["command"].index("--") + 1 :]
@@ -148,8 +152,6 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _localised(variable: Json, local: LocalJob, places: Places, replica: Replica) -> Json:
     value = str(variable.get("value"))
-    if variable["name"] == TASK:
-        return {**variable, "value": _task(json.loads(value), places.training)}
     if variable["name"] == SETTINGS:
         return {**variable, "value": _settings(json.loads(expand(value, {})), local, places, replica)}
     ours = local.spec.storage and variable == {"name": DIRECTORY, "value": job_directory(local.job, local.spec.storage)}
@@ -174,6 +176,7 @@ def _settings(settings: dict[str, Any], local: LocalJob, places: Places, replica
         "secretFile": str(places.secret_file),
         "orders": None,
         "workerAddress": None,
+        "cluster": None,
         "directory": str(local.directory) if local.directory else None,
         "terminationMessage": str(places.termination_message(replica)),
     }

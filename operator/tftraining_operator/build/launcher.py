@@ -16,6 +16,7 @@ from tftraining_operator.build import orders
 from tftraining_operator.build.metadata import child_metadata
 from tftraining_operator.build.security import container_security
 from tftraining_operator.build.storage import job_directory
+from tftraining_operator.build.tf_config import described
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import (
     ANNOTATION_ORDERS,
@@ -23,11 +24,12 @@ from tftraining_operator.model.names import (
     STATUS_PORT,
     Replica,
     address,
-    pod_name,
+    address_pattern,
     secret_name,
 )
 from tftraining_operator.model.spec import JobSpec, Manifest
 from tftraining_operator.model.status import Restarts, largest_gang
+from tftraining_operator.model.tf_config import in_manifest
 
 INIT_CONTAINER = "tftraining-launcher"
 LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
@@ -131,6 +133,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "orders": f"{orders.DIRECTORY}/{orders.FILE}",
         # Left out where there are none, so that other pods are as they were.
         **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
+        **({} if in_manifest(job.key, spec, replica) else described(job, spec, replica)),
         "ledger": ledger(job.status.restarts),
         # For a launcher of the chief whom nobody else can tell.
         "proven": job.status.proven,
@@ -149,12 +152,9 @@ def gpus_of(container: Manifest) -> int:
 def _size(job: Job, spec: JobSpec) -> Manifest:
     """What a launcher needs to know of gangs of another size than its TF_CONFIG has."""
     worker = spec.role("worker")
-    known = address(job.key, Replica("worker", 0), worker.port) if worker else ""
-    # The first place with the index is the pod's name; the job's name cannot end the same way before it.
-    pattern = known.replace(f"{pod_name(job.key.name, 'worker-')}0.", f"{pod_name(job.key.name, 'worker-')}%d.", 1)
     return {
         "minReplicas": spec.min_replicas,
-        "workerAddress": pattern or None,
+        "workerAddress": address_pattern(job.key, "worker", worker.port) if worker else None,
         "largestGang": largest_gang(job.status, spec),
     }
 

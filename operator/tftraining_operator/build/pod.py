@@ -25,6 +25,7 @@ from tftraining_operator.model.names import (
 )
 from tftraining_operator.model.spec import JobSpec, Manifest
 from tftraining_operator.model.status import largest_gang
+from tftraining_operator.model.tf_config import in_manifest
 
 SHM_VOLUME = "tftraining-shm"
 
@@ -32,7 +33,7 @@ SHM_VOLUME = "tftraining-shm"
 class PodManifests(Sequence[Manifest]):
     """The manifests of these replicas' pods, each made when it is asked for.
 
-    The TF_CONFIG in each grows with the gang: together the manifests of 3,000 workers would take 450 MiB.
+    Together the manifests of a large gang would take hundreds of MiB.
     """
 
     def __init__(self, job: Job, spec: JobSpec, replicas: Sequence[Replica], image: str) -> None:
@@ -139,9 +140,11 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
 
 
 def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
-    env = [{"name": "TF_CONFIG", "value": tf_config(job, spec, replica)}]
+    env: list[Manifest] = []
     if spec.storage:
-        env.insert(0, {"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
+        env.append({"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
+    if in_manifest(job.key, spec, replica):
+        env.append({"name": "TF_CONFIG", "value": tf_config(job, spec, replica)})
     env += [
         {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
     ]

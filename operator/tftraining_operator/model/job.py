@@ -11,6 +11,7 @@ from tftraining_operator.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 from tftraining_operator.model.status import Condition, Status
 from tftraining_operator.model.template import check_template
+from tftraining_operator.model.tf_config import why_not_settable
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 # What these fields tell of is over: what is said of another occurrence does not hold for a new one.
@@ -72,9 +73,10 @@ def parse_job(raw: Manifest) -> Job:
     meta = msgspec.convert(raw["metadata"], _Meta)
     spec, unreadable = _parse_spec(raw.get("spec", {}))
     status, unknown = _parse_status(raw.get("status") or {})
-    problem = NOBODY_TRAINS if spec is not None and not spec.trainers else None
+    key = Key(meta.namespace, meta.name)
+    problem = _problem(key, spec) if spec is not None else None
     return Job(
-        key=Key(meta.namespace, meta.name),
+        key=key,
         uid=meta.uid,
         generation=meta.generation,
         status=status,
@@ -86,6 +88,13 @@ def parse_job(raw: Manifest) -> Job:
         managed_by=_manager(raw.get("spec")),
         queue_labels=_queue_labels(meta.labels or {}),
     )
+
+
+def _problem(key: Key, spec: JobSpec) -> Problem | None:
+    if not spec.trainers:
+        return NOBODY_TRAINS
+    why = why_not_settable(key, spec)
+    return Problem("InvalidSpec", why) if why else None
 
 
 def dump_status(status: Status) -> dict[str, Any]:

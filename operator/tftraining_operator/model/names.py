@@ -78,7 +78,12 @@ def companion_name(job: str, uid: str) -> str:
 
 def address(key: Key, replica: Replica, port: int) -> str:
     """Where the replica listens, as its peers resolve it: `<pod>.<service>.<namespace>.svc:<port>`."""
-    return f"{pod_name(key.name, replica)}.{key.name}.{key.namespace}.svc:{port}"
+    return address_pattern(key, replica.role, port).replace("%d", str(replica.index))
+
+
+def address_pattern(key: Key, role: Role, port: int) -> str:
+    """The address of the replicas of a role, with `%d` for the index: no name can have a percent sign."""
+    return f"{pod_name(key.name, role)}-%d.{key.name}.{key.namespace}.svc:{port}"
 
 
 def selector(job: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.ports import free_ports
 from tests.processes.launch_child.harness import Harness, stderr, until
-from tftraining.launch import legacy
+from tftraining.launch import legacy, tf_config
 from tftraining.launch.program import Program, Snapshot
 
 PATIENCE = 240.0  # seconds; an import of TensorFlow takes 3 on an idle machine and 30 on a busy one
@@ -164,3 +164,23 @@ async def test_a_member_waits_for_the_leader(harness: Harness, warm: bool) -> No
     await program.prepare({**ENVIRONMENT, **member})
     await program.start({**ENVIRONMENT, **member}, harness.on_exit)
     assert (await harness.end(program, PATIENCE)).lines[-1] == "True"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_tensorflow_finds_a_tf_config_that_no_process_can_be_told(harness: Harness, warm: bool) -> None:
+    text = """
+import subprocess, sys
+import tensorflow as tf
+from tensorflow.python.eager.context import Context
+spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+child = subprocess.run([sys.executable, "-c", "import os; print('TF_CONFIG' in os.environ)"], capture_output=True)
+print(spec.num_tasks("worker"), hasattr(Context.enable_collective_ops, "__wrapped__"), child.stdout.decode().strip())
+"""
+    config = tf_config.text((("worker", 5000, "j-worker-%d.j.n.svc:2222"),), "worker", 1)
+    assert tf_config.size(config) > tf_config.LONGEST
+    environment = {**ENVIRONMENT, "TF_CONFIG": config}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare(environment)
+    await program.start(environment, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).lines[-1] == "5000 True False"
+    assert program.mode.startswith("warm" if warm else "plain")

@@ -13,6 +13,7 @@ from tests.unit.operator.test_idle import IDLE
 from tftraining_operator.build import pod as manifests
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.build.pod import pod
+from tftraining_operator.model import tf_config
 from tftraining_operator.model.names import ANNOTATION_ORDERS
 from tftraining_operator.model.spec import Manifest
 
@@ -93,3 +94,25 @@ def test_pods_that_are_made_from_now_on_are_the_new_versions(upgrade: Callable[[
     assert new["metadata"]["labels"]["example.com/version"] == "2"
     assert new["spec"]["initContainers"][0]["image"] == NEW
     assert not world.step(), "pods of two versions are one gang"
+
+
+def has_tf_config(world: World, name: str) -> bool:
+    env = world.api.pods[name]["spec"]["containers"][0]["env"]
+    return any(each["name"] == "TF_CONFIG" for each in env)
+
+
+def test_the_pods_of_a_large_gang_that_have_their_tf_config_keep_it(
+    upgrade: Callable[[World], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the launchers could make it, it stood in every manifest."""
+    world = World(a_launched_job().workers(9)).run()
+    monkeypatch.setattr(tf_config, "IN_MANIFEST", 99)  # nine workers stand for hundreds
+    assert has_tf_config(world, "mnist-worker-7") and has_tf_config(world, "mnist-worker-8")
+    before = {name: each["metadata"]["uid"] for name, each in world.api.pods.items()}
+    writes = len(world.api.writes)
+    assert not upgrade(world).step() and len(world.api.writes) == writes
+    world.delete("worker-7").run()
+    assert (world.status.phase, world.status.ready) == ("Running", "9/9")
+    after = {name: each["metadata"]["uid"] for name, each in world.api.pods.items()}
+    assert {name for name in after if after[name] != before[name]} == {"mnist-worker-7"}
+    assert not has_tf_config(world, "mnist-worker-7") and has_tf_config(world, "mnist-worker-8")

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from tests.control_plane.manifests import REMOVED, changed, full, minimal
+from tftraining.launch.settings import with_tf_config
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import Start, local_job, start_of, take_places
 from tftraining_client.local.run import prepare
 from tftraining_client.validation import validate
+from tftraining_operator.model import tf_config
+from tftraining_operator.model.job import parse_job
 
 CONTAINER = "spec.template.spec.containers.0"
 
@@ -177,3 +180,33 @@ def test_a_program_that_is_not_here(tmp_path: Path) -> None:
 def test_the_template_of_a_role_comes_before_the_common_one(tmp_path: Path) -> None:
     changes = {"spec.replicaSpecs.worker.template": REMOVED, f"{CONTAINER}.command": ["common"]}
     assert program(starts(tmp_path, changes, full())["worker-0"]) == ("common",)
+
+
+def test_a_gang_whose_manifests_have_no_tf_config_is_told_the_ports_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {name: each.environment["TF_CONFIG"] for name, each in starts(tmp_path, {}).items()}
+    monkeypatch.setattr(tf_config, "IN_MANIFEST", 0)
+    for name, each in starts(tmp_path, {}).items():
+        config, before = json.loads(each.environment["TF_CONFIG"]), json.loads(known[name])
+        assert config["task"] == before["task"]
+        assert [address.partition(":")[0] for address in config["cluster"]["worker"]] == ["127.0.0.1"] * 2
+        assert with_tf_config(each.environment) == each.environment
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({f"{CONTAINER}.command": ["bash", "x.sh"]}, "the command (bash x.sh) is not python"),
+        ({f"{CONTAINER}.command": ["python", "x.py"], "spec.restartPolicy.mode": "Recreate"}, "mode: Recreate"),
+    ],
+)
+def test_a_tf_config_that_no_process_could_be_told_is_refused_as_in_a_cluster(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    job = changed(minimal(), {**changes, "spec.replicaSpecs.worker.replicas": 5000})
+    with pytest.raises(UserError) as refused:
+        local_job(validate(job), tmp_path)
+    problem = parse_job({**job, "metadata": {**job["metadata"], "namespace": "default", "uid": "u"}}).problem
+    assert problem is not None and str(refused.value) == problem.message
+    assert "TF_CONFIG of worker-4999 would have 2" in problem.message and said in problem.message

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tftraining.launch.decision import Invocation, NotPlainPython, Source, events, invocation, reason_for_plain
+from tftraining.launch.decision import (
+    Invocation,
+    NotPlainPython,
+    Source,
+    events,
+    imports_sitecustomize,
+    invocation,
+    reason_for_plain,
+)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +120,33 @@ def test_modules_without_end_are_given_up() -> None:
 def test_what_cannot_be_parsed() -> None:
     with pytest.raises(NotPlainPython):
         events("this is no Python")
+
+
+@pytest.mark.parametrize(
+    ("command", "does"),
+    [
+        ("python train.py", True),
+        ("/opt/venv/bin/python3.12 -u train.py -I", True),
+        ("python -m train -E", True),
+        ("python -uc pass -S", True),
+        ("python -W ignore -X utf8 train.py", True),
+        ("python -Wignore -Xutf8 -B -OO train.py", True),
+        ("python -X -I train.py", True),
+        ("python --check-hash-based-pycs never train.py", True),
+        ("python -", True),
+        ("python", True),
+        ("python -I train.py", False),
+        ("python -u -E train.py", False),
+        ("python -uS train.py", False),
+        ("python -W ignore -I train.py", False),
+        ("python --check-hash-based-pycs never -I train.py", False),
+        ("bash -c python", False),
+        ("env python train.py", False),
+        ("./train.py", False),
+        ("python-config train.py", False),
+        ("$(PYTHON) train.py", False),
+        ("", False),
+    ],
+)
+def test_which_commands_import_our_sitecustomize(command: str, does: bool) -> None:
+    assert imports_sitecustomize(command.split()) == does

@@ -357,7 +357,7 @@ class Launchers:
 
     def settings(self, member: str = "") -> dict[str, Any]:
         """What a launcher goes by: what it was made with, and what the chief's was told since."""
-        return decoded(self._variable("TFTRAINING_LAUNCHER", member)) | self._orders()
+        return decoded(self._variable("TFTRAINING_LAUNCHER", member) or "") | self._orders()
 
     def _hear_orders(self) -> bool:
         """What the annotation of the chief's pod says now; whether that is news."""
@@ -378,14 +378,19 @@ class Launchers:
         return self.pods.get("chief-0" if self._cluster().get("chief") else "worker-0")
 
     def _cluster(self) -> dict[str, list[str]]:
-        cluster: dict[str, list[str]] = decoded(self._variable("TF_CONFIG"))["cluster"] if self.pods else {}
+        if not self.pods:
+            return {}
+        if (config := self._variable("TF_CONFIG")) is None:
+            told = decoded(self._variable("TFTRAINING_LAUNCHER") or "")["cluster"]
+            return {role: [address] * count for role, (count, address) in told.items()}
+        cluster: dict[str, list[str]] = decoded(config)["cluster"]
         return cluster
 
-    def _variable(self, name: str, member: str = "") -> str:
+    def _variable(self, name: str, member: str = "") -> str | None:
         pods = self.pods
         pod = pods.get(member) or next(iter(pods.values()))
         env = next(each for each in pod["spec"]["containers"] if each["name"] == "tensorflow")["env"]
-        return str(next(each["value"] for each in env if each["name"] == name))
+        return next((str(each["value"]) for each in env if each["name"] == name), None)
 
     def _now(self) -> str:
         # The nodes' clock is not the operator's.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from tftraining.launch.launcher import Launcher
 from tftraining.launch.ledger import Ledger
-from tftraining.launch.settings import VARIABLE, SettingsError, read
+from tftraining.launch.settings import VARIABLE, SettingsError, read, with_tf_config
 from tftraining.launch.verdict import Verdict, termination_message
 
 USAGE = "usage: python -m tftraining.launch -- command [argument…]"
@@ -32,7 +32,8 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 async def _run(command: Sequence[str]) -> int:
     asyncio.get_running_loop().set_exception_handler(_report)
     try:
-        return await Launcher(read(os.environ), command, os.environ).run()
+        environment = with_tf_config(os.environ)
+        return await Launcher(read(environment), command, environment).run()
     finally:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:

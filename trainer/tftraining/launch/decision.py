@@ -48,6 +48,32 @@ def invocation(command: Sequence[str]) -> Invocation | str:
     return Invocation(command[0], tuple(options), False, rest[0], tuple(rest[1:]))
 
 
+# The options of Python up to the program: letters, and at most one that takes the rest, or the next word.
+_OPTION = re.compile(r"-([a-zA-Z?]*?)(?:([cmWX])(.*))?", re.DOTALL)
+
+
+def imports_sitecustomize(command: Sequence[str]) -> bool:
+    """Whether the command is a Python that imports the launcher's sitecustomize: with -E, -I or -S it does not."""
+    if not command or not PYTHON.match(command[0].rpartition("/")[2]):
+        return False
+    words = iter(command[1:])
+    for word in words:
+        if word == "--check-hash-based-pycs":
+            next(words, None)
+        if word.startswith("--"):
+            continue
+        if not (found := _OPTION.fullmatch(word)):
+            break
+        letters, last, argument = found.groups()
+        if set(letters) & set("EIS"):
+            return False
+        if last in ("c", "m"):
+            break
+        if last and not argument:
+            next(words, None)
+    return True
+
+
 @dataclass(frozen=True)
 class Event:
     """What a statement does that matters here: it sets a variable, or imports a module (TensorFlow among them)."""

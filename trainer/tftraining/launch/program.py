@@ -13,8 +13,9 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tftraining.launch import memory, snapshot
-from tftraining.launch.ending import Exit, exit_of
+from tftraining.launch import memory, snapshot, tf_config, unexported
+from tftraining.launch.decision import imports_sitecustomize
+from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
 from tftraining.launch.lease import Lease
 from tftraining.launch.output import Output
 from tftraining.launch.page import STACKS_SIGNAL
@@ -84,7 +85,7 @@ class Program:
         """Start warming in the background, for starts with this environment; TF_CONFIG and TFTRAINING_* may change."""
         self._reaper.install()
         if self._warm is not None:
-            await self._warm.prepare(env)
+            await self._warm.prepare(unexported.packed(env))
             self.lease.spare(self._warm.pid)
 
     def give_way(self, wanted: bool) -> None:
@@ -102,7 +103,7 @@ class Program:
         page = self._new_page()  # first: from now on nobody is to be shown what the last round has told
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start({**env, **page}, on_exit, deadline))
+        self._starting = asyncio.ensure_future(self._start(unexported.packed({**env, **page}), on_exit, deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -202,6 +203,8 @@ class Program:
         """A plain start; where it fails, that is the program's end."""
         path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
         try:
+            if unexported.PACKED in env and not imports_sitecustomize(self._command):
+                raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
             return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline)
         except StartError as error:
             self._not_started(error, on_exit)

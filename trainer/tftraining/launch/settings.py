@@ -13,6 +13,7 @@ from typing import Any
 from tftraining.launch.json_text import parse
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.rules import Rule
+from tftraining.launch.tf_config import NAME, text
 
 VARIABLE = "TFTRAINING_LAUNCHER"
 GANG_ROLES = ("chief", "worker", "ps")
@@ -121,6 +122,19 @@ class Settings:
 def role_of(name: str) -> str:
     """`worker` of `worker-1`."""
     return name.rpartition("-")[0]
+
+
+def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the TF_CONFIG that the operator has left to the launcher, because it is long: it has told
+    how many members each role has, and the pattern of their addresses. SettingsError if that is wrong."""
+    told = _object(environment, VARIABLE) if VARIABLE in environment else {}
+    if told.get("cluster") is None:
+        return dict(environment)
+    try:
+        cluster = tuple((role, int(count), str(address)) for role, (count, address) in told["cluster"].items())
+        return {**environment, NAME: text(cluster, str(told["task"]["type"]), int(told["task"]["index"]))}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise SettingsError(f"{VARIABLE}: cluster: {{role: [count, address]}} and task: {{type, index}}") from None
 
 
 def read(environment: Mapping[str, str]) -> Settings:

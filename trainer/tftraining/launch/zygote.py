@@ -36,7 +36,7 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer, proctitle, sources, unexported  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -234,6 +234,7 @@ def settle(environment: dict[str, str], own: dict[str, str]) -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
     os.environ.update(environment)
+    unexported.unpack(os.environ)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
     if "multiprocessing.process" in sys.modules:

@@ -23,13 +23,19 @@ def _restore_path(here):
     sys.path_importer_cache.pop(here, None)
 
 
-def _prepare(launch):
+def _set_what_is_not_exported(launch):
     import types
 
     package = types.ModuleType("_tftraining")
     package.__path__ = [launch]
     sys.modules["_tftraining"] = package
-    from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer  # type: ignore[import-not-found]
+    from _tftraining import unexported  # type: ignore[import-not-found]
+
+    unexported.unpack(os.environ)
+
+
+def _prepare(launch):
+    from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer
 
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
@@ -54,6 +60,11 @@ def _run_the_users_own():
 _here = os.path.dirname(os.path.abspath(__file__))
 _restore_path(_here)
 if sys.version_info >= (3, 9):
+    try:
+        _set_what_is_not_exported(os.path.dirname(_here))
+    except Exception as _error:
+        sys.stderr.write("tftraining: TF_CONFIG cannot be set: %r\n" % (_error,))
+        os._exit(1)  # the program would take itself for the only one, and train alone
     try:
         _prepare(os.path.dirname(_here))
     except Exception as _error:
