@@ -5,7 +5,7 @@
 # more than 1.5 seconds (TensorFlow's import) are cut.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-SIZE=104x27
+SIZE=100x26
 make --silent .venv/installed
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
