@@ -1,4 +1,4 @@
-"""Reads the file with the TFTrainingJob. What it holds is judged elsewhere (validation/)."""
+"""Reads the file with the TFTrainingJob, and the ConfigMaps beside it. The job is judged elsewhere (validation/)."""
 
 import sys
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from tftraining_client.config_maps import ConfigMaps, is_config_map, namespace_of, parse_config_maps
 from tftraining_client.errors import UserError
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.structure import Json
@@ -35,21 +36,28 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_job(path: str, wanted: str | None, tell: Tell) -> Json:
-    """The TFTrainingJob in a file (`-`: standard input); UserError with one line if there is not exactly one.
+def read_manifest(path: str, wanted: str | None, tell: Tell) -> tuple[Json, ConfigMaps]:
+    """The TFTrainingJob in a file (`-`: standard input), and the ConfigMaps of its namespace.
 
-    `wanted` names one of several. `tell` hears of other objects, which are left out.
+    UserError with one line if there is not exactly one job. `wanted` names one of several. `tell` hears of other
+    objects, which are left out.
     """
     documents = _documents(path, _text(path))
     kind = custom_resource().kind
     jobs = [each for each in documents if each.get("kind") == kind]
-    others = sorted({str(each.get("kind")) for each in documents if each.get("kind") != kind})
     if not jobs:
-        found = f", only {', '.join(others)}" if others else ""
-        raise UserError(f"{path}: no {kind} in it{found}")
-    if others:
+        raise UserError(f"{path}: no {kind} in it, only {', '.join(_kinds(documents))}")
+    if others := _kinds([each for each in documents if each not in jobs and not is_config_map(each)]):
         tell(f"{path}: only the {kind} is run; left out: {', '.join(others)}")
-    return _checked(path, _chosen(path, jobs, wanted))
+    job = _checked(path, _chosen(path, jobs, wanted))
+    try:
+        return job, parse_config_maps(documents, namespace_of(job))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _kinds(documents: list[Json]) -> list[str]:
+    return sorted({str(each.get("kind")) for each in documents})
 
 
 def _text(path: str) -> str:

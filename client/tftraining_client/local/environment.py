@@ -5,6 +5,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from tftraining_client.config_maps import ConfigMaps
 from tftraining_client.errors import UserError
 from tftraining_client.local.expansion import expand
 
@@ -13,7 +14,9 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 _KEY_REFS = {"secretKeyRef": "the Secret", "configMapKeyRef": "the ConfigMap"}
 
 
-def container_environment(pod: Manifest, container: Manifest, given: Mapping[str, str]) -> dict[str, str]:
+def container_environment(
+    pod: Manifest, container: Manifest, given: Mapping[str, str], config_maps: ConfigMaps
+) -> dict[str, str]:
     """The container's variables in their order; those in `given` replace or follow its own.
 
     UserError for one whose value only a cluster knows.
@@ -21,13 +24,13 @@ def container_environment(pod: Manifest, container: Manifest, given: Mapping[str
     values: dict[str, str] = {}
     for each in container.get("env") or ():
         name = str(each["name"])
-        value = given[name] if name in given else _value(pod, each, values)
+        value = given[name] if name in given else _value(pod, each, values, config_maps)
         if value is not None:
             values[name] = value
     return {**values, **given}
 
 
-def _value(pod: Manifest, variable: Manifest, known: Mapping[str, str]) -> str | None:
+def _value(pod: Manifest, variable: Manifest, known: Mapping[str, str], config_maps: ConfigMaps) -> str | None:
     """None if it is optional and not there."""
     source = variable.get("valueFrom")
     if not source:
@@ -35,6 +38,10 @@ def _value(pod: Manifest, variable: Manifest, known: Mapping[str, str]) -> str |
     name = variable["name"]
     if "fieldRef" in source:
         return _field(pod, name, str(source["fieldRef"].get("fieldPath")))
+    reference = source.get("configMapKeyRef") or {}
+    found = config_maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
+    if found is not None:
+        return found.decode("utf-8", "replace")
     for kind, words in _KEY_REFS.items():
         if kind in source:
             if source[kind].get("optional"):

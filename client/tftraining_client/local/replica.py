@@ -10,17 +10,19 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import basename
 from typing import Any
 
 import msgspec
 
+from tftraining_client.config_maps import ConfigMaps
 from tftraining_client.errors import UserError
 from tftraining_client.local.environment import container_environment
 from tftraining_client.local.expansion import escape, expand
 from tftraining_client.local.ports import HOST, Ports
+from tftraining_client.local.volumes import File, Volumes, volumes_of
 from tftraining_client.validation.structure import Json
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.storage import job_directory
@@ -35,11 +37,15 @@ TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"
 
 @dataclass(frozen=True)
 class LocalJob:
-    """A validated job and where it runs. `directory` is what TFTRAINING_DIR names, None without storage."""
+    """A validated job and where it runs. `directory` is what TFTRAINING_DIR names, None without storage.
+
+    `config_maps` are those of the job's namespace that the file holds.
+    """
 
     job: Job
     spec: JobSpec
     directory: Path | None
+    config_maps: ConfigMaps = field(default_factory=dict)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -66,6 +72,11 @@ class Places:
         """Where the replica's launcher leaves its last words."""
         return self.scratch / f"{replica}.ended"
 
+    @property
+    def volumes(self) -> Path:
+        """The directory with the volumes of all replicas."""
+        return self.scratch / "volumes"
+
     def temporary(self, replica: Replica) -> Path:
         """The replica's directory for temporary files."""
         return self.scratch / str(replica)
@@ -73,21 +84,22 @@ class Places:
 
 @dataclass(frozen=True)
 class Start:
-    """A launcher's command line and whole environment."""
+    """A launcher's command line and whole environment, and the files that must be there before it is started."""
 
     replica: Replica
     command: tuple[str, ...]
     environment: dict[str, str]
+    files: Mapping[Path, File] = field(default_factory=dict)
 
     def with_ledger(self, ledger: Mapping[str, int]) -> "Start":
         """The same for a launcher that follows another one, and is told what the restarts have cost so far."""
         settings = json.loads(self.environment[SETTINGS])
         # As the operator has it: who ran before is given the benefit of the doubt that it made a step.
         told = {"ledger": {**settings["ledger"], **ledger}, "proven": any(ledger.values())}
-        return Start(self.replica, self.command, {**self.environment, SETTINGS: json.dumps({**settings, **told})})
+        return replace(self, environment={**self.environment, SETTINGS: json.dumps({**settings, **told})})
 
 
-def local_job(stored: Json, workdir: Path) -> LocalJob:
+def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None) -> LocalJob:
     """The job that a validated manifest describes; UserError if there is nothing to run."""
     metadata = stored["metadata"]
     identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
@@ -107,7 +119,8 @@ def local_job(stored: Json, workdir: Path) -> LocalJob:
     spec = msgspec.structs.replace(
         job.spec, restart_policy=msgspec.structs.replace(job.spec.restart_policy, mode="InPlace")
     )
-    return LocalJob(job, spec, workdir / (storage.directory or job.key.name) if storage else None)
+    directory = workdir / (storage.directory or job.key.name) if storage else None
+    return LocalJob(job, spec, directory, config_maps or {})
 
 
 def take_places(local: LocalJob, ports: Ports, scratch: Path) -> Places:
@@ -128,15 +141,16 @@ def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[s
     # In a pod the launcher of a large gang makes it, from addresses that there are not here.
     task = {"name": TASK, "value": _task(json.loads(tf_config(local.job, local.spec, replica)), places.training)}
     others = [each for each in container["env"] if each["name"] != TASK]
-    container = {**container, "env": [task, *(_localised(each, local, places, replica) for each in others)]}
-    variables = container_environment(manifest, container, given)
+    volumes = volumes_of(manifest, container, local.config_maps, places.volumes)
+    container = {**container, "env": [task, *(_localised(each, local, places, replica, volumes) for each in others)]}
+    variables = container_environment(manifest, container, given, local.config_maps)
     # What the operator has put in front of the user's own command ends with the first `--`.
     own = container["command"][container["command"].index("--") + 1 :]
-    words = [expand(word, variables) for word in (*own, *(container.get("args") or ()))]
+    words = [expand(volumes.localised(word), variables) for word in (*own, *(container.get("args") or ()))]
     command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
     # Temporary files end with the run, as those of a container end with its pod, however their owner ends.
     private = {"TMPDIR": str(places.temporary(replica))}
-    return Start(replica, command, {**_inherited(os.environ), **private, **variables})
+    return Start(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files)
 
 
 def interpreter(program: str) -> str:
@@ -150,14 +164,14 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))}
 
 
-def _localised(variable: Json, local: LocalJob, places: Places, replica: Replica) -> Json:
+def _localised(variable: Json, local: LocalJob, places: Places, replica: Replica, volumes: Volumes) -> Json:
     value = str(variable.get("value"))
     if variable["name"] == SETTINGS:
         return {**variable, "value": _settings(json.loads(expand(value, {})), local, places, replica)}
     ours = local.spec.storage and variable == {"name": DIRECTORY, "value": job_directory(local.job, local.spec.storage)}
     if ours and local.directory:
         return {**variable, "value": escape(str(local.directory))}
-    return variable
+    return {**variable, "value": volumes.localised(value)} if "value" in variable else variable
 
 
 def _task(config: dict[str, Any], ports: Mapping[Replica, int]) -> str:

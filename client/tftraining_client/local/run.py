@@ -16,14 +16,14 @@ from typing import NoReturn
 
 from tftraining_client.changes import with_changes
 from tftraining_client.errors import UserError
-from tftraining_client.local import leavings
+from tftraining_client.local import leavings, volumes
 from tftraining_client.local.kills import parse_kill
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import LocalJob, Places, Start, local_job, start_of, take_places
 from tftraining_client.local.runner import Outcome, Runner, check_commands
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.manifest import read_job
+from tftraining_client.manifest import read_manifest
 from tftraining_client.validation import validate
 
 WORKDIR = "training"
@@ -50,10 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped us. UserError for bad input."""
     notes: list[str] = []
-    manifest = read_job(arguments.manifest, arguments.job, notes.append)
+    manifest, config_maps = read_manifest(arguments.manifest, arguments.job, notes.append)
     manifest = with_changes(manifest, arguments.set, notes.append)
     stored = validate(manifest)
-    local = local_job(stored, Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve())
+    workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
+    local = local_job(stored, workdir, config_maps)
     notes += _notes(local)
     if arguments.workdir is not None and local.directory is None:
         notes.append(f"--workdir {arguments.workdir} is not used: the job has no spec.storage, nothing is kept")
@@ -99,8 +100,9 @@ def prepare(local: LocalJob, places: Places, given: Mapping[str, str]) -> list[S
     check_commands(starts, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
     _write_secret(places.secret_file)
-    for replica in local.replicas:
-        places.temporary(replica).mkdir()
+    for start in starts:
+        places.temporary(start.replica).mkdir()
+        volumes.write(start.files)
     return starts
 
 
@@ -133,6 +135,9 @@ def _notes(local: LocalJob) -> list[str]:
         notes.append(f"only the container tensorflow is run here; left out: {', '.join(others)}")
     if any(each.get("envFrom") for each in containers):
         notes.append("envFrom is left out: give its variables with --env NAME=VALUE")
+    missing = sorted({name for pod in pods for name in volumes.missing_config_maps(pod, local.config_maps)})
+    if missing:
+        notes.append(f"left out are the volumes of ConfigMaps that this file does not have: {', '.join(missing)}")
     if local.directory and _is_used(local.directory):
         notes.append(f"{local.directory} holds an earlier run's files: the training goes on from a backup among them")
     return notes

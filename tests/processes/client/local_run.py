@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,13 +42,15 @@ def manifest(*arguments: str, workers: int = 2, **spec: Any) -> dict[str, Any]:
 
 
 class Run:
-    """One run of a manifest in a directory; `with` ends it."""
+    """One run of a manifest in a directory; `with` ends it. `others` are the objects beside the job in its file."""
 
-    def __init__(self, directory: Path, job: dict[str, Any], *arguments: str) -> None:
+    def __init__(
+        self, directory: Path, job: dict[str, Any], *arguments: str, others: Sequence[dict[str, Any]] = ()
+    ) -> None:
         self.directory = directory
         self.job = directory / "work" / job["metadata"]["name"]
         self._mark = uuid.uuid4().hex
-        (directory / "job.yaml").write_text(yaml.safe_dump(job))
+        (directory / "job.yaml").write_text(yaml.safe_dump_all([*others, job]))
         words = ["run", str(directory / "job.yaml"), "--workdir", str(directory / "work"), *arguments]
         self._log = directory / "log"
         with self._log.open("wb") as log:

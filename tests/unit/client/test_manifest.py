@@ -10,7 +10,7 @@ import yaml
 from tests.control_plane.manifests import minimal
 from tftraining_client.__main__ import main
 from tftraining_client.errors import UserError
-from tftraining_client.manifest import read_job
+from tftraining_client.manifest import read_manifest
 
 JOB = yaml.safe_dump(minimal())
 COMMAND = "spec.template.spec.containers.0.command=[python]"
@@ -20,7 +20,7 @@ CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: training}
 def read(path: Path, text: str | bytes, wanted: str | None = None) -> tuple[dict[str, object], list[str]]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     told: list[str] = []
-    return read_job(str(path), wanted, told.append), told
+    return read_manifest(str(path), wanted, told.append)[0], told
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_other_objects_are_left_out_and_that_is_told(file: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(JOB.encode())))
-    assert read_job("-", None, print) == minimal()
+    assert read_manifest("-", None, print) == (minimal(), {})
 
 
 def test_one_of_several(file: Path) -> None:

@@ -12,6 +12,7 @@ from tests.control_plane.chart import REPOSITORY
 from tests.control_plane.manifests import REMOVED, changed, full, minimal, template
 from tests.control_plane.rejections import REJECTED, Bad
 from tftraining_client.__main__ import main
+from tftraining_client.manifest import read_manifest
 from tftraining_client.validation import InvalidManifest, validate
 from tftraining_client.validation.crd import FILE, custom_resource
 from tftraining_client.validation.rules import compiled
@@ -70,7 +71,12 @@ def test_what_is_complete_is_left_as_it_is() -> None:
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_is_accepted(path: Path) -> None:
-    assert validate(yaml.safe_load(path.read_text()))["kind"] == "TFTrainingJob"
+    job, _ = read_manifest(str(path), None, fail)
+    assert validate(job)["kind"] == "TFTrainingJob"
+
+
+def fail(note: str) -> None:
+    pytest.fail(note)
 
 
 @pytest.mark.parametrize("path", [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))], ids=str)

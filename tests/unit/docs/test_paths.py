@@ -1,0 +1,107 @@
+"""What the pages name is there: files, links with their headings, modules of the launcher, targets of make.
+
+A path is a word that begins with a top-level folder of the repository, in a command as well as in a sentence. Shorter
+ones, such as `plan/conditions.py`, are looked for below the packages, and in the test cluster of the page's own tier.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane.chart import REPOSITORY
+
+# The changelog tells of files as they were.
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "charts").rglob("*.md")),
+    *sorted((REPOSITORY / "tests").rglob("*.md")),
+]
+FOLDERS = [
+    "operator",
+    "trainer",
+    "client",
+    "tests",
+    "docs",
+    "benchmarks",
+    "charts",
+    "crds",
+    "examples",
+    "requirements",
+    ".ci",
+]
+PACKAGES = ("operator/tftraining_operator", "trainer/tftraining", "client/tftraining_client", "tests")
+LAUNCHER = REPOSITORY / "trainer" / "tftraining" / "launch"
+
+PATH = re.compile(rf"(?<![\w./~>-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*)")
+SHORT = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+all_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def paths(page: Path) -> set[str]:
+    return {path.rstrip(".") for path in PATH.findall(LINK.sub("]", text_of(page)))}
+
+
+def exists(path: str) -> bool:
+    return any(REPOSITORY.glob(path)) if "*" in path else (REPOSITORY / path).exists()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@all_pages
+def test_a_path_leads_to_a_file(page: Path) -> None:
+    assert sorted(path for path in paths(page) if not exists(path)) == []
+
+
+@all_pages
+def test_a_shorter_path_leads_to_a_file_of_a_package(page: Path) -> None:
+    named = {name for name in SHORT.findall(text_of(page)) if "/" in name and name.split("/")[0] not in FOLDERS}
+    places = [*(REPOSITORY / package for package in PACKAGES), page.parent / "lab"]
+    assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []
+
+
+@all_pages
+def test_a_link_leads_to_a_page_and_its_heading(page: Path) -> None:
+    for link in LINK.findall(text_of(page)):
+        if "://" not in link:
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+@all_pages
+def test_a_target_of_make_is_one(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of(REPOSITORY / "Makefile"), re.MULTILINE))
+    assert {"demo", "test"} <= targets
+    assert sorted(set(re.findall(r"(?:^|`)make ([a-z-]+)\b", text_of(page), re.MULTILINE)) - targets) == []
+
+
+def test_the_architecture_follows_a_job_through_all_packages() -> None:
+    named = paths(REPOSITORY / "docs" / "architecture.md")
+    files = [path for path in named if path.endswith(".py")]
+    assert len(files) > 50
+    assert {package for package in PACKAGES if any(path.startswith(f"{package}/") for path in files)} == set(
+        PACKAGES[:3]
+    )
+
+
+def test_the_page_of_the_launcher_names_its_modules() -> None:
+    _, _, rest = text_of(REPOSITORY / "docs" / "launcher.md").partition("\n| modules | concern |")
+    cells = [row.split("|")[1] for row in rest.split("\n\n")[0].splitlines()[2:]]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    modules = {path.stem for path in LAUNCHER.rglob("*.py")} - {"__init__", "sitecustomize"}
+    assert sorted(named - modules) == []
+    assert sorted(modules - named) == []
