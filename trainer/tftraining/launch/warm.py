@@ -232,6 +232,12 @@ class WarmStarts:
         await _first(interpreter.ready(), abort)
         return await interpreter.fork(env)
 
+    async def give_up(self, reason: str) -> None:
+        """All starts from now on are plain ones."""
+        self._invocation = reason
+        await self.close()
+        self._interpreter = None
+
     async def close(self) -> None:
         """End the interpreter."""
         if self._interpreter is not None:
