@@ -24,9 +24,9 @@ WRAPPERS = {
     "sys.exit(subprocess.run([sys.executable, *sys.argv[1:]], env={**os.environ, 'X': '1'}).returncode)",
     "a shell between": "import os, shlex, sys\nos.execvp('sh', ['sh', '-c', "
     "shlex.join([sys.executable, *sys.argv[1:]]) + '; exit $?'])",
-    "two of them": "import os, sys\nif len(sys.argv) > 2 and not os.environ.get('SECOND'):\n"
-    "    os.environ['SECOND'] = '1'\n    os.execv(sys.executable, [sys.executable, *sys.argv])\n"
-    "import subprocess\nsys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))",
+    "two of them": "import os, subprocess, sys\nif sys.argv[1] != '--second':\n"
+    "    os.execv(sys.executable, [sys.executable, sys.argv[0], '--second', *sys.argv[1:]])\n"
+    "sys.exit(subprocess.call([sys.executable, *sys.argv[2:]]))",
     "as conda run": CONDA,
     "runpy": "import runpy, sys\nsys.argv[:] = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')",
     "multiprocessing": "import multiprocessing, runpy, sys\ndef work(argv):\n    sys.argv[:] = argv\n"

@@ -58,11 +58,13 @@ class Withheld:
         """The import system asks. Whoever only asks whether there is such a module gets the answer of a plain start."""
         if name not in self._groups:
             return None
-        own = self._groups[name][name].__spec__
+        module = self._groups[name][name]
+        own = module.__spec__
         assert own is not None
         spec = importlib.machinery.ModuleSpec(name, self, origin=own.origin, is_package=None)  # type: ignore[arg-type]
         spec.submodule_search_locations = own.submodule_search_locations
         spec.cached, spec.has_location = own.cached, own.has_location
+        spec.loader_state = (module, own)  # another thread may be given the module meanwhile
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -70,15 +72,14 @@ class Withheld:
         if variable := self._change():
             self._changed(variable)
             self._changed = _no_one
-        module = self._groups[spec.name][spec.name]
-        spec.loader_state = module.__spec__  # which the import system replaces now
+        module: types.ModuleType = spec.loader_state[0]
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """It has been executed long ago."""
+        """It has been executed long ago; the import system has given it a new specification."""
         spec = module.__spec__
         assert spec is not None
-        module.__spec__ = spec.loader_state
+        module.__spec__ = spec.loader_state[1]
         self._give(spec.name)
 
     def _change(self) -> str:
@@ -93,7 +94,7 @@ class Withheld:
             self._give_everything()
             self._given()
         else:
-            sys.modules.update(self._groups.pop(root))
+            sys.modules.update(self._groups.pop(root, {}))
 
     def _give_everything(self) -> None:
         while self._groups:
