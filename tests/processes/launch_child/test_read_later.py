@@ -47,7 +47,6 @@ VARIABLES = {
     "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    "KERAS_BACKEND": "numpy",
 }
 CHANGES = f"where.update({VARIABLES})\n"
 # Where the variables are set, in the script and in an installed package; whether the text of the script shows it.
@@ -56,15 +55,15 @@ PLACES = {
     "helper": ("import firm_settings", f"import os\nwhere = os.environ\n{CHANGES}", False),
     "argument": (f"import os\ndef change(where):\n    {CHANGES}change(os.environ)", "", False),
 }
-# What each of them does: the lock of an open file, the implementation, the threads of both pools, the backend.
+# What each of them does: the lock of an open file, the implementation, the threads of both pools.
 SHOWS = """
 import tensorflow
-import os, sys, h5py, keras, sklearn.utils.parallel, threadpoolctl
+import os, sys, h5py, sklearn.utils.parallel, threadpoolctl
 from google.protobuf.internal import api_implementation
 with h5py.File(sys.argv[1], "w"):
     locked = str(os.stat(sys.argv[1]).st_ino) in open("/proc/locks").read()
 pools = sorted({(pool["user_api"], pool["num_threads"]) for pool in threadpoolctl.threadpool_info()})
-print(locked, api_implementation.Type(), pools, keras.backend.backend())
+print(locked, api_implementation.Type(), pools)
 """
 
 
@@ -90,6 +89,21 @@ async def test_what_is_set_before_the_import_has_its_effect(harness: Harness, tm
     await program.prepare(environment)
     await program.start(environment, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
-    assert ended.lines[-1] == "False python [('blas', 1), ('openmp', 1)] numpy"
+    assert ended.lines[-1] == "False python [('blas', 1), ('openmp', 1)]"
     word = "it sets HDF5_USE_FILE_LOCKING before" if shown else "it has set HDF5_USE_FILE_LOCKING before"
     assert program.mode.startswith(f"plain: {word}")
+
+
+@pytest.mark.slow_fault
+async def test_the_backend_of_keras_is_chosen_by_an_installed_package(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    helper, script = tmp_path / "site-packages/firm_settings.py", tmp_path / "train.py"
+    helper.write_text("import os\nos.environ['KERAS_BACKEND'] = 'jax'")
+    script.write_text("import firm_settings, keras\nprint(keras.backend.backend())")
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(helper.parent), "TMPDIR": str(tmp_path)}
+    program = harness.make(sys.executable, str(script), warm=True)
+    await program.prepare(environment)
+    await program.start(environment, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert ended.lines[-1] == "ModuleNotFoundError: No module named 'jax'", "as in a plain start: it is not installed"
+    assert program.mode.startswith("plain: it has set KERAS_BACKEND before")

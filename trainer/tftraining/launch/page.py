@@ -20,18 +20,10 @@ SEQUENCE = struct.Struct("<Q")
 PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks (stacks.py)
 NUMBERS = struct.Struct("<7q4d")
 GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
-CHANGED = struct.Struct("<56s")  # the variable because of which the program has to be started plainly
+CHANGED = struct.Struct("<48s")  # the variable because of which the program has to be started plainly
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHANGED_AT, LENGTH_AT, TEXT_AT = (
-    8,
-    16,
-    32,
-    64,
-    192,
-    200,
-    256,
-    260,
-)
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHANGED_AT = 8, 16, 32, 64, 192, 208
+LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
 _KEPT = (4, 5, 7, 8)  # of NUMBERS, for a process that trains after another one in the same round
