@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -27,15 +26,6 @@ from tests.processes.launch_child.harness import (
 )
 from tftraining.launch import warm
 from tftraining.launch.program import Program
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
-    monkeypatch.chdir(lab.work)
-    yield lab
-    await lab.close()
-
 
 SLEEPS = "import os, time\nprint(os.getpid(), file=open(os.environ['OUT'] + '/pid', 'w'), flush=True)\ntime.sleep(600)"
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -24,14 +22,6 @@ HIDDEN = {
     "C": ("import ctypes\nctypes.CDLL(None).setenv(b'{}', b'1', 1)", ""),
 }
 ANEW = "it has set {} before its import of TensorFlow, so it is started anew"
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
-    monkeypatch.chdir(lab.work)
-    yield lab
-    await lab.close()
 
 
 def hide(lab: Lab, way: str, variable: str, then: str = "") -> None:

@@ -5,9 +5,6 @@ Without TensorFlow here; with it in test_tensorflow.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from tests.processes.launch_child.harness import Lab, stderr, until
@@ -18,14 +15,6 @@ import sys, tftraining
 tftraining.report(step=7, epoch=2, epochs=3, metrics={"loss": 0.5})
 print("trained", sys.argv[1:], __name__)
 """
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
-    monkeypatch.chdir(lab.work)
-    yield lab
-    await lab.close()
 
 
 @pytest.mark.parametrize("start_warm", [False, True])
