@@ -199,10 +199,10 @@ def test_who_has_the_page_has_it_until_it_executes_another_program(shared: Page)
         os.execvp("sh", ["sh", "-c", "echo executed; exec sleep 600"])
     try:
         assert os.read(told, 1) == b"1"
-        assert not Claim(str(shared.path)).free()
+        assert not Claim(str(shared.path)).holds()
         os.write(go, b"x")
         assert os.read(told, 100) == b"executed\n"
-        assert Claim(str(shared.path)).free()
+        assert Claim(str(shared.path)).holds()
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)

@@ -28,15 +28,6 @@ class Claim:
             self._held = self._fd is not None
         return self._held
 
-    def free(self) -> bool:
-        """Whether it is this process, or none so far."""
-        if self._held:
-            return True
-        if (fd := self._lock()) is None:
-            return False
-        _close(fd)
-        return True
-
     def dials(self) -> None:
         """This process connects to its peers: nobody else in this container can."""
         self._dials = True
@@ -62,11 +53,6 @@ class Claim:
         return fd
 
     def _forget(self) -> None:
-        if self._fd is not None:
-            _close(self._fd)
+        if self._fd is not None and self._fd >= 0:
+            os.close(self._fd)
         self._fd, self._held, self._dials = None, False, False
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)

@@ -14,6 +14,8 @@ import struct
 import time
 from collections.abc import Mapping
 
+from .stacks import alive
+
 MAGIC = b"TFTPAGE1"  # the last character is the version of the layout
 SIZE = 16384
 SEQUENCE = struct.Struct("<Q")
@@ -49,6 +51,11 @@ class Writer:
         self.first_time = self.last_time = self.rate = 0.0
         self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died in it
         self._mark: tuple[float, int] | None = None
+
+    def belongs_to_another(self) -> bool:
+        """Whether another process that is alive has reported."""
+        owner = PIDS.unpack_from(self._map, PIDS_AT)[0]
+        return owner not in (0, os.getpid()) and alive(owner)
 
     def begin(self, gpus: int | None) -> None:
         """This process trains. Where another one did before it, the round began with what that one has told."""

@@ -31,8 +31,8 @@ class Tracker:
         """Note on the page how many GPUs TensorFlow lists, if this is the process that trains, or may become it."""
         try:
             self._gpus = count()
-            if self._path and self.claim.free():
-                Writer(self._path).lists_gpus(self._gpus)
+            if self._path and not (writer := Writer(self._path)).belongs_to_another():
+                writer.lists_gpus(self._gpus)
         except Exception as error:
             self._give_up(error)
 
