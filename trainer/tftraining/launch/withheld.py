@@ -97,8 +97,9 @@ class Withheld:
             sys.modules.update(self._groups.pop(root, {}))
 
     def _give_everything(self) -> None:
-        while self._groups:
-            sys.modules.update(self._groups.popitem()[1])
+        for group in list(self._groups.values()):
+            sys.modules.update(group)
+        self._groups.clear()
 
 
 def environment() -> dict[str, tuple[str | None, str | None]]:

@@ -35,7 +35,8 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import hooks, legacy, page, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402
+# Those of the hooks that come with TensorFlow as well, or each fork would import them.
+from _tftraining import gpu_hook, hooks, keras_hook, leader_hook, legacy, page, proctitle, sources  # type: ignore[import-not-found]  # noqa: E402, F401
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.withheld import Withheld  # type: ignore[import-not-found]  # noqa: E402
 
