@@ -52,6 +52,20 @@ def test_the_rest_comes_with_tensorflow(hooked: dict[str, str]) -> None:
     assert {"_tftraining.keras_hook", "_tftraining.leader_hook", "_tftraining.gpu_hook"} <= more
 
 
+OWN = """
+import os, sys
+os.environ["RUN_ID"] = str(os.getpid())  # another one in each start
+from _tftraining import keras_hook
+keras_hook.install = lambda tracker, told, environment: print("RUN_ID" in environment, "TF_CONFIG" in environment)
+import tensorflow
+"""
+
+
+def test_a_start_is_known_by_what_it_was_given_and_not_by_what_it_has_set(hooked: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", OWN], env=hooked, capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"
+
+
 def test_who_has_outlived_its_round_is_not_disturbed(hooked: dict[str, str]) -> None:
     gone = {**hooked, hooks.PROGRESS: hooked[hooks.PROGRESS] + "-gone"}
     assert modules(gone) >= {"_tftraining.hooks"}

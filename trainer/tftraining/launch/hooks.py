@@ -21,6 +21,7 @@ TENSORFLOW = frozenset({"keras", "tensorflow", "tf_keras"})
 LAUNCH = os.path.dirname(os.path.abspath(__file__))
 INJECT = os.path.join(LAUNCH, "inject")
 
+_environment: dict[str, str] = {}  # as this Python was started with it
 _tracker: Tracker | None = None
 _armed = False
 
@@ -29,8 +30,10 @@ def install() -> None:
     """What every Python of the program gets."""
     from . import legacy, offer, stacks  # noqa: PLC0415
 
+    global _environment  # noqa: PLW0603  # one process
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
+    _environment = dict(os.environ)  # in a fork of the warm interpreter the request has been granted before
     offer.install(os.path.dirname(LAUNCH))
     if path := os.environ.get(PROGRESS):
         try:
@@ -59,7 +62,7 @@ def _arm() -> None:
     from . import gpu_hook, keras_hook, leader_hook  # noqa: PLC0415
 
     own = tracker()
-    keras_hook.install(own, os.environ.get(FINISHED, ""))
+    keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     if own is not None:
         leader_hook.install(own.connects)
         gpu_hook.install(own)

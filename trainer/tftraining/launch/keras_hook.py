@@ -29,10 +29,11 @@ MODULES = frozenset(
 _MARK, _KEPT = "_tftraining_follows", "_tftraining_keeps"
 
 
-def install(tracker: Tracker | None, told: str) -> None:
-    """Extend Keras, now or when it is imported. `told` is what the launcher says of finished trainings, or ""."""
+def install(tracker: Tracker | None, told: str, environment: Mapping[str, str]) -> None:
+    """Extend Keras, now or when it is imported. `told` is what the launcher says of finished trainings, or "";
+    `environment` that with which this process was started: what it has changed since says nothing of its orders."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
-    keep = functools.partial(_keep, told, dict(os.environ), takes_part) if told else None
+    keep = functools.partial(_keep, told, environment, takes_part) if told else None
     if keep is not None or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keep, tracker))
     global current  # noqa: PLW0603  # for the `tftraining.report` of an older version in the image
