@@ -59,9 +59,12 @@ _own: Any = None
 
 def _tracker() -> Any:
     """The one that the launcher put into this process; one of our own where it could not (`python -I`)."""
-    hook = sys.modules.get("_tftraining.keras_hook")
-    if hook is not None:
-        return hook.current
+    hooks = sys.modules.get("_tftraining.hooks")
+    if hooks is not None:
+        return hooks.tracker()
+    earlier = sys.modules.get("_tftraining.keras_hook")  # of a launcher that is older than this package
+    if earlier is not None:
+        return earlier.current
     global _own  # noqa: PLW0603  # one process, one tracker
     if _own is None and os.environ.get("TFTRAINING_PROGRESS"):
         from tftraining.launch.tracker import Tracker  # noqa: PLC0415

@@ -56,6 +56,39 @@ class Harness:
         assert not list_pages(self.directory)
 
 
+class Lab(Harness):
+    """One script in a working directory, with stand-ins for TensorFlow in another."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.extra: dict[str, str] = {}
+        self.work, self.modules = directory / "work", directory / "modules"
+        for place in (self.work, self.modules):
+            place.mkdir()
+        self.tensorflow("")
+        (self.modules / "tf_keras.py").write_text("")
+
+    def tensorflow(self, text: str) -> None:
+        (self.modules / "tensorflow.py").write_text(text)
+
+    def script(self, text: str, name: str = "script.py") -> None:
+        (self.work / name).write_text(text)
+
+    def environment(self) -> dict[str, str]:
+        return {**environment(self.modules), "OUT": str(self.directory), **self.extra}
+
+    async def prepared(self, *command: str) -> Program:
+        program = self.make(*(command or ("python", "script.py")), warm=True)
+        await program.prepare(self.environment())
+        return program
+
+    async def go(self, program: Program) -> Exit:
+        """One start, to its end."""
+        self.ended.clear()
+        await program.start(self.environment(), self.on_exit)
+        return await self.end(program)
+
+
 @contextmanager
 def stdin(text: str) -> Iterator[None]:
     """This process's standard input for a while."""
@@ -113,6 +146,19 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found.append(int(entry.name))
+    return found
 
 
 def line_of(path: Path) -> str | None:

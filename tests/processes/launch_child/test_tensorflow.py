@@ -12,6 +12,7 @@ import pytest
 
 from tests.ports import free_ports
 from tests.processes.launch_child.harness import Harness, stderr, until
+from tests.processes.launch_child.wrappers import WRAPPERS
 from tftraining.launch import legacy, tf_config
 from tftraining.launch.program import Program, Snapshot
 
@@ -184,3 +185,28 @@ print(spec.num_tasks("worker"), hasattr(Context.enable_collective_ops, "__wrappe
     await program.start(environment, harness.on_exit)
     assert (await harness.end(program, PATIENCE)).lines[-1] == "5000 True False"
     assert program.mode.startswith("warm" if warm else "plain")
+
+
+FOLLOWED = """
+import tensorflow as tf, tf_keras as keras, numpy as np
+from tensorflow.python.eager.context import Context
+print(hasattr(Context.enable_collective_ops, "__wrapped__"), flush=True)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(np.ones((64, 4), "f"), np.ones((64, 1), "f"), epochs=2, batch_size=16, verbose=0)
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["as conda run", *(pytest.param(name, marks=pytest.mark.slow_fault) for name in ("execv", "subprocess"))]
+)
+async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: str) -> None:
+    wrapper = harness.directory / "wrapper.py"
+    wrapper.write_text(WRAPPERS[name])
+    program = harness.make(sys.executable, str(wrapper), script(harness, FOLLOWED))
+    await program.start({**ENVIRONMENT, "TF_CONFIG": "{}"}, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert (ended.code, ended.lines[-1]) == (0, "True")
+    end = program.snapshot()
+    assert (end.epoch, end.epochs, end.step, end.first_step, set(end.metrics)) == (2, 2, 8, 0, {"loss"})
+    assert program.gpus == GPUS

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.processes.launch_child.harness import stderr
-from tests.processes.launch_child.test_warm import Lab
+from tests.processes.launch_child.harness import Lab, stderr
 from tftraining.launch.decision import imports_sitecustomize
 from tftraining.launch.tf_config import LONGEST, NAME, size, text
 

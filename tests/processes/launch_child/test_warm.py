@@ -10,16 +10,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.processes.launch_child.harness import (
-    Harness,
+    Lab,
     alive,
-    environment,
+    children_of,
     start_aside,
     stderr,
     succeeds,
@@ -27,63 +26,7 @@ from tests.processes.launch_child.harness import (
     written,
 )
 from tftraining.launch import warm
-from tftraining.launch.ending import Exit
 from tftraining.launch.program import Program
-
-
-class Lab(Harness):
-    """One script in a working directory, with stand-ins for TensorFlow in another."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.extra: dict[str, str] = {}
-        self.work, self.modules = directory / "work", directory / "modules"
-        for place in (self.work, self.modules):
-            place.mkdir()
-        self.tensorflow("")
-        (self.modules / "tf_keras.py").write_text("")
-
-    def tensorflow(self, text: str) -> None:
-        (self.modules / "tensorflow.py").write_text(text)
-
-    def script(self, text: str, name: str = "script.py") -> None:
-        (self.work / name).write_text(text)
-
-    def environment(self) -> dict[str, str]:
-        return {**environment(self.modules), "OUT": str(self.directory), **self.extra}
-
-    async def prepared(self, *command: str) -> Program:
-        program = self.make(*(command or ("python", "script.py")), warm=True)
-        await program.prepare(self.environment())
-        return program
-
-    async def go(self, program: Program) -> Exit:
-        """One start, to its end."""
-        self.ended.clear()
-        await program.start(self.environment(), self.on_exit)
-        return await self.end(program)
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
-    monkeypatch.chdir(lab.work)
-    yield lab
-    await lab.close()
-
-
-def children_of(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == pid:
-                found.append(int(entry.name))
-    return found
-
 
 SLEEPS = "import os, time\nprint(os.getpid(), file=open(os.environ['OUT'] + '/pid', 'w'), flush=True)\ntime.sleep(600)"
 

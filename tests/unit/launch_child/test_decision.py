@@ -73,6 +73,21 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
         "if x:\n    os.environ['TF_A'] = '1'",
         "def f():\n    os.environ['TF_A'] = '1'\nf()",
         "lambda: os.environ.setdefault('TF_A', '1')",
+        "os.environ['HOME'] = '/'",  # ~/.keras/keras.json
+        "os.environ['HDF5_USE_FILE_LOCKING'] = 'FALSE'",
+        "os.environ['PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION'] = 'python'",
+        "os.environ['OPENBLAS_NUM_THREADS'] = '1'",
+        "os.environ['OMP_NUM_THREADS'] = '1'",
+        "env = os.environ\nenv['TF_A'] = '1'",
+        "env: Mapping = os.environ\nenv.update(TF_A='1')",
+        "self.env = os.environ\nself.env['TF_A'] = '1'",
+        "(env := os.environ)['TF_A'] = '1'",
+        "if env := os.environ:\n    env['TF_A'] = '1'",
+        "from os import environ as env\nenv['TF_A'] = '1'",
+        "def f(x, env=os.environ):\n    env['TF_A'] = '1'\nf(1)",
+        "def f(x, *, env=os.environ):\n    env['TF_A'] = '1'\nf(1)",
+        "os.environ['TF_A'], x = '1', 2",
+        "for os.environ['TF_A'] in '1':\n    pass",
     ],
 )
 def test_a_variable_set_before_the_import(statement: str) -> None:
@@ -84,8 +99,10 @@ def test_a_variable_set_before_the_import(statement: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import os\nos.environ['HOME'] = '/'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
+        "import os\nos.environ['WANDB_MODE'] = 'offline'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
         "import os\nos.environ['TF_CONFIG'] = '{}'",
+        "import os\nenv = os.environ\nx = env['TF_A']; y = env.get('TF_A'); z = dict({**env}, TF_A='1')",
+        "import os\nenv = os.environ.copy()\nenv['TF_A'] = '1'",
         "import os\nx = os.environ['TF_A']; y = os.environ.get('TF_A'); os.getenv('TF_A'); 'TF_A' in os.environ",
         "settings['TF_A'] = 1; d.update(TF_A=1); d.setdefault('TF_A', 1)",
         "'''os.environ['TF_A'] = 1'''\n# os.environ['TF_A'] = 1",

@@ -5,7 +5,6 @@ With the real one it is tested in tests/processes/launch/test_after_fit.py.
 
 from __future__ import annotations
 
-import os
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +77,7 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def run(start: int, backup: StandIn, uid: str = "a") -> Any:
         told = f'{{"uid": "{uid}", "file": "{tmp_path / "list"}", "launcher": "x"}}'
-        keeper = finished_fit.keeper_of(told, {"TFTRAINING_ROUND": str(start)}, os.getpid())
+        keeper = finished_fit.keeper_of(told, {"TFTRAINING_ROUND": str(start)}, lambda: True)
         return fit_under(keeper, backup)
 
     return run
@@ -248,8 +247,8 @@ def test_a_backup_of_another_make_is_left_to_keras(
     assert not backup.restored
 
 
-def test_a_fork_of_the_program_is_left_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
-    fit_under(Keeper("a", str(tmp_path / "list"), "1", "", pid=1), StandIn(tmp_path / "chief"))
+def test_a_process_that_is_not_the_one_that_trains_is_left_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
+    fit_under(Keeper("a", str(tmp_path / "list"), "1", "", takes_part=lambda: False), StandIn(tmp_path / "chief"))
     assert names(tmp_path) == set()
 
 

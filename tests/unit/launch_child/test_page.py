@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tftraining.launch import page, snapshot
+from tftraining.launch.claim import Claim
 from tftraining.launch.page import Writer
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.tracker import Tracker
@@ -127,7 +128,7 @@ def test_the_speed_of_steps(shared: Page, monkeypatch: pytest.MonkeyPatch) -> No
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     writer = Writer(str(shared.path))
-    writer.claim()
+    writer.begin(None)
     for step in range(1, 31):
         clock[0] += 0.125 if step > 1 else 30
         writer.stepped(step)
@@ -162,18 +163,94 @@ def test_a_loop_that_tells_its_checkpoints_only_makes_steps(shared: Page) -> Non
     assert told.first_step_time is not None
 
 
-def test_only_one_living_process_has_the_page(shared: Page) -> None:
+def reporting(shared: Page, step: int) -> int:
+    """Another process that has reported this step, and lives on."""
+    told, tell = os.pipe()
     other = os.fork()
     if not other:
+        shared.tracker().report(step, None, None, None)
+        os.write(tell, b"x")
         threading.Event().wait()
+    os.close(tell)
+    assert os.read(told, 1) == b"x"
+    os.close(told)
+    return other
+
+
+def test_the_first_process_that_reports_has_the_page_as_long_as_it_lives(shared: Page) -> None:
+    other = reporting(shared, 5)
     try:
-        page.PIDS.pack_into(data := bytearray(16), 0, other, 0)
-        os.pwrite(shared.fd, data, page.PIDS_AT)
-        assert not Writer(str(shared.path)).claim()
+        tracker = shared.tracker()
+        tracker.report(99, None, None, None)
+        tracker.connects(True)
+        tracker.lists_gpus(lambda: 2)
+        assert (shared.read().step, shared.read().connecting) == (5, False)
+        assert snapshot.gpus(shared.fd) is None
+        assert snapshot.stack_pid(shared.fd) == other
     finally:
         os.kill(other, 9)
         os.waitpid(other, 0)
-    assert Writer(str(shared.path)).claim()
+    tracker.report(99, None, None, None)
+    assert (shared.read().step, snapshot.gpus(shared.fd)) == (99, 2)
+    assert shared.read().first_step == 4, "the round began with what the first one has told"
+    assert snapshot.stack_pid(shared.fd) == os.getpid()
+
+
+def test_a_process_whose_parent_only_looked_reports(shared: Page) -> None:
+    tracker = shared.tracker()
+    child = os.fork()
+    if not child:
+        tracker.report(7, None, None, None)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert shared.read().step == 7
+
+
+def test_who_has_the_page_has_it_until_it_executes_another_program(shared: Page) -> None:
+    told, tell = os.pipe()
+    wait, go = os.pipe()
+    child = os.fork()
+    if not child:
+        claim = Claim(str(shared.path))
+        os.write(tell, b"%d" % claim.holds())
+        os.read(wait, 1)
+        os.dup2(tell, 1)
+        os.execvp("sh", ["sh", "-c", "echo executed; exec sleep 600"])
+    try:
+        assert os.read(told, 1) == b"1"
+        assert not Claim(str(shared.path)).holds()
+        os.write(go, b"x")
+        assert os.read(told, 100) == b"executed\n"
+        assert Claim(str(shared.path)).holds()
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        for fd in (told, tell, wait, go):
+            os.close(fd)
+
+
+def test_who_dials_its_peers_takes_part_whoever_has_the_page(shared: Page) -> None:
+    other = reporting(shared, 5)
+    try:
+        claim = Claim(str(shared.path))
+        assert not claim.takes_part()
+        claim.dials()
+        assert claim.takes_part()
+        assert not claim.holds()
+    finally:
+        os.kill(other, 9)
+        os.waitpid(other, 0)
+
+
+def test_where_nothing_can_be_locked_nobody_is_refused(tmp_path: Path) -> None:
+    assert Claim(str(tmp_path / "not there")).holds()
+
+
+@pytest.mark.parametrize(("variable", "shown"), [("TF_X", "TF_X"), ("X" * 70, "X" * 48), ("ä\n\udcff", "ä??")])
+def test_a_program_that_has_to_be_started_plainly(shared: Page, variable: str, shown: str) -> None:
+    assert snapshot.changed(shared.fd) == ""
+    Writer(str(shared.path)).has_changed(variable)
+    assert snapshot.changed(shared.fd) == shown
 
 
 def test_a_fork_of_the_program_reports_nothing(shared: Page) -> None:
@@ -229,7 +306,7 @@ def test_what_is_read_is_consistent_while_it_is_written(shared: Page) -> None:
     child = os.fork()
     if not child:
         writer = Writer(str(shared.path))
-        writer.claim()
+        writer.begin(None)
         while True:
             writer.step = writer.epoch = writer.step + 1
             writer.write({"loss": writer.step})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,57 @@ def test_what_is_installed_is_not_looked_into(place: Path) -> None:
     finder = Finder(str(place))
     assert reason_for_plain(finder.of_script(str(place / "script.py"))) == ""
     assert looked_at(finder, place) == {"script.py"}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a package `firm` lies that sets a variable, and a helper that does so too."""
+    place = tmp_path / "lib/site-packages"
+    sets = "import os\nos.environ['TF_A'] = '1'\n"
+    for name, text in {
+        "firm/__init__.py": "",
+        "firm/train.py": "from firm import settings\nimport tensorflow",
+        "firm/settings.py": sets,
+        "firm/quiet.py": "import helper\nimport tensorflow",
+        "helper.py": sets,
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    monkeypatch.syspath_prepend(str(place))
+    return place
+
+
+def test_the_programs_own_package_is_looked_into_wherever_it_lies(installed: Path, tmp_path: Path) -> None:
+    assert (
+        reason_for_plain(Finder(str(tmp_path)).of_module("firm.train")) == "it sets TF_A before it imports TensorFlow"
+    )
+    script = installed / "firm/train.py"
+    assert reason_for_plain(Finder(str(script.parent)).of_script(str(script)))
+    assert not reason_for_plain(Finder(str(tmp_path)).of_module("firm.quiet")), "what is installed beside it is not"
+
+
+def test_a_script_beside_its_modules_in_site_packages(installed: Path) -> None:
+    script = installed / "firm/beside.py"
+    script.write_text("import settings, tensorflow")
+    (installed / "firm/__init__.py").unlink()
+    assert reason_for_plain(Finder(str(script.parent)).of_script(str(script)))
+
+
+def test_a_package_that_is_installed_by_a_finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "elsewhere/firm"
+    source.mkdir(parents=True)
+    (source / "__init__.py").write_text("import os\nos.environ['TF_A'] = '1'\n")
+    (source / "train.py").write_text("import tensorflow")
+
+    class Editable:  # as setuptools installs one
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> object:
+            return spec_from_file_location(name, source / "__init__.py") if name == "firm" else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Editable])
+    assert reason_for_plain(Finder(str(tmp_path)).of_module("firm.train"))
+    (tmp_path / "script.py").write_text("import firm, tensorflow")
+    assert reason_for_plain(Finder(str(tmp_path)).of_script(str(tmp_path / "script.py")))
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"# -*- coding: no-such -*-\n", b"print('\xe4')"])

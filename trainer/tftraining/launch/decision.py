@@ -1,8 +1,10 @@
 """Whether a program can be forked from a warm interpreter, or has to be started plainly: decided from its text alone.
 
 A fork has TensorFlow imported before the program's first line. That is the same as a plain start, unless the program
-changes, before its own import of TensorFlow, variables of the environment that TensorFlow reads when it is imported.
-Pure: sources come in as text. Where it cannot tell it must say plain, which is always right and only slower.
+changes the environment before its own import of TensorFlow: any variable counts that is not known to be read later
+(read_later.py). What a text does not show (a write in an installed package, through a function's argument or in C)
+withheld.py finds when the program runs. Pure: sources come in as text. Where a text shows a write but not of which
+variable the answer must be plain, which is always right and only slower.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .read_later import read_later
+
 PYTHON = re.compile(r"^python(\d+(\.\d+)*)?$")
-VARIABLES = re.compile(r"^(TF|KERAS|XLA|CUDA)_")
-# Read when a strategy is made, never at the import.
-HARMLESS = frozenset({"TF_CONFIG"})
 TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
 MODULES = 300  # of the program's own that are looked at
 
@@ -135,9 +136,30 @@ def events(text: str) -> list[Event]:
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPlainPython(str(error)) from error
-    certain = set(map(id, _certain(tree.body)))
-    found = [event for node in ast.walk(tree) for event in _events_of(node, id(node) in certain)]
+    certain, environ = set(map(id, _certain(tree.body))), _names_of_environ(tree)
+    found = [event for node in ast.walk(tree) for event in _events_of(node, id(node) in certain, environ)]
     return sorted(found, key=lambda event: event.line)
+
+
+def _names_of_environ(tree: ast.AST) -> frozenset[str]:
+    """What the environment is called in this module: `environ`, and names that it is given here."""
+    names = {"environ", "environb"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            names |= {alias.asname or alias.name for alias in node.names if alias.name in ("environ", "environb")}
+        elif isinstance(node, ast.Assign) and _last_name(node.value) in names:
+            names |= {_last_name(target) for target in node.targets}
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value and _last_name(node.value) in names:
+            names.add(_last_name(node.target))
+        elif isinstance(node, ast.arguments):
+            names |= {argument.arg for argument, default in _defaults(node) if _last_name(default) in names}
+    return frozenset(names - {""})
+
+
+def _defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.AST]]:
+    plain = [*arguments.posonlyargs, *arguments.args]
+    yield from zip(reversed(plain), reversed(arguments.defaults))  # Python 3.9; the first may have none
+    yield from ((arg, value) for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults) if value)
 
 
 def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -152,7 +174,7 @@ def _is_main_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
 
 
-def _events_of(node: ast.AST, certain: bool) -> Iterator[Event]:
+def _events_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterator[Event]:
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield Event(node.lineno, module=alias.name, certain=certain)
@@ -162,30 +184,29 @@ def _events_of(node: ast.AST, certain: bool) -> Iterator[Event]:
         for alias in node.names:  # a name may be a module of the package
             name = f"{base}.{alias.name}".lstrip(".")
             yield Event(node.lineno, module=name, level=node.level, certain=certain)
-    elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
-        yield from _assignment(node)
+    elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        yield from _target(node, environ)
+    elif isinstance(node, ast.AugAssign) and _last_name(node.target) in environ:
+        yield from _set(node.lineno, _names_of_mapping(node.value))
     elif isinstance(node, ast.Call):
-        yield from _call(node)
+        yield from _call(node, environ)
 
 
-def _assignment(node: ast.Assign | ast.AugAssign | ast.Delete) -> Iterator[Event]:
-    targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
-    for target in targets:
-        if isinstance(target, ast.Subscript) and _is_environ(target.value):
-            yield from _set(node.lineno, [_constant(target.slice)])
-        elif _is_environ(target) and isinstance(target, ast.Attribute):
-            yield from _set(node.lineno, [None])
-        elif _is_environ(target) and isinstance(node, ast.AugAssign):
-            yield from _set(node.lineno, _names_of_mapping(node.value))
+def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[Event]:
+    """What is assigned to, or deleted."""
+    if isinstance(node, ast.Subscript) and _last_name(node.value) in environ:
+        yield from _set(node.lineno, [_constant(node.slice)])
+    elif isinstance(node, ast.Attribute) and node.attr in ("environ", "environb"):
+        yield from _set(node.lineno, [None])
 
 
-def _call(node: ast.Call) -> Iterator[Event]:
+def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Event]:
     name = _last_name(node.func)
     if name in ("putenv", "unsetenv"):
         yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
     elif name == "load_dotenv":
         yield from _set(node.lineno, [None])
-    elif isinstance(node.func, ast.Attribute) and _is_environ(node.func.value):
+    elif isinstance(node.func, ast.Attribute) and _last_name(node.func.value) in environ:
         if name in ("setdefault", "pop", "__setitem__", "__delitem__"):
             yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
         elif name == "update":
@@ -199,15 +220,13 @@ def _set(line: int, names: Sequence[str | None]) -> Iterator[Event]:
     for name in names:
         if name is None:
             yield Event(line, sets="variables that cannot be told from its text")
-        elif VARIABLES.match(name) and name not in HARMLESS:
+        elif not read_later(name):
             yield Event(line, sets=name)
 
 
-def _is_environ(node: ast.AST) -> bool:
-    return _last_name(node) in ("environ", "environb")
-
-
 def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.NamedExpr):
+        node = node.target
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

@@ -34,13 +34,13 @@ class Keeper:
     file: str
     start: str
     variables: str
-    pid: int
+    takes_part: Callable[[], bool]  # whether this process trains, of those that the program has started
     own: set[str] = field(default_factory=set)  # the copies that this process has made
 
     def begin(self, callbacks: Any) -> Fit | None:
         """Before `fit` begins; None if it is Keras' business alone."""
         try:
-            backup = backup_of(callbacks) if os.getpid() == self.pid else None
+            backup = backup_of(callbacks) if self.takes_part() else None
             if backup is None:
                 return None
             return self._agreed(callbacks, backup)
@@ -215,12 +215,12 @@ class Fit:
         }
 
 
-def keeper_of(told: str, environment: Mapping[str, str], pid: int) -> Keeper:
-    """The one of the process `pid`, as the launcher has `told` it, started with these variables."""
+def keeper_of(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
+    """The one of this process, as the launcher has `told` it, started with these variables."""
     settings = json.loads(told)
     start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
     variables = call_site.fingerprint_of(environment)
-    return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, pid)
+    return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, takes_part)
 
 
 def extend(keeper: Keeper, cls: Any) -> None:

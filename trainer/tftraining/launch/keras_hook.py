@@ -7,7 +7,6 @@ the training (see tracker.py), and nothing here may import Keras.
 
 from __future__ import annotations
 
-import faulthandler
 import functools
 import os
 import sys
@@ -15,10 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .after_import import after_import
-from .page import STACKS_SIGNAL
 from .tracker import Tracker
 
-VARIABLE, FINISHED = "TFTRAINING_PROGRESS", "TFTRAINING_FINISHED_FITS"
 EPOCHS_DONE = "_tftraining_epochs_done"  # on a list of callbacks: less than all, where `fit` was stopped early
 MODULES = frozenset(
     {
@@ -31,25 +28,24 @@ MODULES = frozenset(
 )
 BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
 _MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
-_stderr = 2
 
 
-def install() -> Tracker | None:
-    """Take what is this process's, not its children's, out of the environment (the page's path), and follow it all."""
-    path, told = os.environ.pop(VARIABLE, ""), os.environ.pop(FINISHED, "")
-    tracker = Tracker(path) if path else None
-    keep = functools.partial(_keep, told, dict(os.environ), os.getpid()) if told else None
+def install(tracker: Tracker | None, told: str, environment: Mapping[str, str]) -> None:
+    """Extend Keras, now or when it is imported. `told` is what the launcher says of finished trainings, or "";
+    `environment` that with which this process was started: what it has changed since says nothing of its orders."""
+    takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
+    keep = functools.partial(_keep, told, environment, takes_part) if told else None
     if keep is not None or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keep, tracker))
-    if tracker is not None:
-        faulthandler.register(STACKS_SIGNAL, file=_stderr, all_threads=True, chain=False)
-        tracker.answers_stacks()
-        global current  # noqa: PLW0603  # one process, one tracker
-        current = tracker
-    return tracker
+    global current  # noqa: PLW0603  # for the `tftraining.report` of an older version in the image
+    current = tracker
 
 
 current: Tracker | None = None
+
+
+def _is(pid: int) -> bool:
+    return os.getpid() == pid
 
 
 def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module: Any) -> None:
@@ -60,13 +56,13 @@ def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module:
         _follow(tracker, module)
 
 
-def _keep(told: str, environment: Mapping[str, str], pid: int, module: Any) -> None:
+def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
     """Have the end of `fit` kept until the job is done."""
     try:
         if (cls := _own_list(module, _KEPT)) is not None:
             from . import finished_fit  # noqa: PLC0415  # an interpreter without Keras does not pay for it
 
-            finished_fit.extend(finished_fit.keeper_of(told, environment, pid), cls)
+            finished_fit.extend(finished_fit.keeper_of(told, environment, takes_part), cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
 

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from tftraining.launch import cluster, finished_copy, folding, legacy, open_files, orders, status
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.hooks import FINISHED
 from tftraining.launch.incident import exit_code
-from tftraining.launch.keras_hook import FINISHED
 from tftraining.launch.ledger import Ledger
 from tftraining.launch.member import Member
 from tftraining.launch.orders import Orders

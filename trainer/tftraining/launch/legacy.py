@@ -6,8 +6,9 @@ can be imported there: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` ra
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Mapping, MutableMapping
+TYPE_CHECKING = False  # every Python of the program imports this
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 REQUEST = "TFTRAINING_LEGACY_KERAS"
@@ -20,8 +21,15 @@ def request(env: Mapping[str, str], gang: int) -> dict[str, str]:
 
 
 def apply(env: MutableMapping[str, str]) -> bool:
-    """Grant the request in `env`, in the program's interpreter; whether it was granted. The request is taken out."""
-    if env.pop(REQUEST, "") and VARIABLE not in env and importlib.util.find_spec("tf_keras") is not None:
+    """Grant the request in `env`, in the program's interpreter; whether it was granted. A request that is done with is
+    taken out; one that this interpreter cannot grant is left to those that it starts."""
+    if REQUEST not in env:
+        return False
+    import importlib.util  # noqa: PLC0415
+
+    granted = VARIABLE not in env and importlib.util.find_spec("tf_keras") is not None
+    if granted:
         env[VARIABLE] = "1"
-        return True
-    return False
+    if VARIABLE in env:
+        del env[REQUEST]
+    return granted

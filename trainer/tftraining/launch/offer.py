@@ -5,10 +5,12 @@ It comes last on the import path, so an installed tftraining is always taken fir
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # every Python of the program imports this
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class _Finder:
@@ -18,6 +20,8 @@ class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "tftraining":
             return None
+        import importlib.util  # noqa: PLC0415
+
         place = os.path.join(self._directory, "__init__.py")
         return importlib.util.spec_from_file_location(name, place, submodule_search_locations=[self._directory])
 

@@ -14,19 +14,22 @@ import struct
 import time
 from collections.abc import Mapping
 
+from .stacks import alive
+
 MAGIC = b"TFTPAGE1"  # the last character is the version of the layout
 SIZE = 16384
 SEQUENCE = struct.Struct("<Q")
-PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks on STACKS_SIGNAL
+PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks (stacks.py)
 NUMBERS = struct.Struct("<7q4d")
 GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
 CHECKPOINT = struct.Struct("<q")  # the step of the newest one that was told of, and one more: 0 for none
+CHANGED = struct.Struct("<48s")  # the variable because of which the program has to be started plainly
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT = 8, 16, 32, 64, 192, 200
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 8, 16, 32, 64, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
-STACKS_SIGNAL = 50  # a real-time signal that neither a libc nor a usual program has a use for
+_KEPT = (4, 5, 7, 8)  # of NUMBERS, for a process that trains after another one in the same round
 
 
 class Writer:
@@ -50,23 +53,28 @@ class Writer:
         self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died in it
         self._mark: tuple[float, int] | None = None
 
-    def claim(self) -> bool:
-        """Take the page for this process, if no other that is alive has it."""
-        owner, stacks = PIDS.unpack_from(self._map, PIDS_AT)
-        if owner not in (0, os.getpid()) and _alive(owner):
-            return False
-        PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
-        return True
+    def belongs_to_another(self) -> bool:
+        """Whether another process that is alive has reported."""
+        owner = PIDS.unpack_from(self._map, PIDS_AT)[0]
+        return owner not in (0, os.getpid()) and alive(owner)
 
-    def answers_stacks(self) -> None:
-        """Note that this process dumps its stacks when it gets the signal, unless another one does already."""
-        owner, stacks = PIDS.unpack_from(self._map, PIDS_AT)
-        if not stacks or not _alive(stacks):
-            PIDS.pack_into(self._map, PIDS_AT, owner, os.getpid())
+    def begin(self, gpus: int | None) -> None:
+        """This process trains. Where another one did before it, the round began with what that one has told."""
+        earlier, stacks = PIDS.unpack_from(self._map, PIDS_AT)
+        if earlier:
+            told = NUMBERS.unpack_from(self._map, NUMBERS_AT)
+            self.first_step, self.first_epoch, self.first_time, self.last_time = (told[place] for place in _KEPT)
+        PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
+        if gpus is not None:
+            self.lists_gpus(gpus)
 
     def lists_gpus(self, number: int) -> None:
         """TensorFlow lists so many GPUs in this process."""
         GPUS.pack_into(self._map, GPUS_AT, number + 1)
+
+    def has_changed(self, variable: str) -> None:
+        """The program has to be started plainly: it has changed this variable before its import of TensorFlow."""
+        CHANGED.pack_into(self._map, CHANGED_AT, variable.encode(errors="replace"))
 
     def connects(self, begun: bool) -> None:
         """Note that this process dials its peers and waits for them, or has done so."""
@@ -120,16 +128,6 @@ class Writer:
             self._map[TEXT_AT : TEXT_AT + len(text)] = text
         self._sequence += 1
         SEQUENCE.pack_into(self._map, SEQUENCE_AT, self._sequence)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _text(metrics: Mapping[str, object]) -> bytes:

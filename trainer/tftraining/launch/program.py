@@ -13,20 +13,18 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tftraining.launch import memory, snapshot, tf_config, unexported
+from tftraining.launch import hooks, memory, snapshot, stacks, tf_config, unexported
 from tftraining.launch.decision import imports_sitecustomize
 from tftraining.launch.ending import NOT_FOUND, Exit, exit_of
 from tftraining.launch.lease import Lease
 from tftraining.launch.output import Output
-from tftraining.launch.page import STACKS_SIGNAL
 from tftraining.launch.process import Process, StartError, end_children, spawn
+from tftraining.launch.pulse import catches
 from tftraining.launch.reaper import Reaper
 from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.warm import Refused, WarmStarts
 
 __all__ = ["Exit", "Program", "Snapshot"]
-
-INJECT = Path(__file__).with_name("inject")
 
 
 class Program:
@@ -124,6 +122,7 @@ class Program:
     async def terminate(self) -> None:
         """SIGTERM, then SIGKILL to everything that is left when the grace period is over or the program has ended."""
         deadline = asyncio.get_running_loop().time() + self._grace
+        self._abort.set()  # nothing is started any more
         self.signal(signal.SIGTERM)
         while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
             await self._reaper.next_end(rest)
@@ -137,11 +136,11 @@ class Program:
     def dump_stacks(self) -> None:
         """Have the program write the stack of every thread to its stderr, if it is a Python that we could prepare."""
         pid = snapshot.stack_pid(self._page) if self._page is not None and self.pid is not None else None
-        if pid is None:
+        if pid is None or not catches(pid, stacks.SIGNAL):
             self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, STACKS_SIGNAL)
+            os.kill(pid, stacks.SIGNAL)
 
     def snapshot(self) -> Snapshot:
         """The progress of the present round, or of the last one."""
@@ -188,11 +187,28 @@ class Program:
             self._set_mode(f"plain: {refusal}")
             pid, plain = self._spawn(env, on_exit), True
         if pid is not None:
-            self._process = Process(pid, self._reaper, self, lambda status: on_exit(self._exit(status, kills)))
+            self._process = Process(pid, self._reaper, self, lambda status: self._ended(status, kills, env, on_exit))
         if self._warm is not None and not plain:
             self._warm.let_go(self.lease.deadline)  # now its end is ours to see
         if plain:
             await self.prepare(env)  # for the next start
+
+    def _ended(self, status: int, kills: int | None, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+        variable = snapshot.changed(self._page) if self._mode == "warm" and self._page is not None else ""
+        if variable and not self._abort.is_set():
+            self._starting = asyncio.ensure_future(self._start_anew(variable, env, on_exit))
+        else:
+            on_exit(self._exit(status, kills))
+
+    async def _start_anew(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+        """The fork has ended itself, when it came to its import of TensorFlow, to be started plainly in its place."""
+        if self._warm is not None:
+            await self._warm.give_up(f"it has set {variable} before its import of TensorFlow, so it is started anew")
+        if self._process is not None:
+            await self._process.kill()
+        if not self._abort.is_set():
+            # On a page of its own: the old one says why.
+            await self._start({**env, **self._new_page()}, on_exit, self.lease.deadline)
 
     def _exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is how often the kernel had killed for lack of memory when it was started."""
@@ -201,7 +217,7 @@ class Program:
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
         """A plain start; where it fails, that is the program's end."""
-        path = os.pathsep.join(filter(None, [str(INJECT), env.get("PYTHONPATH", "")]))
+        path = hooks.python_path(env.get("PYTHONPATH", ""))
         try:
             if unexported.PACKED in env and not imports_sitecustomize(self._command):
                 raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
@@ -230,7 +246,7 @@ class Program:
         except OSError as error:
             self.say(f"tftraining: no progress can be shown: {error}")
             return {}
-        return {"TFTRAINING_PROGRESS": str(path)}
+        return {hooks.PROGRESS: str(path)}
 
     def _drop_page(self) -> None:
         if self._page is not None:

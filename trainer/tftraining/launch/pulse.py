@@ -1,4 +1,5 @@
-"""Whether the kernel lets a process run: stopped (SIGSTOP, a debugger) or hanging in a system call, and for how long.
+"""Whether the kernel lets a process run: stopped (SIGSTOP, a debugger) or hanging in a system call, and for how long;
+whether a signal would end it.
 
 It only looks, and must never raise: of a process that is gone nothing is known.
 """
@@ -21,6 +22,16 @@ class Pulse:
             return 0.0
         self._since = now if self._since is None else self._since
         return now - self._since
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for a signal: one that executes another program has it no more."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return False
+    return bool(caught >> (number - 1) & 1)
 
 
 def _state(pid: int) -> str:

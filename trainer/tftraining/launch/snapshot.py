@@ -88,6 +88,12 @@ def gpus(fd: int) -> int | None:
     return number - 1 if number > 0 else None
 
 
+def changed(fd: int) -> str:
+    """The variable because of which the program has to be started plainly, "" if it has not."""
+    name = os.pread(fd, page.CHANGED.size, page.CHANGED_AT).partition(b"\0")[0].decode(errors="replace")
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
 def _decode(data: bytes) -> Snapshot:
     step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
     connecting = bool(data[page.CONNECTING_AT])

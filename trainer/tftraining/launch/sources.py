@@ -1,6 +1,7 @@
 """Finds the texts of a program's own modules without importing any: in the interpreter that is going to run it.
 
-What is installed beside the standard library is not the program's own. It must never execute anything of the program.
+What is installed beside the standard library is not the program's own, but for the package that the program belongs to:
+a module that is run with `-m` may be installed, a script may lie there. It must never execute anything of the program.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ class Finder:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
+        self._package = ""  # of the program, by its name at the top
         #: The files that were read, by their real paths.
         self.seen: set[str] = set()
 
     def of_script(self, path: str) -> list[Source]:
         """The script itself. OSError if it cannot be read, NotPlainPython if it is no text."""
+        self._package = package_around(path)
         return self._source(path, "")
 
     def of_module(self, name: str) -> list[Source]:
         """What `python -m name` executes: the packages around it, then itself; empty if it cannot be found."""
         sources, path, prefix = [], None, ""
         parts = name.split(".")
+        self._package = parts[0]
         while parts:
             prefix = f"{prefix}.{parts.pop(0)}".lstrip(".")
             spec = find_spec(prefix, path, self._directory)
@@ -69,12 +73,23 @@ class Finder:
 
     def _own(self, spec: importlib.machinery.ModuleSpec) -> bool:
         places = list(spec.submodule_search_locations or [spec.origin or ""])
-        return all(place.startswith("/") and not _installed(place) for place in places)
+        if spec.name.partition(".")[0] == self._package:
+            return all(place.startswith("/") for place in places)
+        return all(place.startswith("/") and not self._installed(place) for place in places)
+
+    def _installed(self, path: str) -> bool:
+        """Whether it lies where packages are installed; beside a script that is itself installed nothing is."""
+        standard, beside = os.path.dirname(os.__file__), os.path.join(self._directory, "")
+        path = path[len(beside) - 1 :] if path.startswith(beside) else path
+        return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
 
 
-def _installed(path: str) -> bool:
-    standard = os.path.dirname(os.__file__)
-    return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
+def package_around(path: str) -> str:
+    """The name of the outermost package that a script lies in, "" where it lies in none."""
+    name, directory = "", os.path.dirname(os.path.realpath(path))
+    while os.path.isfile(os.path.join(directory, "__init__.py")):
+        directory, name = os.path.split(directory)
+    return name
 
 
 def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.ModuleSpec | None:

@@ -1,7 +1,7 @@
 """Tells the launcher of the training's progress, from inside the training process.
 
-It must never disturb the training: what goes wrong here ends the reports, after one line, and nothing else. Only the
-process it was made in reports; its forks do not. A step costs a few microseconds.
+It must never disturb the training: what goes wrong here ends the reports, after one line, and nothing else. Of the
+processes that the program starts only the one that trains reports (claim.py). A step costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+from . import stacks
+from .claim import Claim
 from .page import NONE, Writer
 
 
@@ -18,32 +20,28 @@ class Tracker:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.claim = Claim(path)
+        self._gpus: int | None = None
         self._writer: Writer | None = None
         self._base = 0
         self._offset: int | None = None
         self._steps_by_saves = False  # no step was told of but by its checkpoint
-        os.register_at_fork(after_in_child=self._leave)
-
-    def answers_stacks(self) -> None:
-        """Note on the page that this process answers the signal for stack dumps."""
-        try:
-            if self._path:
-                Writer(self._path).answers_stacks()
-        except Exception as error:
-            self._give_up(error)
+        os.register_at_fork(after_in_child=self._forget)
 
     def lists_gpus(self, count: Callable[[], int]) -> None:
-        """Note on the page how many GPUs TensorFlow lists."""
+        """Note on the page how many GPUs TensorFlow lists, if this is the process that trains, or may become it."""
         try:
-            if self._path:
-                Writer(self._path).lists_gpus(count())
+            self._gpus = count()
+            if self._path and not (writer := Writer(self._path)).belongs_to_another():
+                writer.lists_gpus(self._gpus)
         except Exception as error:
             self._give_up(error)
 
     def connects(self, begun: bool) -> None:
         """Note on the page that this process has begun to dial its peers, or has reached them."""
         try:
-            if self._path:
+            self.claim.dials()
+            if self._path and self.claim.holds():
                 Writer(self._path).connects(begun)
         except Exception as error:
             self._give_up(error)
@@ -145,12 +143,10 @@ class Tracker:
     def _claimed(self) -> Writer | None:
         """The page, if it is this process that may write on it."""
         try:
-            if self._writer is None and self._path:
-                writer = Writer(self._path)
-                if writer.claim():
-                    self._writer = writer
-                else:
-                    self._path = ""
+            if self._writer is None and self._path and self.claim.holds():
+                stacks.answer(self._path, instead=True)
+                self._writer = Writer(self._path)
+                self._writer.begin(self._gpus)
         except Exception as error:
             self._give_up(error)
         return self._writer
@@ -162,11 +158,12 @@ class Tracker:
         except Exception as error:
             self._give_up(error)
 
-    def _leave(self) -> None:
-        self._writer, self._path = None, ""
+    def _forget(self) -> None:
+        """In a fork, which may be the one that trains if the process that it comes from is not."""
+        self._writer, self._gpus = None, None
 
     def _give_up(self, error: Exception) -> None:
-        self._leave()
+        self._writer, self._path = None, ""
         try:
             sys.stderr.write(f"tftraining: no more progress is reported: {type(error).__name__}: {error}\n")
         except Exception:

@@ -248,6 +248,12 @@ class WarmStarts:
         if self._interpreter is not None:
             self._interpreter.let_go(deadline)
 
+    async def give_up(self, reason: str) -> None:
+        """All starts from now on are plain ones."""
+        self._invocation = reason
+        await self.close()
+        self._interpreter = None
+
     async def close(self) -> None:
         """End the interpreter."""
         if self._interpreter is not None:

@@ -3,9 +3,9 @@
     <python> [-u] zygote.py <descriptor of a socket to the launcher> <what this process is, for who looks at ps>
 
 It is run by the user's own interpreter and must leave no trace that a program could see: in a forked process everything
-is as after a plain start in which TensorFlow has been imported already. It must never start a thread or touch a device,
-for neither survives a fork. This module's last lines run the program, with only one frame of ours below it, and let
-the interpreter end as it would anyway: threads joined, atexit, buffers flushed, exit code.
+is as after a plain start, but that the first import of TensorFlow takes no time (withheld.py). It must never start a
+thread or touch a device, for neither survives a fork. This module's last lines run the program, with only one frame of
+ours below it, and let the interpreter end as it would anyway: threads joined, atexit, buffers flushed, exit code.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer, proctitle, sources, unexported  # type: ignore[import-not-found]  # noqa: E402
+# Those of the hooks that come with TensorFlow as well, or each fork would import them.
+from _tftraining import gpu_hook, hooks, keras_hook, leader_hook, legacy, page, proctitle, sources, unexported  # type: ignore[import-not-found]  # noqa: E402, F401
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.withheld import Withheld  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 OURS = 3  # of the command line: this file, the descriptor, the text
@@ -116,13 +118,14 @@ class Program:
             raise Refusal(f"{self.target} is no Python file")
         return self.target
 
-    def check_names(self) -> None:
+    def check_names(self, withheld: Withheld) -> None:
         """Refusal if the program's directory has a module that a plain start would take for one imported here."""
         if self._directory_time == (now := os.stat(self.directory).st_mtime_ns):
             return
-        for name in {name.partition(".")[0] for name in sys.modules} - _BEFORE - {"__main__", "_tftraining"}:
+        there = {**sys.modules, **withheld.roots()}
+        for name in {name.partition(".")[0] for name in there} - _BEFORE - {"__main__", "_tftraining"}:
             spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
-            taken = getattr(sys.modules[name], "__file__", None) if name in sys.modules else None
+            taken = getattr(there.get(name), "__file__", None)
             if spec is not None and spec.origin and taken and not _same(spec.origin, taken):
                 raise Refusal(f"its directory has a module {name}, which TensorFlow would import")
         self._directory_time = now
@@ -164,16 +167,18 @@ def _same(one: str, other: str) -> bool:
     return False
 
 
-def import_tensorflow() -> dict[str, str]:
-    """Import it, and legacy Keras where there is one; the environment variables that the import has set."""
-    before = dict(os.environ)
+def import_tensorflow() -> tuple[Withheld, dict[str, str]]:
+    """Import it, and legacy Keras where there is one: what is kept for the program, and the environment variables that
+    the import has set."""
+    modules, before = frozenset(sys.modules), dict(os.environ)
     try:
         import tensorflow  # noqa: F401, PLC0415
     except (Exception, SystemExit) as error:
         raise Refusal(f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
-    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+    own = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    return Withheld(modules), own
 
 
 def flush() -> None:
@@ -228,23 +233,38 @@ def _fork_again(tell: int) -> None:
         os._exit(0)
 
 
-def settle(environment: dict[str, str], own: dict[str, str]) -> None:
+def settle(environment: dict[str, str], own: dict[str, str], withheld: Withheld) -> None:
     """In the forked process: what is a process's own after a plain start. `own` is what the import has set."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
     os.environ.update(environment)
     unexported.unpack(os.environ)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # Python's own generator has seeded itself
+    os.environ["PYTHONPATH"] = hooks.python_path(environment.get("PYTHONPATH", ""))  # for what the program starts
+    if (numpy := withheld.get("numpy")) is not None:
+        numpy.random.seed()  # Python's own generator has seeded itself
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    if (tracker := keras_hook.install()) is not None:  # the program itself, not a child of it
-        leader_hook.install(tracker.connects)
-        gpu_hook.install(tracker)
-    offer.install(os.path.dirname(_package.__path__[0]))
+    hooks.install()
+    withheld.watch(functools.partial(changed, os.getpid(), environment.get(hooks.PROGRESS)), lambda: given(own))
+
+
+def given(own: dict[str, str]) -> None:
+    """The program has imported TensorFlow: what is so behind the import from now on."""
     for name, value in own.items():
         os.environ.setdefault(name, value)
+    hooks.arm()
+
+
+def changed(program: int, path: str | None, variable: str) -> None:
+    """The program has changed a variable that the import may have read: have it started plainly. What has been done up
+    to here is done again, as after a restart."""
+    if path and os.getpid() == program:
+        page.Writer(path).has_changed(variable)
+        os._exit(1)
+    sys.stderr.write(
+        f"tftraining: {variable} was set after TensorFlow had read it: set it in the container, or turn warmStart off\n"
+    )
 
 
 def serve() -> Program:
@@ -259,8 +279,8 @@ def serve() -> Program:
         program.check()
         if legacy.apply(os.environ):
             launcher.tell(log=legacy.APPLIED)
-        own = import_tensorflow()
-        program.check_names()
+        withheld, own = import_tensorflow()
+        program.check_names(withheld)
     except Refusal as refusal:
         launcher.tell(refused=str(refusal))
         raise SystemExit(0) from None
@@ -272,7 +292,7 @@ def serve() -> Program:
         environment = dict(launcher.hear()["environment"])  # type: ignore[call-overload]
         try:
             program.check()
-            program.check_names()
+            program.check_names(withheld)
         except Refusal as refusal:
             launcher.tell(refused=str(refusal))
             continue
@@ -282,7 +302,7 @@ def serve() -> Program:
             launcher.close()
             proctitle.set_name(name)
             proctitle.show([*started[:-OURS], *program.command], told)
-            settle(environment, own)
+            settle(environment, own, withheld)
             program.prepare()
             return program
 

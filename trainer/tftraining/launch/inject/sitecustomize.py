@@ -1,8 +1,9 @@
-"""Runs at the start of every Python that the launcher starts plainly, found through PYTHONPATH.
+"""Runs at the start of every Python of the program, found through PYTHONPATH: of the command, which may be a wrapper,
+and of all that it starts.
 
-It undoes what brought it here (sys.path, the variable), prepares the interpreter to tell of its progress, then makes
-room for the sitecustomize that would have run without it. It must never fail, nor be seen by the program, and this
-file stays in a syntax that any Python, old ones too, can read.
+It takes its directory out of sys.path, but not out of PYTHONPATH, prepares the interpreter to tell of its progress,
+then makes room for the sitecustomize that would have run without it. It must never fail, nor cost anything that a
+person would notice, and this file stays in a syntax that any Python, old ones too, can read.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -12,61 +13,54 @@ import sys
 
 
 def _restore_path(here):
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if here in entries:
-        entries.remove(here)
-        os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-        if not entries:
-            del os.environ["PYTHONPATH"]
-    if here in sys.path:
+    while here in sys.path:
         sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
 
 
-def _set_what_is_not_exported(launch):
-    import types
-
-    package = types.ModuleType("_tftraining")
+def _prepare_package(launch):
+    package = type(sys)("_tftraining")
     package.__path__ = [launch]
     sys.modules["_tftraining"] = package
-    from _tftraining import unexported  # type: ignore[import-not-found]
+
+
+def _set_what_is_not_exported():
+    from _tftraining import unexported  # type: ignore[import-not-found,unused-ignore]
 
     unexported.unpack(os.environ)
 
 
-def _prepare(launch):
-    from _tftraining import gpu_hook, keras_hook, leader_hook, legacy, offer
+def _prepare():
+    from _tftraining import hooks  # type: ignore[import-not-found]
 
-    if legacy.apply(os.environ):
-        sys.stderr.write(legacy.APPLIED + "\n")
-    tracker = keras_hook.install()
-    if tracker is not None:  # the program itself, not a child of it
-        leader_hook.install(tracker.connects)
-        gpu_hook.install(tracker)
-    offer.install(os.path.dirname(launch))
+    hooks.install()
+    hooks.arm_before_tensorflow()
 
 
 def _run_the_users_own():
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
-
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
+    ours = sys.modules.pop("sitecustomize")
+    try:
+        __import__("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", ours)
 
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _restore_path(_here)
 if sys.version_info >= (3, 9):
+    _prepare_package(os.path.dirname(_here))
+    if "TFTRAINING_TF_CONFIG" in os.environ:  # no other Python pays for it
+        try:
+            _set_what_is_not_exported()
+        except Exception as _error:
+            sys.stderr.write("tftraining: TF_CONFIG cannot be set: %r\n" % (_error,))
+            os._exit(1)  # the program would take itself for the only one, and train alone
     try:
-        _set_what_is_not_exported(os.path.dirname(_here))
-    except Exception as _error:
-        sys.stderr.write("tftraining: TF_CONFIG cannot be set: %r\n" % (_error,))
-        os._exit(1)  # the program would take itself for the only one, and train alone
-    try:
-        _prepare(os.path.dirname(_here))
+        _prepare()
     except Exception as _error:
         sys.stderr.write("tftraining: no progress will be reported: %r\n" % (_error,))
+if sys.version_info >= (3, 5):
     _run_the_users_own()
