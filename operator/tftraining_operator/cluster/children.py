@@ -15,7 +15,7 @@ from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.leftovers import leftovers
+from tftraining_operator.model.leftovers import leaving_pods, leftovers
 from tftraining_operator.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.model.spec import Manifest
@@ -47,11 +47,13 @@ class Children:
         """The job's own children as they were last seen."""
         children, services = self.pods.of(job.key), self.services.of(job.key)
         pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
+        earlier = leaving_pods(job, children)
         return Observed(
             pods=pods,
             service=any(each.name == job.key.name and each.owner == job.uid for each in services),
-            nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
+            nodes=self.nodes.of({pod.node for pod in (*pods, *earlier) if pod.node}),
             leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", children)),
+            earlier=earlier,
         )
 
     async def change(self, job: Job, plan: Plan) -> list[Refused]:

@@ -205,7 +205,8 @@ class Observed(Frozen, frozen=True):
 
     `refused_changes` are the changes and deletions that were refused, by the write (`DELETE pod/x`).
     An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
-    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them.
+    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them;
+    `earlier` are those of its pods whose end somebody has asked for.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -216,6 +217,7 @@ class Observed(Frozen, frozen=True):
     silent: bool = False
     nodes: Nodes | None = None
     leftovers: tuple[Leftover, ...] = ()
+    earlier: tuple[Pod, ...] = ()
 
     @property
     def replicas(self) -> tuple[Pod, ...]:

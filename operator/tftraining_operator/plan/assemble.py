@@ -54,7 +54,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
         status=status,
         create_service=None if seen.service or wait or seen.leftovers else service(job, scene.spec),
         create_pods=PodManifests(attempt, scene.spec, wanted, scene.image),
-        delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
+        delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene), *_given_up(seen))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, seen, scene.now),
     )
@@ -65,6 +65,11 @@ def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[De
     """Deletions of those that nobody has asked to go yet, and by force of those that nobody is there to delete."""
     due = [each for each in pods if not each.going or (each.abandoned and each.overdue_at)]
     return tuple(Deletion(each.name, each.uid, 0 if each.abandoned else grace) for each in due)
+
+
+def _given_up(seen: Observed) -> tuple[Pod, ...]:
+    """What an earlier job of the name has left on nodes that are lost."""
+    return tuple(pod for pod in seen.earlier if pod.abandoned)
 
 
 def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:

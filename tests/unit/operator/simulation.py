@@ -17,7 +17,7 @@ from tests.unit.operator.launchers import Launchers
 from tests.unit.operator.machines import Machines
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.leftovers import leftovers
+from tftraining_operator.model.leftovers import leaving_pods, leftovers
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
@@ -94,6 +94,7 @@ class World:
             silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
             leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", pods)),
+            earlier=leaving_pods(job, pods),
         )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:
