@@ -20,6 +20,7 @@ from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Launchers, target
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import KIND, Key
@@ -48,6 +49,7 @@ class World(NamedTuple):
     jobs: Jobs
     children: Children
     launchers: Launchers
+    quotas: Quotas
     events: Events
     metrics: Metrics
 
@@ -56,7 +58,7 @@ class Reconciler:
     """Carries out passes. `plan` is the planner, told of its surroundings; `clock` gives the time, with a zone."""
 
     def __init__(self, world: World, queue: WorkQueue, plan: Planner) -> None:
-        self._jobs, self._children, self._launchers, self._events, self._metrics = world
+        self._jobs, self._children, self._launchers, self._quotas, self._events, self._metrics = world
         self._queue = queue
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
@@ -68,6 +70,7 @@ class Reconciler:
         if raw is None:
             self._memories.pop(key, None)
             self._launchers.follow(key, None)
+            self._quotas.follow(key, None)
             return
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
@@ -75,6 +78,8 @@ class Reconciler:
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
+        if memory.refusal is not None and self._quotas.has_room(key):
+            memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
         seen = self._children.observe(job)
         said = {"heard": self._launchers.heard(key), "silent": self._launchers.silent(key)}
         refused = {"refusal": memory.refusal, "refused_changes": memory.refused_changes}
@@ -94,6 +99,7 @@ class Reconciler:
         if not confirmed:
             return
         await self._apply(job, step, memory)
+        self._quotas.follow(key, None if step.status.terminal else memory.refusal)
         if step.again_at is not None:
             self._queue.add_after(key, (step.again_at - self.clock()).total_seconds())
 

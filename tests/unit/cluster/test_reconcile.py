@@ -19,6 +19,7 @@ from tftraining_operator.cluster.launcher import Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import Key
@@ -46,12 +47,14 @@ async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
         launchers = Launchers(through(api), queue.add, most_hanging=1)
-        world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
+        quotas = Quotas(api, queue.add, everywhere=True)
+        world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
             yield fake, jobs, Reconciler(world, queue, partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()
+            await quotas.close()
 
 
 def writes(fake: FakeServer) -> list[tuple[str, str]]:
