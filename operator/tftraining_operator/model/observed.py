@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import msgspec
 
@@ -200,7 +201,7 @@ class Heard(Frozen, frozen=True):
     report: Report
 
 
-class Observed(Frozen, frozen=True):
+class Observed(Frozen, frozen=True, dict=True, gc=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
     `refused_changes` are the changes and deletions that were refused, by the write (`DELETE pod/x`).
@@ -219,9 +220,9 @@ class Observed(Frozen, frozen=True):
     leftovers: tuple[Leftover, ...] = ()
     earlier: tuple[Pod, ...] = ()
 
-    @property
+    @cached_property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that train."""
+        """The pods that train. Every policy asks for them, so they are looked for once."""
         return tuple(pod for pod in self.pods if pod.replica is not None)
 
     @property

@@ -158,7 +158,7 @@ def _running(job: Job, scene: Scene) -> Status:
 def _who_trains(scene: Scene) -> str:
     """`3 replicas train`, without those that have done their work before the others."""
     gang = scene.gang
-    told = scene.said.finished if scene.said is not None else ()
+    told = frozenset(scene.said.finished if scene.said is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in told]
     size = len(gang.wanted) - len(done)
     message = f"{size} replicas train" if size > 1 else "one replica trains" if done else "the replica trains"

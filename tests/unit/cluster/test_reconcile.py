@@ -26,7 +26,7 @@ from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Progress, Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.types import Plan, Planner
 from tftraining_operator.reconcile import Reconciler, World
 
 KEY = Key("ns", "job")
@@ -42,7 +42,9 @@ def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
+async def reconciling(
+    decide: Planner | None = None,
+) -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
@@ -50,7 +52,7 @@ async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
         quotas = Quotas(api, queue.add, everywhere=True)
         world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
-            yield fake, jobs, Reconciler(world, queue, partial(plan, image="image"))
+            yield fake, jobs, Reconciler(world, queue, decide or partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()
