@@ -1,6 +1,7 @@
 """Run the operator: `python -m tftraining_operator`. Settings come from the environment (see the chart)."""
 
 import asyncio
+import gc
 import logging
 import resource
 import sys
@@ -29,6 +30,8 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
     settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
+    # What was imported stays: the garbage collector would look at it again and again, for a twentieth of a second.
+    gc.freeze()
     try:
         kopf.run(
             registry=registry,

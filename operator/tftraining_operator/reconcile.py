@@ -6,6 +6,7 @@ A pass that writes no status reads the job again before it touches a child: noth
 A new job has no such intent yet: what it is made of comes first.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,16 +21,19 @@ from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher import Launchers, target
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import KIND, Key
-from tftraining_operator.model.observed import Refusal
+from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import judge, reworded
 from tftraining_operator.plan.types import Plan, Planner
 from tftraining_operator.plan.waiting import due
 
 logger = logging.getLogger(__name__)
+# As many replicas or pods are a large gang: a decision on fewer takes less than a few milliseconds.
+LARGE = 500
 
 
 class _Memory(msgspec.Struct):
@@ -48,6 +52,7 @@ class World(NamedTuple):
     jobs: Jobs
     children: Children
     launchers: Launchers
+    quotas: Quotas
     events: Events
     metrics: Metrics
 
@@ -56,10 +61,11 @@ class Reconciler:
     """Carries out passes. `plan` is the planner, told of its surroundings; `clock` gives the time, with a zone."""
 
     def __init__(self, world: World, queue: WorkQueue, plan: Planner) -> None:
-        self._jobs, self._children, self._launchers, self._events, self._metrics = world
+        self._jobs, self._children, self._launchers, self._quotas, self._events, self._metrics = world
         self._queue = queue
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
+        self._deciding = asyncio.Semaphore(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def __call__(self, key: Key) -> None:
@@ -68,6 +74,7 @@ class Reconciler:
         if raw is None:
             self._memories.pop(key, None)
             self._launchers.follow(key, None)
+            self._quotas.follow(key, None)
             return
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
@@ -75,11 +82,13 @@ class Reconciler:
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
         memory = self._memory(job, now)
+        if memory.refusal is not None and self._quotas.has_room(key):
+            memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
         seen = self._children.observe(job)
         said = {"heard": self._launchers.heard(key), "silent": self._launchers.silent(key)}
         refused = {"refusal": memory.refusal, "refused_changes": memory.refused_changes}
         seen = msgspec.structs.replace(seen, **refused, **said)
-        step = self._plan(job, seen, now)
+        step = await self._decide(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         due_at = due(job, step.status, memory.written, self._launchers.followed)
         # A clock that was set back must not hold up the status until it has caught up.
@@ -94,8 +103,18 @@ class Reconciler:
         if not confirmed:
             return
         await self._apply(job, step, memory)
+        self._quotas.follow(key, None if step.status.terminal else memory.refusal)
         if step.again_at is not None:
             self._queue.add_after(key, (step.again_at - self.clock()).total_seconds())
+
+    async def _decide(self, job: Job, seen: Observed, now: datetime) -> Plan:
+        """The next step. To decide on a large gang takes a tenth of a second on a slow machine: a thread does it, and
+        lets the event loop have its turns meanwhile. Not more than one at a time, or each turn would wait for all."""
+        size = max(len(seen.pods), len(job.spec.gang) if job.spec is not None else 0)
+        if size < LARGE:
+            return self._plan(job, seen, now)
+        async with self._deciding:
+            return await asyncio.to_thread(self._plan, job, seen, now)
 
     def _memory(self, job: Job, now: datetime) -> _Memory:
         """The memory of the job; another one of that name, or a new spec, may be accepted where this was refused."""

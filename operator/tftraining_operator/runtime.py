@@ -21,7 +21,8 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
-from tftraining_operator.cluster.reflector import Reflector
+from tftraining_operator.cluster.quotas import Quotas
+from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.names import GROUP, PLURAL, VERSION
@@ -110,7 +111,8 @@ class Operator:
         self._direct = Direct() if direct else None
         way = (self._direct.fetch, self._direct.most_hanging) if self._direct else (through(api), MOST_PROXIED)
         self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
-        world = World(self.jobs, self._children, self._launchers, self._events, self._metrics)
+        self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
+        world = World(self.jobs, self._children, self._launchers, self._quotas, self._events, self._metrics)
         self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
@@ -151,7 +153,7 @@ class Operator:
         otherwise = "why volumes are missing is not told: this account may not list and watch events"
         for namespace in self._settings.namespaces or ("",):
             events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
-            if await _may_read(self._api, events.path, otherwise):
+            if await may_read(self._api, events.path, otherwise):
                 self._listeners.append(events)
 
     async def _listen(self, events: Reflector[Any]) -> None:
@@ -194,6 +196,7 @@ class Operator:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._launchers.close()
+        await self._quotas.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -206,18 +209,7 @@ class Operator:
 
 async def _may_read_nodes(api: Api) -> bool:
     """Whether the nodes may be read; if not, the pods' conditions have to tell of their loss."""
-    return await _may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
-
-
-async def _may_read(api: Api, path: str, otherwise: str) -> bool:
-    try:
-        await api.request("GET", path, query=[("limit", "1")])
-    except ApiError as error:
-        if error.status == 403:
-            logger.warning(otherwise)
-        # Any other trouble is the reflector's to outlast.
-        return error.status != 403
-    return True
+    return await may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
 
 
 def _tell_end(name: str, task: asyncio.Task[None]) -> None:

@@ -48,6 +48,16 @@ def new_job(control_plane: ControlPlane, operator: OperatorProcess, namespace: s
 
 
 @pytest.fixture
+def node(control_plane: ControlPlane, namespace: str) -> Iterator[Node]:
+    """Give a second node of this test's own; it is gone when the test is over."""
+    node = Node(control_plane, f"node-of-{namespace}")
+    node.create()
+    yield node
+    if node.name in control_plane.kubectl("get", "nodes", "--output=name"):
+        node.delete()
+
+
+@pytest.fixture
 def garbage_collection(control_plane: ControlPlane) -> None:
     """Let what a deleted object owns be deleted too, as on a real cluster."""
     control_plane.start_controllers()

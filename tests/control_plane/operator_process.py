@@ -25,7 +25,10 @@ OPERATOR_PODS = {"app.kubernetes.io/name": "tftraining-operator", "app.kubernete
 class OperatorProcess:
     """`with OperatorProcess(kubeconfig, directory) as operator:`; `kill` and `start` let it crash and come back."""
 
-    def __init__(self, kubeconfig: Path, directory: Path, **environment: str) -> None:
+    def __init__(
+        self, kubeconfig: Path, directory: Path, module: str = "tftraining_operator", **environment: str
+    ) -> None:
+        self._module = module
         self.log = directory / "operator.log"
         self.port = free_port()
         # Nothing of the caller's environment but what Python itself needs.
@@ -56,7 +59,7 @@ class OperatorProcess:
 
     def start(self, wait: bool = True) -> None:
         """Start the process; with `wait`, return when it works."""
-        self._server = Server(Path(sys.executable), ["-m", "tftraining_operator"], self.log, self._environment)
+        self._server = Server(Path(sys.executable), ["-m", self._module], self.log, self._environment)
         if wait:
             self._server.wait_until(lambda: self.get("readyz")[0] == 200, START_SECONDS)
 

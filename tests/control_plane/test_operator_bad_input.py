@@ -11,6 +11,8 @@ from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.control_plane.manifests import template
 from tests.control_plane.operator_process import OperatorProcess
 
+# In seconds, after five tries: the pause doubles from one second on.
+NEXT_TRY = 16.0
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -74,10 +76,24 @@ def test_a_quota_holds_a_job_up_until_it_is_raised(
     wait_until(lambda: tried() >= 5, "two more tries")
     assert requests(operator) - before <= 2 * 2, "a try is a look at the job, and one pod"
 
+    began = time.monotonic()
     set_quota(control_plane, namespace, pods=30)
     job.wait_for_pods(attempt=1, count=20)
+    assert time.monotonic() - began < NEXT_TRY / 2, "the change has woken it"
     assert job.status()["restarts"] == {"counted": 0}
     assert len([event for event in job.events() if event[1] == "CreationRefused"]) <= 2
+
+
+def test_a_job_is_woken_when_the_quota_that_held_it_is_deleted(
+    control_plane: ControlPlane, new_job: NewJob, namespace: str, operator: OperatorProcess
+) -> None:
+    set_quota(control_plane, namespace, pods=0)
+    job = new_job()
+    wait_until(lambda: operator.log_text().count(f"{namespace}/job: POST pod/") >= 5, "five tries")
+    began = time.monotonic()
+    control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/resourcequotas/pods")
+    job.wait_for_pods(attempt=1)
+    assert time.monotonic() - began < NEXT_TRY / 2, "the change has woken it"
 
 
 def set_quota(plane: ControlPlane, namespace: str, pods: int) -> None:

@@ -1,6 +1,5 @@
 """Lost nodes on a real API server, with the rights that the chart gives: no kubelet is there that lets a pod go."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,6 @@ from tests.control_plane.installation import operator_kubeconfig
 from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.control_plane.nodes import Node
 from tests.control_plane.operator_process import OperatorProcess
-
-
-@pytest.fixture
-def node(control_plane: ControlPlane, namespace: str) -> Iterator[Node]:
-    """A second node of this test's own; it is gone when the test is over."""
-    node = Node(control_plane, f"node-of-{namespace}")
-    node.create()
-    yield node
-    if node.name in control_plane.kubectl("get", "nodes", "--output=name"):
-        node.delete()
 
 
 def training(job: TrainingJob, node: Node) -> str:

@@ -8,6 +8,8 @@ import time
 import pytest
 
 from tests.control_plane.jobs import NewJob, wait_until
+from tests.control_plane.manifests import Manifest
+from tests.control_plane.nodes import Node
 from tests.control_plane.operator_process import OperatorProcess
 
 # The start follows the end of the last leftover by a watch event: far sooner than the operator looks again by itself.
@@ -37,3 +39,23 @@ def test_it_waits_for_what_is_left_without_a_warning_and_starts_as_soon_as_that_
     job.run()
     assert "CreationRefused" not in [event[1] for event in job.events()]
     assert {event[0] for event in job.events()} == {"Normal"}
+
+
+@pytest.mark.usefixtures("garbage_collection", "operator")
+def test_what_it_left_on_a_dead_node_is_given_up_in_time(new_job: NewJob, node: Node) -> None:
+    job = new_job()
+    job.wait_for_pods(attempt=1)
+    job.bind_pod("job-worker-1", node.name)
+    old = job.run()["job-worker-1"]["metadata"]["uid"]
+    node.tell("Unknown")
+    job.delete()
+    new_job(spec__runPolicy={"nodeLostSeconds": 3, "startDeadlineSeconds": 60})
+    status = job.wait_for("Starting", reason="Stopping")
+    assert "waiting for the removal of what an earlier job of this name has left" in status["message"]
+    wait_until(lambda: len(pods := job.pods()) == 2 and old not in _uids(pods), "the new pods")
+    job.run()
+    assert job.status()["restarts"] == {"counted": 0}
+
+
+def _uids(pods: dict[str, Manifest]) -> set[str]:
+    return {str(pod["metadata"]["uid"]) for pod in pods.values()}

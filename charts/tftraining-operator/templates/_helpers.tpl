@@ -69,4 +69,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+# Only while a quota holds a job. Without this the job tries again by itself, up to a minute after there is room.
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
 {{- end }}

@@ -1,7 +1,7 @@
 """The short-lived pod that removes the temporary save directories of a job that is done.
 
-It runs as the training pods did (user, group, place, tolerations), because only so can it reach and remove what they
-wrote. What it removes is decided by `tftraining.cleanup`, which runs in it.
+It runs as the workers did (user, group, place, tolerations): the directories are theirs, and where the chief is another
+user it may not remove them. What it removes is decided by `tftraining.cleanup`, which runs in it.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class CleanupTask(NamedTuple):
 
 def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
     """The pod that carries out the task."""
-    template = spec.template_of(spec.chief.role).get("spec") or {}
+    template = spec.template_of("worker").get("spec") or {}
     labels = {LABEL_ROLE: CLEANUP, LABEL_ATTEMPT: str(task.attempt), "app.kubernetes.io/component": CLEANUP}
     return {
         "apiVersion": "v1",

@@ -3,9 +3,10 @@
 Its generated models are not used: they cost memory and time for each object, and drop what they do not know.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -16,6 +17,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
+from tftraining_operator.cluster.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.refusals import is_denial
 
@@ -23,9 +25,9 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
-PAGE = 500
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
+Said = TypeVar("Said")
 
 
 class ApiError(Exception):
@@ -65,28 +67,36 @@ class Api:
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         """Send one request and return the object in the answer. Raises ApiError for anything but a 2xx."""
-        response = await self._send(method, path, body, query or [], TIMEOUT)
+        return _decoded(await self._text(method, path, body, query or []), Manifest)
+
+    async def _text(self, method: str, path: str, body: Any, query: Query) -> bytes:
+        response = await self._send(method, path, body, query, TIMEOUT)
         try:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         if not 200 <= response.status < 300:
             raise _error(response.status, text)
-        return _object(response.status, text)
+        return text
 
     async def list(
         self, path: str, query: Query, lean: Callable[[Manifest], Manifest] = lambda raw: raw
     ) -> tuple[list[Manifest], int]:
         """All objects of a collection, read page by page and made `lean`, and the resourceVersion at which they were
-        so."""
+        so. Other work is done in between: no page holds it up for long, however large the objects are."""
         raws: list[Manifest] = []
-        more = ""
+        limit, more = FIRST_PAGE, ""
         while True:
-            pages = [("limit", str(PAGE)), *([("continue", more)] if more else [])]
-            page = await self.request("GET", path, query=[*query, *pages])
-            raws += map(lean, page.get("items") or ())
-            if not (more := page["metadata"].get("continue", "")):
-                return raws, int(page["metadata"]["resourceVersion"])
+            pages = [("limit", str(limit)), *([("continue", more)] if more else [])]
+            text = await self._text("GET", path, None, [*query, *pages])
+            page = _decoded(text, Page)
+            for number, item in enumerate(page.items or ()):
+                raws.append(lean(_decoded(item, Manifest)))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            if not (more := page.metadata.more):
+                return raws, page.metadata.resource_version
+            limit = next_limit(len(page.items or ()), len(text))
 
     async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
         """The events of one watch request, until the server ends it. Raises ApiError, 410 included."""
@@ -95,7 +105,7 @@ class Api:
             if response.status != 200:
                 raise _error(response.status, await response.read())
             async for line in _lines(response):
-                event = _object(response.status, line)
+                event = _decoded(line, Manifest)
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield event
@@ -189,12 +199,12 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _object(status: int, text: bytes) -> Manifest:
+def _decoded(text: bytes | msgspec.Raw, kind: type[Said]) -> Said:
     """The object in an answer. What is not one (a proxy's page, say) is trouble of the connection, to be retried."""
     try:
-        return msgspec.json.decode(text, type=Manifest)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
-        raise ApiError(status, "NotAnObject", f"{_words(error)}: {text[:200].decode(errors='replace')}") from error
+        raise ApiError(200, "NotAnObject", f"{_words(error)}: {bytes(text)[:200].decode(errors='replace')}") from error
 
 
 def _error(status: int, text: bytes) -> ApiError:

@@ -6,6 +6,7 @@ import re
 import secrets
 from base64 import b64encode
 from collections.abc import Awaitable, Iterable, Sequence
+from itertools import chain
 
 from tftraining_operator.build.launcher import KEY
 from tftraining_operator.cluster import companions
@@ -15,7 +16,7 @@ from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.cluster.warnings import Warnings
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.leftovers import leftovers
+from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.model.spec import Manifest
@@ -46,23 +47,25 @@ class Children:
     def observe(self, job: Job) -> Observed:
         """The job's own children as they were last seen."""
         children, services = self.pods.of(job.key), self.services.of(job.key)
+        left, services_left = of_earlier(job, children), of_earlier(job, services)
         pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
+        earlier = leaving_pods(left)
         return Observed(
             pods=pods,
             service=any(each.name == job.key.name and each.owner == job.uid for each in services),
-            nodes=self.nodes.of({pod.node for pod in pods if pod.node}),
-            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", children)),
+            nodes=self.nodes.of({pod.node for pod in (*pods, *earlier) if pod.node}),
+            leftovers=(*leftovers(job, "service", services_left), *leftovers(job, "pod", left)),
+            earlier=earlier,
         )
 
     async def change(self, job: Job, plan: Plan) -> list[Refused]:
         """Carry out the deletions of a plan and what pods are told; what was refused. One refusal keeps no other write
         from being done, but for the Service: it goes last, after what is deleted only as long as it is there."""
-        limit = asyncio.Semaphore(CONCURRENCY)
-        writes = [self._delete_pod(job, each, limit) for each in plan.delete_pods]
-        writes += [self._end_pod(job, each, limit) for each in plan.end_pods]
-        writes += [self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None]
-        refused = await _refused(writes)
-        beside = await _refused([companions.remove(self._api, job, each) for each in plan.delete_companions])
+        deletions = (self._delete_pod(job, each) for each in plan.delete_pods)
+        endings = (self._end_pod(job, each) for each in plan.end_pods)
+        orders = (self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None)
+        refused = await _refused(chain(deletions, endings, orders))
+        beside = await _refused(companions.remove(self._api, job, each) for each in plan.delete_companions)
         if plan.delete_service and not beside:
             beside += await _refused([self._delete_service(job)])
         return refused + beside
@@ -149,15 +152,13 @@ class Children:
             raise Refused(child, 409, why)
         store.upsert(raw)
 
-    async def _delete_pod(self, job: Job, deletion: Deletion, limit: asyncio.Semaphore) -> None:
-        async with limit:
-            await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
+    async def _delete_pod(self, job: Job, deletion: Deletion) -> None:
+        await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
-    async def _end_pod(self, job: Job, ending: Ending, limit: asyncio.Semaphore) -> None:
+    async def _end_pod(self, job: Job, ending: Ending) -> None:
         """Declare a pod Failed, if it is still as it was seen. Raises Refused."""
         status = {"phase": "Failed", "message": ending.message}
-        async with limit:
-            await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
+        await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
 
     async def _annotate(self, job: Job, wanted: Annotation) -> None:
         """Annotate a pod, if it is still as it was seen. Raises Refused."""
@@ -193,12 +194,22 @@ class Children:
 
 
 async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
-    """Do all writes; those that were refused."""
-    errors = [each for each in await asyncio.gather(*writes, return_exceptions=True) if each is not None]
-    for error in errors:
-        if not isinstance(error, Refused):
+    """Do all writes, CONCURRENCY at a time; those that were refused, in their order. No more of them than that are
+    begun at once: the tasks of 5,000 would keep everybody else waiting."""
+    waiting = enumerate(writes)
+    refused: dict[int, Refused] = {}
+
+    async def write() -> None:
+        for number, each in waiting:
+            try:
+                await each
+            except Refused as error:
+                refused[number] = error
+
+    for error in await asyncio.gather(*(write() for _ in range(CONCURRENCY)), return_exceptions=True):
+        if error is not None:
             raise error
-    return [each for each in errors if isinstance(each, Refused)]
+    return [refused[number] for number in sorted(refused)]
 
 
 def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:

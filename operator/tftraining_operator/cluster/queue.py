@@ -62,6 +62,8 @@ class WorkQueue:
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
+            # What a large job's pass leaves to be cleared away, and the next one's look at its pods, are no one turn.
+            await asyncio.sleep(0)
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -23,6 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 STEADY_SECONDS = 10.0
 # By these a cache knows an object that it has taken in already.
 IDENTITY = ("namespace", "name", "uid", "resourceVersion")
+CHILDREN = ("pods", "services")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -44,15 +45,15 @@ class Cache(Protocol[K]):
 
 
 class Reflector(Generic[K]):
-    """Watches the objects of one kind (`pods`, `services`, `nodes`, `events`) in one namespace, in all if it is empty.
+    """Watches the objects of one kind (`pods`, `services`, `nodes` …) in one namespace, in all if it is empty.
 
-    Those that belong to a job have a label for it; nodes and events belong to none. Of events only new ones are of use:
+    Those that belong to a job have a label for it; others belong to none. Of events only new ones are of use:
     a large cluster has a hundred thousand old ones.
     """
 
     def __init__(self, api: Api, kind: str, namespace: str, store: Cache[K], changed: Callable[[K], None]) -> None:
         self._api = api
-        label = "" if kind in ("nodes", "events") else LABEL_JOB
+        label = LABEL_JOB if kind in CHILDREN else ""
         self._selector = [("labelSelector", label), *([("fieldSelector", FIELDS)] if kind == "events" else [])]
         # The API server keeps no events in memory, and so sends no bookmarks for them: it has to end the watch itself.
         self._only_new = kind == "events"
@@ -133,3 +134,15 @@ class Reflector(Generic[K]):
             return
         for key in self._store.discard(raw) if kind == "DELETED" else self._store.upsert(raw):
             self._changed(key)
+
+
+async def may_read(api: Api, path: str, otherwise: str) -> bool:
+    """Whether this account may read a collection; a warning of what it is like `otherwise`, if there is one to give."""
+    try:
+        await api.request("GET", path, query=[("limit", "1")])
+    except ApiError as error:
+        if error.status == 403 and otherwise:
+            logger.warning(otherwise)
+        # Any other trouble is the reflector's to outlast.
+        return error.status != 403
+    return True

@@ -101,8 +101,12 @@ class Store:
         changed: set[Key] = set()
         present = set()
         for raw in raws:
-            present.add(raw["metadata"]["uid"])
-            changed |= self.upsert(raw)
+            meta = raw["metadata"]
+            present.add(meta["uid"])
+            # Most have been taken in as their page came, and this is done for all at once.
+            known = self._known(meta)[1]
+            if known is None or known.version < version(raw):
+                changed |= self.upsert(raw)
         for key, child in self._all(namespace):
             if child.uid not in present and child.version <= listed_at:
                 changed |= self._forget(key.namespace, child.name, child.uid, child.version)

@@ -3,11 +3,23 @@
 from collections.abc import Iterable
 
 from tftraining_operator.model.job import Job
-from tftraining_operator.model.observed import Child, Leftover
+from tftraining_operator.model.observed import Child, Leftover, Pod
 
 
-def leftovers(job: Job, kind: str, children: Iterable[Child]) -> tuple[Leftover, ...]:
-    """Those of the objects of that kind (`pod`, `service`) that an earlier job of the job's name owns, by name."""
-    earlier = (child for child in children if child.owner_job == job.key.name and child.owner != job.uid)
-    left = sorted(earlier, key=lambda child: child.name)
-    return tuple(Leftover(f"{kind}/{child.name}", max(job.created, child.removal_due or job.created)) for child in left)
+def of_earlier(job: Job, children: Iterable[Child]) -> list[Child]:
+    """Those of the objects that an earlier job of the job's name owns."""
+    uid, name = job.uid, job.key.name
+    return [child for child in children if child.owner != uid and child.owner_job == name]
+
+
+def leftovers(job: Job, kind: str, left: Iterable[Child]) -> tuple[Leftover, ...]:
+    """What is left of that kind (`pod`, `service`), by name."""
+    by_name = sorted(left, key=lambda child: child.name)
+    return tuple(
+        Leftover(f"{kind}/{child.name}", max(job.created, child.removal_due or job.created)) for child in by_name
+    )
+
+
+def leaving_pods(left: Iterable[Child]) -> tuple[Pod, ...]:
+    """The pods among it whose end somebody has asked for: only a kubelet keeps those, or a finalizer."""
+    return tuple(child.pod for child in left if child.pod is not None and child.pod.deleting)

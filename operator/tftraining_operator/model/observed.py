@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 
 import msgspec
 
@@ -200,12 +201,13 @@ class Heard(Frozen, frozen=True):
     report: Report
 
 
-class Observed(Frozen, frozen=True):
+class Observed(Frozen, frozen=True, dict=True, gc=True):
     """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
 
     `refused_changes` are the changes and deletions that were refused, by the write (`DELETE pod/x`).
     An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
-    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them.
+    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them;
+    `earlier` are those of its pods whose end somebody has asked for.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -216,10 +218,11 @@ class Observed(Frozen, frozen=True):
     silent: bool = False
     nodes: Nodes | None = None
     leftovers: tuple[Leftover, ...] = ()
+    earlier: tuple[Pod, ...] = ()
 
-    @property
+    @cached_property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that train."""
+        """The pods that train. Every policy asks for them, so they are looked for once."""
         return tuple(pod for pod in self.pods if pod.replica is not None)
 
     @property

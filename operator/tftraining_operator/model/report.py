@@ -18,8 +18,8 @@ from tftraining_operator.model.status import Progress, SameFailure
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
 MOST_FINISHED = 10_000
-# Longer texts are not read with patience: see _decode.
-LONG = 256 * 1024
+# Longer texts are not read with patience: see _decode. The lists and metrics of a gang of 10,000 are not so long.
+LONG, LONGEST_LISTS = 256 * 1024, 512 * 1024
 VERDICT = "tftraining/1 "
 # Reasons of restarts in place that nobody's program is to blame for.
 LOST = ("MemberLost", "Terminated")
@@ -159,6 +159,15 @@ class Report(Frozen, frozen=True):
     revision: str = ""
 
 
+class _Lists(Frozen, frozen=True):
+    """What of a report takes long to read if it is long, still as it was sent."""
+
+    missing: msgspec.Raw = msgspec.Raw()
+    finished: msgspec.Raw = msgspec.Raw()
+    no_gpu: msgspec.Raw = msgspec.Raw()
+    progress: msgspec.Raw = msgspec.Raw()
+
+
 class Verdict(Frozen, frozen=True):
     """What a launcher leaves behind. An empty verdict means that it was told to go, or could not go on."""
 
@@ -215,10 +224,12 @@ def _decode(text: str, kind: type[Said]) -> Said:
     """JSON as Python writes it: a NaN among the metrics must not cost the rest.
 
     A long text is that of a large gang, or of somebody who would have the operator build objects for half a second: of
-    it only what is asked for is built, and it has to be JSON to the letter, as launchers write it.
+    it only what is asked for is built, and only if that is not too long. It has to be JSON to the letter, as launchers
+    write it.
     """
     try:
         if len(text) > LONG:
+            _refuse_long_lists(text)
             return msgspec.json.decode(text, type=kind)
         raw: Any = json.loads(text, parse_constant=lambda _: None)
         return msgspec.convert(raw, kind)
@@ -226,6 +237,13 @@ def _decode(text: str, kind: type[Said]) -> Said:
         raise ValueError("nested too deeply") from error
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+
+
+def _refuse_long_lists(text: str) -> None:
+    lists = msgspec.json.decode(text, type=_Lists)
+    size = sum(len(memoryview(each)) for each in (lists.missing, lists.finished, lists.no_gpu, lists.progress))
+    if size > LONGEST_LISTS:
+        raise ValueError(f"its lists and metrics have {size} bytes, more than {LONGEST_LISTS}")
 
 
 def _word(text: str) -> str:

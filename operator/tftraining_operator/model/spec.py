@@ -14,7 +14,9 @@ from tftraining_operator.model.names import GANG_ROLES, ROLES, TRAINER_ROLES, Re
 Manifest = dict[str, Any]
 
 
-class Frozen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+# Without gc: the garbage collector need not look at the values, of which a large gang has a hundred thousand, again and
+# again. None can be part of a cycle, because all that a value holds was there before it.
+class Frozen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """A value read from or written to the API: frozen, camelCase on the wire, unset fields left out."""
 
 
@@ -105,7 +107,7 @@ class RunPolicy(Frozen, frozen=True):
     managed_by: str | None = None
 
 
-class JobSpec(Frozen, frozen=True, dict=True):
+class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     """What the user asked for. What is derived for each of its pods is derived once: a gang of 200 asks 200 times."""
 
     replica_specs: ReplicaSpecs

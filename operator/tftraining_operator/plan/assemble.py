@@ -54,7 +54,7 @@ def assemble(job: Job, scene: Scene) -> Plan:
         status=status,
         create_service=None if seen.service or wait or seen.leftovers else service(job, scene.spec),
         create_pods=PodManifests(attempt, scene.spec, wanted, scene.image),
-        delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene))),
+        delete_pods=delete((*gang.stale, *gang.leaving, *departing(scene), *_given_up(seen))),
         notes=_notes(job.status, status),
         again_at=wait or _evaluator_due(seen, scene.now) or look_again(gang, seen, scene.now),
     )
@@ -65,6 +65,11 @@ def delete(pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> tuple[De
     """Deletions of those that nobody has asked to go yet, and by force of those that nobody is there to delete."""
     due = [each for each in pods if not each.going or (each.abandoned and each.overdue_at)]
     return tuple(Deletion(each.name, each.uid, 0 if each.abandoned else grace) for each in due)
+
+
+def _given_up(seen: Observed) -> tuple[Pod, ...]:
+    """What an earlier job of the name has left on nodes that are lost."""
+    return tuple(pod for pod in seen.earlier if pod.abandoned)
 
 
 def _wanted(gang: Gang, seen: Observed, wait: datetime | None, now: datetime) -> tuple[Replica, ...]:
@@ -153,7 +158,7 @@ def _running(job: Job, scene: Scene) -> Status:
 def _who_trains(scene: Scene) -> str:
     """`3 replicas train`, without those that have done their work before the others."""
     gang = scene.gang
-    told = scene.said.finished if scene.said is not None else ()
+    told = frozenset(scene.said.finished if scene.said is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in told]
     size = len(gang.wanted) - len(done)
     message = f"{size} replicas train" if size > 1 else "one replica trains" if done else "the replica trains"

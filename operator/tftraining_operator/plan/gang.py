@@ -17,7 +17,7 @@ from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Status
 
 
-class Gang(Frozen, frozen=True, dict=True):
+class Gang(Frozen, frozen=True, dict=True, gc=True):
     """The classified gang. `wanted` is in the order of ranks, the chief first; `aside` is the evaluator.
 
     Policies ask for the same lists again and again, so each is made once."""
@@ -45,6 +45,11 @@ class Gang(Frozen, frozen=True, dict=True):
     def evaluators(self) -> tuple[Pod, ...]:
         """The evaluator's pod, if it is there."""
         return tuple(self.members[each] for each in self.aside if each in self.members)
+
+    @cached_property
+    def done(self) -> frozenset[Replica]:
+        """Those whose pods have finished, or had before they were deleted."""
+        return self.completed.union(each for each, pod in self.members.items() if finished(pod))
 
     @property
     def chief(self) -> Pod | None:
@@ -175,7 +180,7 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
 
 def is_done(gang: Gang, member: Replica) -> bool:
     """Whether the member's pod has finished, or had before it was deleted."""
-    return member in gang.completed or (member in gang.members and finished(gang.members[member]))
+    return member in gang.done
 
 
 def _completed(absent: tuple[Replica, ...], status: Status) -> frozenset[Replica]:

@@ -14,7 +14,8 @@ from tftraining_operator.plan.types import Ending, Plan
 
 def with_endings(step: Plan, seen: Observed) -> Plan:
     """The step with the ends of those pods, as they were seen once those of lost nodes were marked."""
-    endings = tuple(Ending(pod.name, pod.uid, pod.version, _why(pod)) for pod in seen.pods if is_held(pod))
+    held = (pod for pod in (*seen.pods, *seen.earlier) if is_held(pod))
+    endings = tuple(Ending(pod.name, pod.uid, pod.version, _why(pod)) for pod in held)
     return msgspec.structs.replace(step, end_pods=endings)
 
 

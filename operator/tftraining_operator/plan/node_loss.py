@@ -7,6 +7,9 @@ cluster, never from what the operator remembers. As long as not one node is read
 control plane that is cut off then, and the trainings may well go on. When that is over the nodes are heard of again one
 after the other, so each has its time anew from when the first was.
 
+The same holds of what an earlier job of the name has left: the pods that somebody has asked to go, and that keep the
+job from having its own.
+
 Where the operator may not read nodes, the pods tell: the node controller takes the condition Ready of a silent node's
 pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
 """
@@ -52,8 +55,8 @@ def mark(seen: Observed, troubles: Mapping[str, Trouble], now: datetime) -> Obse
     """What was seen, with the pods of lost nodes given up, and those of silent ones not ready."""
     if not troubles:
         return seen
-    pods = tuple(_marked(pod, troubles[pod.name], now) if pod.name in troubles else pod for pod in seen.pods)
-    return msgspec.structs.replace(seen, pods=pods)
+    pods, earlier = (_marked_all(pods, troubles, now) for pods in (seen.pods, seen.earlier))
+    return msgspec.structs.replace(seen, pods=pods, earlier=earlier)
 
 
 def look_again(troubles: Mapping[str, Trouble], now: datetime) -> datetime | None:
@@ -64,10 +67,15 @@ def look_again(troubles: Mapping[str, Trouble], now: datetime) -> datetime | Non
 
 def _suspects(seen: Observed) -> list[Pod]:
     """The pods with which something may be wrong: of a large gang on nodes that are well none is looked at closely."""
+    pods = (*seen.pods, *seen.earlier)
     if seen.nodes is None:
-        return [pod for pod in seen.pods if pod.silent_since is not None or pod.overdue_at is not None]
+        return [pod for pod in pods if pod.silent_since is not None or pod.overdue_at is not None]
     ill = {name for name, node in seen.nodes.named.items() if node.gone or node.unready_since is not None}
-    return [pod for pod in seen.pods if pod.node in ill] if ill else []
+    return [pod for pod in pods if pod.node in ill] if ill else []
+
+
+def _marked_all(pods: tuple[Pod, ...], troubles: Mapping[str, Trouble], now: datetime) -> tuple[Pod, ...]:
+    return tuple(_marked(pod, troubles[pod.name], now) if pod.name in troubles else pod for pod in pods)
 
 
 def _marked(pod: Pod, trouble: Trouble, now: datetime) -> Pod:

@@ -104,7 +104,8 @@ def _left_over(seen: Observed, now: datetime) -> str:
     # One without its label is not watched: it is known by the API server's answer alone.
     known = [each.child for each in seen.leftovers] or ([seen.refusal.child] if seen.refusal else [])
     waiting = f"waiting for the removal of what an earlier job of this name has left: {some(late or known)}"
-    return f"{waiting}; {LATE}" if late else waiting
+    trouble = next((f"; {pod.waiting}" for pod in seen.earlier if pod.unheard), "")
+    return f"{waiting}{trouble}; {LATE}" if late else f"{waiting}{trouble}"
 
 
 def _stopping(pod: Pod) -> str:

@@ -33,7 +33,7 @@ def failed(gang: Gang) -> Pod | None:
 
 def failure(job: Job, pod: Pod, scene: Scene) -> tuple[Status, Problem]:
     """The status with what the verdict in the pod tells of the failure, and why the job has failed."""
-    verdict = _verdict(pod) or Verdict("Failed")
+    verdict = (pod.exit.verdict if pod.exit else None) or Verdict("Failed")
     reason = verdict.reason or "Error"
     told = job.status.failure
     if verdict.member is not None:
@@ -60,6 +60,8 @@ def last_progress(gang: Gang, status: Status) -> Status:
 def without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     """The launcher cannot start: the interpreter that was put in front of the user's command is not in the image."""
     for pod in (*gang.pods, *gang.evaluators):
+        if not pod.waiting and pod.exit is None:
+            continue
         own = pod.waiting if pod.waiting.startswith(f"container {CONTAINER}: ") else ""
         words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else own
         if "executable file" not in words and "no such file or directory" not in words:
@@ -83,12 +85,8 @@ def _held_up(scene: Scene) -> str:
 
 
 def _verdicts(gang: Gang) -> list[tuple[Pod, Verdict]]:
-    pods = [(pod, _verdict(pod)) for pod in (*gang.pods, *gang.evaluators, *gang.leaving)]
-    return [(pod, verdict) for pod, verdict in pods if verdict is not None]
-
-
-def _verdict(pod: Pod) -> Verdict | None:
-    return pod.exit.verdict if pod.exit else None
+    ended = ((pod, pod.exit) for pod in (*gang.pods, *gang.evaluators, *gang.leaving) if pod.exit is not None)
+    return [(pod, end.verdict) for pod, end in ended if end.verdict is not None]
 
 
 def _python(spec: JobSpec, pod: Pod) -> str:

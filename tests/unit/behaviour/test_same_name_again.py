@@ -125,6 +125,84 @@ def test_however_long_they_take_it_looks_every_two_seconds(world: World, tries: 
     assert other.retry_at - world.now == LONGEST
 
 
+# --- what it has left on a node that is lost
+
+
+def left_on_a_dead_node(job: JobBuilder, noticed: bool = True) -> World:
+    """The garbage collector has asked all children of the first job to go; worker-1 is on a node that has died."""
+    world = World(job.storage())
+    world.settle()
+    world.machines.add("node-b")
+    for name, pod in world.api.pods.items():
+        pod["spec"]["nodeName"] = "node-b" if name == "mnist-worker-1" else "node-a"
+    world.run().machines.die("node-b", noticed=noticed)
+    created_again(world)
+    for name in list(world.api.pods):
+        world.api.delete_pod(name, 30)
+    del world.api.services["mnist"]
+    return world
+
+
+def trains_anew(world: World) -> bool:
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, world.status.attempt) == (0, 0, 1)
+    assert "node-b" not in {pod["spec"].get("nodeName") for pod in world.api.pods.values()}
+    return world.status.phase == "Running" and owners(world) == {SECOND}
+
+
+def test_a_pod_on_a_dead_node_is_given_up_in_time_and_not_before(job: JobBuilder) -> None:
+    world = left_on_a_dead_node(job).run()
+    assert world.status.message == (
+        f"{WAITING} pod/mnist-worker-1; node node-b has not been ready since 2026-03-01T12:00:00Z;"
+        " given up at 2026-03-01T12:01:00Z"
+    )
+    world.wait(59).run()
+    assert (world.status.reason, owners(world)) == ("Stopping", {"job-uid"})
+    assert world.timer is not None and (world.timer - world.now).total_seconds() == 1
+    assert trains_anew(world.wait(1).run())
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [("remove", 0), ("taint", 2)])
+def test_a_pod_on_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(
+    job: JobBuilder, fault: str, seconds: int
+) -> None:
+    world = left_on_a_dead_node(job).run()
+    assert owners(world) == {"job-uid"}
+    getattr(world.machines, fault)("node-b")
+    assert trains_anew(world.run().wait(seconds).run())
+
+
+def test_where_nobody_may_read_nodes_the_pod_tells(job: JobBuilder) -> None:
+    world = left_on_a_dead_node(job)
+    world.api.nodes_readable = False
+    assert trains_anew(world.run().wait(60).run())
+
+
+def test_whose_node_is_well_is_never_forced(job: JobBuilder) -> None:
+    """Its kubelet carries the deletion out, however long it takes."""
+    world = left_on_a_dead_node(job, noticed=False)
+    world.run().wait(599).run()
+    assert (world.status.reason, owners(world)) == ("Stopping", {"job-uid"})
+    assert world.api.writes.count("delete pod/mnist-worker-1") == 1, "that of the garbage collector"
+
+
+def test_nobody_has_asked_it_to_go() -> None:
+    """Only the garbage collector knows whether what the first job owned is to go at all (--cascade=orphan)."""
+    world = World(a_launched_job()).run()
+    created_again(world).machines.die("node-a")
+    world.machines.add("node-b")
+    world.settle().wait(300).settle()
+    assert owners(world) == {"job-uid"}
+    assert not [each for each in world.api.writes if each.startswith("delete pod")]
+
+
+def test_as_long_as_no_node_is_ready_the_earlier_job_may_train_on(job: JobBuilder) -> None:
+    world = left_on_a_dead_node(job)
+    world.machines.cut("node-a")
+    world.run().wait(599).run()
+    assert "job-uid" in owners(world)
+
+
 def test_what_the_earlier_job_was_counts_for_nothing(job: JobBuilder) -> None:
     world = World(job.max_restarts(0)).run().exit("worker-1", code=3).run_timers()
     assert world.status.phase == "Failed"
@@ -145,6 +223,24 @@ def test_the_secret_is_not_that_of_the_earlier_job() -> None:
     second = created_again(world).plan().create_secret
     assert first is not None and second is not None
     assert first["metadata"]["name"] != second["metadata"]["name"]
+
+
+def test_a_pod_that_kueue_keeps_is_said_to_have_ended() -> None:
+    """Kueue lets go of a pod only when all of its group have ended, and nobody is there to say so of this one."""
+    world = World(a_launched_job().labelled(**{"kueue.x_k8s.io__queue_name": "research"}))
+    world.machines.add("node-b")
+    world.run()
+    for pod in world.api.pods.values():
+        pod["metadata"]["finalizers"] = ["kueue.x-k8s.io/managed"]
+    for name in ("node-a", "node-b"):
+        world.machines.die(name)
+    world.machines.add("node-c")
+    created_again(world)
+    for name in world.api.pods:
+        world.api.delete_pod(name, 30)
+    del world.api.services["mnist"]
+    world.settle().wait(60).settle()
+    assert {pod["status"]["phase"] for pod in world.api.pods.values()} == {"Failed"}
 
 
 # --- the backup of an earlier run

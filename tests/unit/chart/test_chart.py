@@ -23,6 +23,7 @@ OPERATOR_RULES = {
     "networking.k8s.io/networkpolicies": ["create", "delete", "patch"],
     "/events": ["list", "watch"],
     "events.k8s.io/events": ["create"],
+    "/resourcequotas": ["list", "watch"],
 }
 # Nodes are in no namespace: only an operator of the whole cluster reads them.
 NODES = {"/nodes": ["get", "list", "watch"]}

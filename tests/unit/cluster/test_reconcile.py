@@ -19,13 +19,14 @@ from tftraining_operator.cluster.launcher import Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Progress, Status
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.refusals import judge
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.types import Plan, Planner
 from tftraining_operator.reconcile import Reconciler, World
 
 KEY = Key("ns", "job")
@@ -41,17 +42,21 @@ def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def reconciling() -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
+async def reconciling(
+    decide: Planner | None = None,
+) -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
         launchers = Launchers(through(api), queue.add, most_hanging=1)
-        world = World(jobs, children, launchers, Events(api, "test"), Metrics(jobs.all, Counter()))
+        quotas = Quotas(api, queue.add, everywhere=True)
+        world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
         try:
-            yield fake, jobs, Reconciler(world, queue, partial(plan, image="image"))
+            yield fake, jobs, Reconciler(world, queue, decide or partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()
+            await quotas.close()
 
 
 def writes(fake: FakeServer) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from tftraining_operator.cluster.launcher import Launchers, through
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import ANNOTATION_ORDERS, Key
@@ -42,13 +43,16 @@ class AnOperator:
                 store.upsert(raw)
         self.jobs.take(job, False, lambda key: None)
         self.launchers = Launchers(through(api), self.queue.add, most_hanging=1)
-        world = World(self.jobs, self.children, self.launchers, Events(api, "test"), Metrics(self.jobs.all, Counter()))
+        self.quotas = Quotas(api, self.queue.add, everywhere=True)
+        watched = (self.jobs, self.children, self.launchers, self.quotas)
+        world = World(*watched, Events(api, "test"), Metrics(self.jobs.all, Counter()))
         self.reconcile = Reconciler(world, self.queue, lambda job, seen, now: plan(job, seen, now, "operator:1"))
         self.reconcile.clock = lambda: cluster.now
 
     async def close(self) -> None:
         self.queue.close()
         await self.launchers.close()
+        await self.quotas.close()
 
 
 def writes(fake: FakeServer) -> list[tuple[str, str]]:

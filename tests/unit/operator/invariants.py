@@ -143,7 +143,8 @@ def _the_same_failure_is_one(job: Job, step: Plan) -> None:
 
 def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
     going = {each.uid for each in step.delete_pods}
-    assert going <= {pod.uid for pod in seen.pods}
+    # Of an earlier job's pods only those that somebody has asked to go, and whose node is lost.
+    assert going <= {pod.uid for pod in seen.pods} | {pod.uid for pod in seen.earlier if pod.abandoned}
     if job.spec is not None and job.spec.in_place and step.status.phase not in AT_REST:
         members = [pod for pod in seen.replicas if pod.replica in job.spec.gang and pod.uid in going]
         present = [pod for pod in members if pod.attempt == step.status.attempt]
@@ -156,7 +157,7 @@ def _only_own_pods_go(job: Job, seen: Observed, step: Plan) -> None:
 def _force_only_for_the_lost(seen: Observed, step: Plan, patience: int, now: datetime) -> None:
     """Grace 0 is for pods whose node is gone, out of service, or has not been ready for as long as the job says."""
     forced = {each.uid for each in step.delete_pods if each.grace == 0}
-    for pod in seen.replicas if seen.nodes is not None else ():
+    for pod in (*seen.replicas, *seen.earlier) if seen.nodes is not None else ():
         node = seen.nodes.named.get(pod.node) if pod.uid in forced and seen.nodes else None
         since = node and node.unready_since
         if node is not None and not node.gone and not node.out_of_service:

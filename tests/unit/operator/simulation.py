@@ -17,7 +17,7 @@ from tests.unit.operator.launchers import Launchers
 from tests.unit.operator.machines import Machines
 from tftraining_operator.build.network_policy import Asker
 from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.leftovers import leftovers
+from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
@@ -85,6 +85,7 @@ class World:
         job = parse_job(seen.job)
         service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
         pods, services = [[parse_child(each) for each in kind] for kind in (seen.pods, seen.services)]
+        left = of_earlier(job, pods)
         return job, Observed(
             pods=pods_of(pods, job.uid),
             service=service,
@@ -93,7 +94,8 @@ class World:
             heard=self.heard,
             silent=self.silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
-            leftovers=(*leftovers(job, "service", services), *leftovers(job, "pod", pods)),
+            leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
+            earlier=leaving_pods(left),
         )
 
     def plan(self, seen: Snapshot | None = None) -> Plan:

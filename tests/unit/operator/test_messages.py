@@ -284,3 +284,22 @@ def test_trouble_during_a_restart_is_shown_and_taken_back_when_it_has_passed() -
     world.kubelet.hold("mnist-worker-1", "ContainerCreating")
     assert world.settle().status.message == "waiting for worker-0, worker-1 to start"
     assert world.status.phase == "Restarting"
+
+
+def test_who_has_finished_is_found_without_comparing_everybody_with_everybody() -> None:
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    world = World(a_launched_job().workers(200)).run()
+    assert world.heard is not None
+    names = tuple(Name(f"worker-{index}") for index in range(1, 200))
+    report = replace(world.heard.report, finished=names)
+    world.heard = replace(world.heard, report=report)
+    assert world.plan().status.message == "one replica trains; worker-1, worker-2, worker-3 and 196 more have finished"
+    assert Name.compared < 10 * len(names)

@@ -90,10 +90,10 @@ def test_a_training_as_root_is_cleaned_by_root() -> None:
     assert not context.get("runAsNonRoot")
 
 
-def test_the_chiefs_template_decides() -> None:
+def test_the_workers_template_decides_whose_directories_they_are() -> None:
     own = {"spec": {"containers": [{"name": "tensorflow"}], "securityContext": {"runAsUser": 5000}}}
-    job = a_job().storage().role("chief", template=own)
-    assert made(job)["spec"]["securityContext"]["runAsUser"] == 5000
+    assert made(a_job().storage().role("worker", template=own))["spec"]["securityContext"]["runAsUser"] == 5000
+    assert made(a_job().storage().role("chief", template=own))["spec"]["securityContext"]["runAsUser"] == 1000
 
 
 def test_the_cleanup_is_restricted_and_bounded() -> None:

@@ -31,7 +31,7 @@ def _set_what_is_not_exported():
 
 
 def _prepare():
-    from _tftraining import hooks  # type: ignore[import-not-found]
+    from _tftraining import hooks  # type: ignore[import-not-found,unused-ignore]
 
     hooks.install()
     hooks.arm_before_tensorflow()
