@@ -11,11 +11,10 @@ import pickle
 import random
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from .mutations import Mutant, mutants
-from .runner import Runs, preload, survives, watch
+from .runner import Runs, Trial, judge, preload, watch
 
 HERE = Path(__file__).parent
 EQUIVALENTS = HERE / "equivalents.toml"
@@ -64,17 +63,23 @@ def place(path: Path, mutant: Mutant) -> str:
     return f"{os.path.relpath(path)}:{mutant.first} {mutant.function}"
 
 
-def survivors(chosen: list[Sampled], runs: Runs) -> Iterator[Sampled]:
-    """The changes that no test noticed, each as soon as that is known."""
-    for number, (path, mutant) in enumerate(chosen, 1):
-        tests = runs.of(path, mutant)
-        # The times were taken line by line, which takes several times as long.
-        if survives(path, mutant, tests, 20 + sum(runs.seconds[test] for test in tests)):
-            shown = [*_lines("-", mutant.before), *_lines("+", mutant.after)]
-            print(f"{place(path, mutant)} ({len(tests)} tests)", *shown, sep="\n  ", flush=True)
-            yield path, mutant
-        if sys.stderr.isatty():
-            print(f"{number} of {len(chosen)}", end="\r", file=sys.stderr, flush=True)
+def survivors(chosen: list[Sampled], runs: Runs, tests: list[str]) -> list[Sampled]:
+    """The changes that no test noticed, each shown as soon as that is known."""
+    alive: list[Sampled] = []
+    for number, (trial, survives) in enumerate(judge([_trial(*each, runs) for each in chosen], tests), 1):
+        if survives:
+            shown = [*_lines("-", trial.mutant.before), *_lines("+", trial.mutant.after)]
+            print(f"{place(trial.path, trial.mutant)} ({len(trial.tests)} tests)", *shown, sep="\n  ", flush=True)
+            alive.append((trial.path, trial.mutant))
+        if sys.stderr.isatty() or number % 20 == 0:
+            print(f"{number} of {len(chosen)}", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
+    return alive
+
+
+def _trial(path: Path, mutant: Mutant, runs: Runs) -> Trial:
+    tests = tuple(runs.of(path, mutant))
+    # The times were taken line by line, which takes several times as long.
+    return Trial(path, mutant, tests, 20 + sum(runs.seconds[test] for test in tests))
 
 
 def _lines(sign: str, text: str) -> list[str]:
@@ -89,9 +94,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=220, help="how many changes of each directory (default: 220)")
     parser.add_argument("--least", type=float, default=93, help="the share that is to be noticed, in %% (default: 93)")
     parser.add_argument("--only", default="", metavar="TEXT", help="of the sample those with this in `path:line name`")
-    parser.add_argument(
-        "--patience", type=float, default=20, metavar="SECONDS", help="what a change may cost its tests"
-    )
     parser.add_argument("--lines", type=Path, metavar="FILE", help="keep which tests run which line here, and use it")
     return parser.parse_args()
 
@@ -125,7 +127,7 @@ def noticed(root: Path, chosen: list[Sampled], runs: Runs, asked: argparse.Names
     known = equivalents()
     chosen = [each for each in chosen if asked.only in place(*each)]
     rest = [each for each in chosen if key(*each) not in known]
-    alive, judged = len(list(survivors(rest, runs))), len(chosen) - len(rest)
+    alive, judged = len(survivors(rest, runs, asked.tests)), len(chosen) - len(rest)
     share = 100 * (1 - alive / max(1, len(chosen)))
     told = f"{len(rest) - alive} noticed, {judged} that nobody could notice, {alive} not noticed: {share:.1f} %"
     print(f"{root}: {len(chosen)} changes, {told}", flush=True)

@@ -3,7 +3,7 @@
 import ast
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -25,10 +25,12 @@ NEVER = {"annotation", "returns", "decorator_list", "keywords of ClassDef", "for
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the lines that run it, the function around it ("" at the top of a module), and what it changes."""
+    """One change: the lines that run it, what it changes, and the function or class around it ("" at the top of a
+    module). `inside` says whether it runs when a function is called, not when the module is imported."""
 
     number: int
     function: str
+    inside: bool
     first: int
     last: int
     before: str
@@ -38,6 +40,7 @@ class Mutant:
 @dataclass(frozen=True)
 class _Place:
     function: str
+    inside: bool
     statement: ast.stmt | None
 
 
@@ -54,7 +57,7 @@ def mutated(source: str, number: int) -> ast.Module:
 def _changed(source: str) -> Iterator[tuple[Mutant, ast.Module]]:
     """Each change with the tree, which has it as long as nobody asks for the next."""
     tree, number = ast.parse(source), 0
-    for place, parent, field, index, child in _children(tree, _Place("", None)):
+    for place, parent, field, index, child in _children(tree, _Place("", False, None)):
         holder = child if isinstance(child, ast.stmt) else place.statement or child
         before = ast.unparse(holder)
         for new in _variants(child, parent):
@@ -64,7 +67,7 @@ def _changed(source: str) -> Iterator[tuple[Mutant, ast.Module]]:
             if after != before:
                 number += 1
                 lines = child.lineno, child.end_lineno or child.lineno
-                yield Mutant(number, place.function, *lines, *_difference(before, after)), tree
+                yield Mutant(number, place.function, place.inside, *lines, *_difference(before, after)), tree
             _put(parent, field, index, child)
 
 
@@ -74,12 +77,14 @@ Child = tuple[_Place, ast.AST, str, int | None, ast.expr | ast.stmt]
 def _children(node: ast.AST, place: _Place) -> Iterator[Child]:
     """What may be changed below a node, and where it hangs."""
     if isinstance(node, ast.stmt):
-        place = _Place(place.function, node)
+        place = replace(place, statement=node)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        place = _Place(f"{place.function}.{node.name}".lstrip("."), node)
+        place = replace(place, function=f"{place.function}.{node.name}".lstrip("."))
     for field, value in ast.iter_fields(node):
         if field in NEVER or f"{field} of {type(node).__name__}" in NEVER:
             continue
+        if field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            place = replace(place, inside=True)
         for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(child, ast.AST) or _is_text_alone(node, child) or _is_type(node, field):
                 continue

@@ -3,6 +3,7 @@
 It must never import a module that may be changed: each child imports these anew.
 """
 
+import gc
 import importlib
 import io
 import os
@@ -15,9 +16,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import hypothesis
@@ -27,7 +29,7 @@ from .mutations import Mutant, mutated
 
 FLAGS = ["-q", "--no-header", "--no-summary", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow_fault"]
 FLAGS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins that were loaded before
-SURVIVED, UNSEEN = 0, 5  # how pytest ends when all tests pass, and when there is none
+SURVIVED, NOTICED = 0, 1
 
 
 @dataclass
@@ -48,21 +50,27 @@ class Runs:
 
 
 class _Watch:
-    """Notes the lines that each test runs of some files."""
+    """Notes the lines that each test runs of some files, and looks no longer at a function that it has seen all of."""
 
     def __init__(self, files: set[str]) -> None:
         self.runs, self._files, self._test = Runs(), files, ""
+        self._left: dict[int, set[int]] = {}
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in self._files:
+        code = frame.f_code
+        if code.co_filename not in self._files:
             return None
-        if event == "line":
-            self.runs.tests.setdefault((frame.f_code.co_filename, frame.f_lineno), set()).add(self._test)
-        return self._trace
+        left = self._left.get(id(code))
+        if left is None:
+            left = self._left[id(code)] = {line for _, _, line in code.co_lines() if line}
+        if frame.f_lineno in left:
+            left.discard(frame.f_lineno)
+            self.runs.tests.setdefault((code.co_filename, frame.f_lineno), set()).add(self._test)
+        return self._trace if left else None
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._test, began = item.nodeid, time.process_time()
+        self._test, self._left, began = item.nodeid, {}, time.process_time()
         sys.settrace(self._trace)
         yield
         sys.settrace(None)
@@ -118,21 +126,94 @@ def preload(runs: Runs) -> None:
             continue
 
 
-def survives(path: Path, mutant: Mutant, tests: Sequence[str], seconds: float) -> bool:
-    """Whether no test notices the change; one that takes more than `seconds` of processor time was noticed."""
-    code = compile(mutated(path.read_text(), mutant.number), str(path), "exec")
+@dataclass(frozen=True)
+class Trial:
+    """A change, the tests that should notice it, and the processor time that they may take."""
+
+    path: Path
+    mutant: Mutant
+    tests: tuple[str, ...]
+    seconds: float
+
+    @property
+    def code(self) -> CodeType:
+        """The changed module."""
+        return compile(mutated(self.path.read_text(), self.mutant.number), str(self.path), "exec")
+
+
+def judge(trials: Sequence[Trial], tests: Sequence[str]) -> Iterator[tuple[Trial, bool]]:
+    """Each trial with whether no test notices its change; one that takes too long is noticed."""
+    reading, writing = os.pipe()
+    quick = [number for number, trial in enumerate(trials) if trial.mutant.inside]
+    child = _fork(lambda: _serve(trials, quick, tests, writing), 1e6)
+    os.close(writing)
+    told = set()
+    with os.fdopen(reading) as lines:
+        for number, status in (map(int, line.split()) for line in lines):
+            told.add(number)
+            yield trials[number], status == SURVIVED
+    os.waitpid(child, 0)
+    assert told == set(quick), "the tests cannot be collected"
+    yield from ((trial, _survives(trial)) for trial in trials if not trial.mutant.inside)
+
+
+def _serve(trials: Sequence[Trial], numbers: Sequence[int], tests: Sequence[str], told: int) -> int:
+    """Collect all tests once, and have a child for each change of a function, whose code is exchanged there."""
+
+    class Server:
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            items = {item.nodeid: item for item in session.items}
+            for number in numbers:
+                status = in_child(partial(self._run, trials[number], items), trials[number].seconds)
+                os.write(told, f"{number} {status}\n".encode())
+            return True
+
+        def _run(self, trial: Trial, items: dict[str, pytest.Item]) -> int:
+            _exchange(trial.path, trial.code)
+            chosen = [items[test] for test in trial.tests]
+            for item, after in zip(chosen, [*chosen[1:], None], strict=False):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            return SURVIVED
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                os._exit(NOTICED)
+
+    _be_quick()
+    return int(pytest.main([*FLAGS, *tests], plugins=[Server()]))
+
+
+def _survives(trial: Trial) -> bool:
+    """The same for what runs when the module is imported: all is imported anew."""
 
     def work() -> int:
-        _replace(path, code)
-        # A failure is enough, the smallest example of it is not looked for.
-        quick = hypothesis.settings(phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
-        hypothesis.settings.register_profile("quick", quick)
-        hypothesis.settings.load_profile("quick")
-        return int(
-            pytest.main([*FLAGS, "-x", *sorted({test.split("::")[0] for test in tests})], plugins=[_Choice(tests)])
-        )
+        _replace(trial.path, trial.code)
+        _be_quick()
+        files = sorted({test.split("::")[0] for test in trial.tests})
+        return int(pytest.main([*FLAGS, "-x", *files], plugins=[_Choice(trial.tests)]))
 
-    return not tests or in_child(work, seconds) in (SURVIVED, UNSEEN)
+    return not trial.tests or in_child(work, trial.seconds) == SURVIVED
+
+
+def _be_quick() -> None:
+    """A failure is enough, the smallest example of it is not looked for."""
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile("quick", hypothesis.settings(phases=phases))
+    hypothesis.settings.load_profile("quick")
+
+
+def _exchange(path: Path, code: CodeType) -> None:
+    """Give the functions of a module that is imported already the code that they have in the changed one."""
+    changed: dict[tuple[str, int], CodeType] = {}
+    rest = [code]
+    while rest:
+        inner = [each for each in rest.pop().co_consts if isinstance(each, CodeType)]
+        changed |= {(each.co_qualname, each.co_firstlineno): each for each in inner}
+        rest += inner
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
+            old = function.__code__
+            function.__code__ = changed[old.co_qualname, old.co_firstlineno]
 
 
 def _replace(path: Path, code: CodeType) -> None:
@@ -147,6 +228,11 @@ def _replace(path: Path, code: CodeType) -> None:
 
 def in_child(work: Callable[[], int], seconds: float) -> int:
     """The exit status of `work` in a child, negative for a signal; it is ended after so much time of the processor."""
+    _, ended = os.waitpid(_fork(work, seconds), 0)
+    return os.waitstatus_to_exitcode(ended)
+
+
+def _fork(work: Callable[[], int], seconds: float) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -158,14 +244,13 @@ def in_child(work: Callable[[], int], seconds: float) -> int:
             os.write(errors, traceback.format_exc().encode())
         finally:
             os._exit(status)
-    _, ended = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(ended)
+    return child
 
 
 def _be_alone(seconds: float) -> None:
     """Bounded, silent, and last in the queue for the processor."""
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, resource.RLIM_INFINITY))
-    signal.alarm(int(10 * seconds) + 60)  # for what waits and computes nothing
+    signal.setitimer(signal.ITIMER_REAL, 20 * seconds)  # for what waits and computes nothing
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
