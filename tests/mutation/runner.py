@@ -5,7 +5,6 @@ It must never import a module that may be changed: each child imports these anew
 
 import gc
 import importlib
-import io
 import os
 import pickle
 import resource
@@ -29,7 +28,8 @@ from .mutations import Mutant, mutated
 
 FLAGS = ["-q", "--no-header", "--no-summary", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow_fault"]
 FLAGS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins that were loaded before
-SURVIVED, NOTICED = 0, 1
+SURVIVED, NOTICED, BROKEN = 0, 1, 70
+ERRORS = os.dup(2)  # children are silent
 
 
 @dataclass
@@ -99,7 +99,7 @@ def watch(files: Sequence[Path], tests: Sequence[str]) -> Runs:
 
         def work() -> int:
             watched = _Watch(set(map(str, files)))
-            pytest.main([*FLAGS, *tests], plugins=[watched])
+            _pytest(tests, watched)
             watched.runs.imported = [name for name, module in sys.modules.items() if _is_installed(module)]
             pickle.dump(watched.runs, result)
             result.flush()
@@ -150,6 +150,7 @@ def judge(trials: Sequence[Trial], tests: Sequence[str]) -> Iterator[tuple[Trial
     told = set()
     with os.fdopen(reading) as lines:
         for number, status in (map(int, line.split()) for line in lines):
+            assert status != BROKEN, f"{trials[number]} cannot be tried"
             told.add(number)
             yield trials[number], status == SURVIVED
     os.waitpid(child, 0)
@@ -170,7 +171,7 @@ def _serve(trials: Sequence[Trial], numbers: Sequence[int], tests: Sequence[str]
 
         def _run(self, trial: Trial, items: dict[str, pytest.Item]) -> int:
             _exchange(trial.path, trial.code)
-            chosen = [items[test] for test in trial.tests]
+            chosen = [items[test] for test in trial.tests if test in items]
             for item, after in zip(chosen, [*chosen[1:], None], strict=False):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             return SURVIVED
@@ -180,7 +181,7 @@ def _serve(trials: Sequence[Trial], numbers: Sequence[int], tests: Sequence[str]
                 os._exit(NOTICED)
 
     _be_quick()
-    return int(pytest.main([*FLAGS, *tests], plugins=[Server()]))
+    return _pytest(tests, Server())
 
 
 def _survives(trial: Trial) -> bool:
@@ -190,7 +191,7 @@ def _survives(trial: Trial) -> bool:
         _replace(trial.path, trial.code)
         _be_quick()
         files = sorted({test.split("::")[0] for test in trial.tests})
-        return int(pytest.main([*FLAGS, "-x", *files], plugins=[_Choice(trial.tests)]))
+        return _pytest(["-x", *files], _Choice(trial.tests))
 
     return not trial.tests or in_child(work, trial.seconds) == SURVIVED
 
@@ -236,22 +237,25 @@ def _fork(work: Callable[[], int], seconds: float) -> int:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        status, errors = 70, os.dup(2)
+        status = BROKEN
         try:
-            _be_alone(seconds)
+            _be_bounded(seconds)
             status = work()
         except BaseException:
-            os.write(errors, traceback.format_exc().encode())
+            os.write(ERRORS, traceback.format_exc().encode())
         finally:
             os._exit(status)
     return child
 
 
-def _be_alone(seconds: float) -> None:
-    """Bounded, silent, and last in the queue for the processor."""
+def _be_bounded(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, resource.RLIM_INFINITY))
     signal.setitimer(signal.ITIMER_REAL, 20 * seconds)  # for what waits and computes nothing
+
+
+def _pytest(arguments: Sequence[str], plugin: object) -> int:
+    """Run pytest, silently."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
-    sys.stdout, sys.stderr = io.TextIOWrapper(io.FileIO(1, "w")), io.TextIOWrapper(io.FileIO(2, "w"))
+    return int(pytest.main([*FLAGS, *arguments], plugins=[plugin]))
