@@ -79,7 +79,7 @@ def survivors(chosen: list[Sampled], runs: Runs, tests: list[str]) -> list[Sampl
 def _trial(path: Path, mutant: Mutant, runs: Runs) -> Trial:
     tests = tuple(runs.of(path, mutant))
     # The times were taken line by line, which takes several times as long.
-    return Trial(path, mutant, tests, 20 + sum(runs.seconds[test] for test in tests))
+    return Trial(path, path.read_text(), mutant, tests, 20 + sum(runs.seconds[test] for test in tests))
 
 
 def _lines(sign: str, text: str) -> list[str]:

@@ -131,6 +131,7 @@ class Trial:
     """A change, the tests that should notice it, and the processor time that they may take."""
 
     path: Path
+    source: str
     mutant: Mutant
     tests: tuple[str, ...]
     seconds: float
@@ -138,7 +139,7 @@ class Trial:
     @property
     def code(self) -> CodeType:
         """The changed module."""
-        return compile(mutated(self.path.read_text(), self.mutant.number), str(self.path), "exec")
+        return compile(mutated(self.source, self.mutant.number), str(self.path), "exec")
 
 
 def judge(trials: Sequence[Trial], tests: Sequence[str]) -> Iterator[tuple[Trial, bool]]:
