@@ -75,6 +75,12 @@ def test_what_is_said_until_then(world: World) -> None:
     )
 
 
+def test_where_no_node_is_ready_no_time_is_told(world: World) -> None:
+    for name in ("node-a", "node-b", "node-c"):
+        world.machines.cut(name)
+    assert (world.run().status.message or "").endswith("has not been ready since 2026-03-01T12:00:00Z")
+
+
 @pytest.mark.parametrize(("fault", "seconds"), [("remove", 0), ("taint", 2)])
 def test_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(world: World, fault: str, seconds: int) -> None:
     world.machines.die("node-b")

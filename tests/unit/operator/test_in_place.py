@@ -61,6 +61,11 @@ def test_a_job_whose_launcher_cannot_be_reached_runs_by_its_pods_readiness() -> 
     assert world.settle().status.phase == "Running"
 
 
+def test_a_job_that_fails_by_a_lost_pod_counts_it_no_longer() -> None:
+    world = running(a_launched_job().max_restarts(0)).exit("worker-1").run()
+    assert (world.status.phase, world.status.ready) == ("Failed", "1/2")
+
+
 # --- restarts in place
 
 
