@@ -86,7 +86,8 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
         ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
     ]
     assert status.attempt == 1
-    assert status.failure is not None and status.failure.log_tail == "the last line"
+    assert status.failure is not None
+    assert (status.failure.reason, status.failure.log_tail) == ("Killed", "the last line")
 
 
 def test_a_restart_that_takes_its_time_is_shown() -> None:
@@ -138,6 +139,17 @@ def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status:
     assert condition is not None and (condition.status, condition.reason) == (status, reason)
     assert condition.message.startswith(words)
     assert world.status.message == f"worker-1 was killed (SIGKILL); {words}"
+
+
+def test_a_program_that_tells_of_steps_alone_is_resumed_from_a_step() -> None:
+    world = running()
+    world.launchers.crash("worker-1")
+    world.launchers.tick()
+    assert world.launchers.last is not None
+    world.launchers.last |= {"resumedFromEpoch": None, "resumedFromStep": 140}
+    condition = world.run().status.condition("Resumed")
+    assert condition is not None and (condition.status, condition.reason) == ("True", "Resumed")
+    assert condition.message.startswith("resumed from step 140 after 1.1 s")
 
 
 def test_counters_follow_the_launchers_ledger() -> None:
