@@ -141,6 +141,14 @@ def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status:
     assert world.status.message == f"worker-1 was killed (SIGKILL); {words}"
 
 
+def test_a_restart_of_which_no_member_is_known_is_that_of_the_gang() -> None:
+    world = running()
+    world.launchers.crash("worker-1")
+    assert world.launchers.last is not None
+    world.launchers.last["member"] = None
+    assert world.run().status.message == "the gang was killed (SIGKILL); started over: no backup found, after 1.1 s"
+
+
 def test_a_program_that_tells_of_steps_alone_is_resumed_from_a_step() -> None:
     world = running()
     world.launchers.crash("worker-1")
@@ -380,11 +388,9 @@ def test_a_verdict_of_failure_ends_the_job_with_its_words() -> None:
     assert (status.phase, status.reason) == ("Failed", "MaxRestartsExceeded")
     assert status.message == "worker-1 failed; all 0 restarts are used up"
     assert status.failure is not None
-    assert (status.failure.pod, status.failure.exit_code, status.failure.log_tail) == (
-        "mnist-worker-1",
-        3,
-        "the last line",
-    )
+    failure = status.failure
+    assert (failure.pod, failure.exit_code, failure.log_tail) == ("mnist-worker-1", 3, "the last line")
+    assert failure.reason == "MaxRestartsExceeded"
     assert status.restarts.recreated == 0
 
 
