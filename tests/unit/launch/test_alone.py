@@ -205,6 +205,16 @@ def test_a_loss_is_no_failure_for_any_rule() -> None:
     assert chief.judge.verdict is None
 
 
+def test_after_the_verdict_no_end_of_a_program_means_anything() -> None:
+    chief = training("worker-0", "worker-1", "worker-2", max_restarts=0)
+    chief.heard("worker-1", exited(1, 3), 11.0)
+    verdict, ledger = chief.judge.verdict, chief.judge.ledger
+    assert verdict is not None and verdict.member == "worker-1"
+    chief.heard("worker-2", exited(1, 4), 11.1)
+    assert (chief.judge.verdict, chief.judge.ledger) == (verdict, ledger)
+    assert chief.judge.failure is not None and chief.judge.failure.member == "worker-1"
+
+
 # The evaluator.
 
 

@@ -336,6 +336,14 @@ def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> Non
     assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
 
 
+@pytest.mark.parametrize(("silent", "words"), [(0.5, "'s launcher is gone"), (1.5, " was not heard of for 1.5 s")])
+def test_silence_is_told_of_only_where_there_was_any(silent: float, words: str) -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.lost("worker-1", 5.0 + silent)
+    assert chief.incident is not None and chief.incident.message == f"worker-1{words}"
+
+
 UNAVAILABLE = "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:"
 
 
