@@ -52,6 +52,20 @@ def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     assert chief.rounds.number == 8
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"uid": "other"}, "this is the rendezvous of another job"),
+        ({"attempt": 2}, "this is attempt 1, not 2"),
+        ({"member": "worker-2"}, "worker-2 is not a member of this job"),
+    ],
+)
+def test_who_does_not_belong_to_the_gang_may_not_join(other: dict[str, Any], words: str) -> None:
+    chief = coordinator()
+    assert chief.hello(hello("worker-1") | other, 1.0) == words
+    assert chief.rounds.missing == ["worker-0", "worker-1"]
+
+
 def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, number_of_signal=9), 5.0)
