@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,12 @@ def test_who_does_not_belong_to_the_gang_may_not_join(other: dict[str, Any], wor
     chief = coordinator()
     assert chief.hello(hello("worker-1") | other, 1.0) == words
     assert chief.rounds.missing == ["worker-0", "worker-1"]
+
+
+def test_another_limit_is_no_other_size() -> None:
+    chief = started()
+    chief.change(chief.roster.job.gang, replace(chief.roster.policy, max_restarts=9), 5.0)
+    assert (chief.roster.policy.max_restarts, chief.rounds.resized, sent(chief)) == (9, False, [])
 
 
 def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None:

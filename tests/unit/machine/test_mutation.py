@@ -65,6 +65,9 @@ def test_what_reaches_outside_is_left_out(tmp_path: Path) -> None:
 
 
 COUNTED = """
+NOTICED = 3
+UNNOTICED = 3
+
 def noticed(a):
     return not a
 
@@ -77,6 +80,7 @@ import counted
 
 def test_noticed():
     assert counted.noticed(False) is True
+    assert counted.NOTICED == 3
 
 def test_unnoticed():
     counted.unnoticed(False)
@@ -93,5 +97,6 @@ def test_what_no_test_notices_is_shown(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{REPOSITORY}:{package}"}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "counted.py:7 unnoticed (1 tests)\n  - return not a\n  + return a\n" in done.stdout
-    assert "counted.py:3" not in done.stdout
+    shown = [line.partition("counted.py:")[2] for line in done.stdout.splitlines() if "counted.py:" in line]
+    assert shown == ["10 unnoticed (1 tests)"] * 2 + ["3  (2 tests)"] * 2
+    assert "\n  - return not a\n  + return a\n" in done.stdout
