@@ -17,7 +17,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench lock clean
+.PHONY: help demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -112,6 +112,10 @@ bench: $(VENV)/installed  ## The first figures of docs/results.md, which need no
 	@$(RUN)python -m benchmarks.control_plane
 	@$(RUN)python -m benchmarks.recovery --local
 	@$(RUN)python -m benchmarks.overhead
+
+mutants: $(VENV)/installed  ## Which small changes of the pure decisions no unit test notices: half an hour.
+	@$(RUN)python -m tests.mutation operator/tftraining_operator/plan trainer/tftraining/launch \
+	  --tests $(addprefix tests/unit/,behaviour operator launch launch_child cluster client)
 
 clean:  ## Remove what was built inside the checkout (the caches lie in ~/.cache/tftraining).
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -80,7 +80,7 @@ def cut_off(pod: Pod) -> bool:
     if (told_at := pod.told_at) is None:
         return False
     ended = pod.exit.finished_at if pod.exit else None
-    return ended is None or ended >= told_at.replace(microsecond=0)
+    return ended is None or ended >= told_at
 
 
 def attempt_of(status: Status, seen: Observed) -> int:

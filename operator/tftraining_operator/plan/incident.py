@@ -105,7 +105,7 @@ def describe(pod: Pod) -> str:
     if pod.exit is None:
         return "the pod failed before its container ran"
     details = [signal_name(pod.exit.signal)] if pod.exit.signal else []
-    if pod.exit.reason not in ("", "Error", "Completed"):
+    if pod.exit.reason not in ("", "Error"):
         details.append(pod.exit.reason)
     return f"exit code {pod.exit.code}" + (f" ({', '.join(details)})" if details else "")
 

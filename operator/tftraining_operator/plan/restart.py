@@ -16,7 +16,6 @@ from tftraining_operator.model.report import LOST
 from tftraining_operator.model.spec import Frozen, JobSpec
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan import backoff, same_failure
-from tftraining_operator.plan.conditions import with_condition
 from tftraining_operator.plan.incident import ASKED_FOR, Incident, exception_in
 
 LOG_TAIL_LINES = 20
@@ -87,7 +86,7 @@ def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: L
 
 def _restarting(status: Status, restarts: Restarts, incident: Incident, what: str, now: datetime) -> Status:
     """The status of a job that restarts after the incident; `what` says what is done about it."""
-    status = msgspec.structs.replace(
+    return msgspec.structs.replace(
         status,
         phase="Restarting",
         reason=incident.reason,
@@ -95,7 +94,6 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, what: st
         restarts=restarts,
         last_restart=status.last_restart if incident.joined else _last_restart(incident, now),
     )
-    return with_condition(status, "Ready", "False", (incident.reason, incident.message), now)
 
 
 def _when(restarts: Restarts) -> str:

@@ -75,6 +75,12 @@ def test_what_is_said_until_then(world: World) -> None:
     )
 
 
+def test_where_no_node_is_ready_no_time_is_told(world: World) -> None:
+    for name in ("node-a", "node-b", "node-c"):
+        world.machines.cut(name)
+    assert (world.run().status.message or "").endswith("has not been ready since 2026-03-01T12:00:00Z")
+
+
 @pytest.mark.parametrize(("fault", "seconds"), [("remove", 0), ("taint", 2)])
 def test_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(world: World, fault: str, seconds: int) -> None:
     world.machines.die("node-b")
@@ -260,13 +266,16 @@ def test_the_failures_that_follow_are_not_charged() -> None:
     assert recovered(world.run())
 
 
-def a_failure_and_then_the_node(job: JobBuilder) -> World:
-    """Without a launcher the others fail first; that it was the node is noticed a minute later."""
+def a_failure_and_then_the_node(job: JobBuilder, before: int = 0) -> World:
+    """Without a launcher the others fail first; that it was the node is noticed a minute later. The job has failed so
+    many times `before`."""
     world = on_two_nodes(job)
-    world.machines.die("node-b", noticed=False)
+    for _ in range(before):
+        world.exit("worker-0", code=1).run_timers()
+    world.machines.die(node_of(world, "worker-1"), noticed=False)
     world.wait(12).exit("worker-0", code=1).run()
-    assert (world.status.restarts.counted, world.pods) == (1, ["worker-1"])
-    world.wait(38).machines.notice("node-b")
+    assert (world.status.restarts.counted, world.pods) == (1 + before, ["worker-1"])
+    world.wait(38).machines.notice(node_of(world, "worker-1"))
     return world.run().wait(60).run_timers()
 
 
@@ -277,6 +286,12 @@ def test_a_failure_that_was_charged_before_anybody_could_know_is_paid_back() -> 
     assert (restarts.counted, restarts.budget_used, restarts.disruptions) == (1, 0, 1)
     assert last is not None and (last.pod, last.exit_code, last.reason) == ("mnist-worker-1", None, "NodeLost")
     assert [note.reason for note in world.notes].count("NodeLost") == 1
+    assert "Restarting 0/2 NodeLost" in world.trajectory
+
+
+def test_what_was_charged_before_stays_charged() -> None:
+    world = a_failure_and_then_the_node(a_job().max_restarts(5), before=2)
+    assert (world.status.restarts.counted, world.status.restarts.budget_used) == (3, 2)
 
 
 def test_it_is_paid_back_once() -> None:

@@ -84,6 +84,17 @@ def test_a_refused_deletion_at_the_end_is_told_with_the_end() -> None:
     assert world.status.message == said.partition("; DELETE")[0]
 
 
+def test_the_service_is_asked_for_again_when_that_is_due_and_not_before() -> None:
+    world = World(a_job()).run()
+    world.api.refusals["DELETE service/mnist"] = WINDOW
+    world.exit("worker-0", "worker-1", code=0).run().run()
+    assert world.refused_changes["DELETE service/mnist"].tries == 1
+    to_the_next_try(world)
+    assert world.refused_changes["DELETE service/mnist"].tries == 2
+    world.api.refusals.clear()
+    assert not world.run_timers().api.services
+
+
 def test_what_stands_beside_the_pods_is_deleted_at_last_also_if_that_was_refused_first() -> None:
     world = World(a_launched_job())
     world.asker = Asker("system", {"app": "operator"})

@@ -93,6 +93,8 @@ def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
     chief.heard("worker-1", exited(chief.roster.gang["worker-1"].round, 1), now)
     assert chief.judge.verdict is not None
     assert (chief.judge.verdict.verdict, chief.judge.verdict.reason) == ("Failed", "MaxRestartsExceeded")
+    budget = "all 3 restarts (spec.restartPolicy.maxRestarts) are used up"
+    assert chief.judge.verdict.message == f"worker-1 failed with exit code 1; {budget}"
 
 
 def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() -> None:
@@ -167,6 +169,8 @@ def test_a_chief_that_does_not_survive_the_loss_of_a_worker_is_not_charged_again
     chief.heard("chief-0", exited(1, 1, lines=["UnavailableError: failed to connect"]), 14.0)
     assert chief.judge.ledger.process_failures == 1
     assert chief.incident is not None and chief.incident.member == "worker-1"
+    told = "chief-0: UnavailableError: failed to connect"
+    assert chief.incident.message == f"worker-1 was killed (SIGKILL); {told}"
     assert not chief.rounds.running
 
 
@@ -217,6 +221,16 @@ def test_a_loss_is_no_failure_for_any_rule() -> None:
     chief.heard("ps-0", {"type": "leaving"}, 11.0)
     chief.heard("ps-0", exited(1, number_of_signal=15), 11.1)
     assert chief.judge.verdict is None
+
+
+def test_after_the_verdict_no_end_of_a_program_means_anything() -> None:
+    chief = training("worker-0", "worker-1", "worker-2", max_restarts=0)
+    chief.heard("worker-1", exited(1, 3), 11.0)
+    verdict, ledger = chief.judge.verdict, chief.judge.ledger
+    assert verdict is not None and verdict.member == "worker-1"
+    chief.heard("worker-2", exited(1, 4), 11.1)
+    assert (chief.judge.verdict, chief.judge.ledger) == (verdict, ledger)
+    assert chief.judge.failure is not None and chief.judge.failure.member == "worker-1"
 
 
 # The evaluator.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,26 @@ def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     chief.hello(hello("worker-0", known=0), 0.0)
     chief.hello(hello("worker-1", known=7, witness=7, farewell=7), 0.0)
     assert chief.rounds.number == 8
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"uid": "other"}, "this is the rendezvous of another job"),
+        ({"attempt": 2}, "this is attempt 1, not 2"),
+        ({"member": "worker-2"}, "worker-2 is not a member of this job"),
+    ],
+)
+def test_who_does_not_belong_to_the_gang_may_not_join(other: dict[str, Any], words: str) -> None:
+    chief = coordinator()
+    assert chief.hello(hello("worker-1") | other, 1.0) == words
+    assert chief.rounds.missing == ["worker-0", "worker-1"]
+
+
+def test_another_limit_is_no_other_size() -> None:
+    chief = started()
+    chief.change(chief.roster.job.gang, replace(chief.roster.policy, max_restarts=9), 5.0)
+    assert (chief.roster.policy.max_restarts, chief.rounds.resized, sent(chief)) == (9, False, [])
 
 
 def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None:
@@ -499,6 +520,14 @@ def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> Non
     chief.heard("worker-1", exited(1, 42, lines=["the data are broken"]), 2.0)
     assert chief.judge.verdict is not None
     assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
+
+
+@pytest.mark.parametrize(("silent", "words"), [(0.5, "'s launcher is gone"), (1.5, " was not heard of for 1.5 s")])
+def test_silence_is_told_of_only_where_there_was_any(silent: float, words: str) -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.lost("worker-1", 5.0 + silent)
+    assert chief.incident is not None and chief.incident.message == f"worker-1{words}"
 
 
 UNAVAILABLE = "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:"

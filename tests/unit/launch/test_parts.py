@@ -48,6 +48,12 @@ def test_what_progress_has_set_back_stays_so_whoever_remembers_more() -> None:
     assert (ledger.merge(old, new), ledger.merge(new, old)) == (new, new)
 
 
+def test_of_two_that_launchers_of_an_older_version_kept_the_one_with_more_restarts_is_the_later() -> None:
+    before = Ledger(in_place=1, process_failures=1, without_progress=1)
+    after = Ledger(in_place=2, process_failures=3, without_progress=0)
+    assert (ledger.merge(before, after), ledger.merge(after, before)) == (after, after)
+
+
 def test_the_waits_grow_to_a_minute() -> None:
     waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]

@@ -60,6 +60,7 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
         "os.environ.pop('TF_A', None)",
         "del os.environ['TF_A']",
         "os.putenv('TF_A', '1')",
+        "os.unsetenv('TF_A')",
         "environ['TF_A'] = '1'",
         "os.environb[b'TF_A'] = b'1'",
         "os.environ[name] = '1'",

@@ -59,6 +59,11 @@ def test_what_the_counts_say_at_the_end() -> None:
     assert (workers.desired, workers.active, workers.ready, workers.succeeded, workers.highest) == (3, 0, 0, 1, 2)
 
 
+def test_pods_on_their_way_out_still_count() -> None:
+    world = World(a_job().workers(3)).run().exit("worker-0", code=0).settle()
+    assert world.status.replicas["worker"].active == 2
+
+
 def test_leftovers_of_an_older_attempt_go_under_running() -> None:
     world = World(a_job()).run().exit("worker-1").run().exit("worker-1", code=1)
     world.api.pods["mnist-worker-1"]["metadata"]["labels"]["tftraining.dev/attempt"] = "1"

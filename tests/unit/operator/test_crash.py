@@ -48,6 +48,13 @@ def test_what_the_status_says_of_a_crash() -> None:
     assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "Error")
 
 
+def test_a_pod_that_fails_before_its_container_ran() -> None:
+    world = World(a_job()).run()
+    world.api.pods["mnist-worker-1"]["status"] = {"phase": "Failed"}
+    said = world.settle().status.message
+    assert said == ("worker-1 failed: the pod failed before its container ran; restarting the gang as attempt 2")
+
+
 def test_the_time_without_training_is_told() -> None:
     world = World(a_job()).run().exit("worker-1").settle().wait(7).run()
     last = world.status.last_restart

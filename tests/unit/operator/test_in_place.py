@@ -61,6 +61,11 @@ def test_a_job_whose_launcher_cannot_be_reached_runs_by_its_pods_readiness() -> 
     assert world.settle().status.phase == "Running"
 
 
+def test_a_job_that_fails_by_a_lost_pod_counts_it_no_longer() -> None:
+    world = running(a_launched_job().max_restarts(0)).exit("worker-1").run()
+    assert (world.status.phase, world.status.ready) == ("Failed", "1/2")
+
+
 # --- restarts in place
 
 
@@ -83,7 +88,8 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
         ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
     ]
     assert status.attempt == 1
-    assert status.failure is not None and status.failure.log_tail == "the last line"
+    assert status.failure is not None
+    assert (status.failure.reason, status.failure.log_tail) == ("Killed", "the last line")
 
 
 def test_a_restart_that_takes_its_time_is_shown() -> None:
@@ -135,6 +141,25 @@ def test_whether_anything_was_kept_is_a_condition(epoch: int, step: int, status:
     assert condition is not None and (condition.status, condition.reason) == (status, reason)
     assert condition.message.startswith(words)
     assert world.status.message == f"worker-1 was killed (SIGKILL); {words}"
+
+
+def test_a_restart_of_which_no_member_is_known_is_that_of_the_gang() -> None:
+    world = running()
+    world.launchers.crash("worker-1")
+    assert world.launchers.last is not None
+    world.launchers.last["member"] = None
+    assert world.run().status.message == "the gang was killed (SIGKILL); started over: no backup found, after 1.1 s"
+
+
+def test_a_program_that_tells_of_steps_alone_is_resumed_from_a_step() -> None:
+    world = running()
+    world.launchers.crash("worker-1")
+    world.launchers.tick()
+    assert world.launchers.last is not None
+    world.launchers.last |= {"resumedFromEpoch": None, "resumedFromStep": 140}
+    condition = world.run().status.condition("Resumed")
+    assert condition is not None and (condition.status, condition.reason) == ("True", "Resumed")
+    assert condition.message.startswith("resumed from step 140 after 1.1 s")
 
 
 def test_counters_follow_the_launchers_ledger() -> None:
@@ -378,11 +403,9 @@ def test_a_verdict_of_failure_ends_the_job_with_its_words() -> None:
     assert (status.phase, status.reason) == ("Failed", "MaxRestartsExceeded")
     assert status.message == "worker-1 failed; all 0 restarts are used up"
     assert status.failure is not None
-    assert (status.failure.pod, status.failure.exit_code, status.failure.log_tail) == (
-        "mnist-worker-1",
-        3,
-        "the last line",
-    )
+    failure = status.failure
+    assert (failure.pod, failure.exit_code, failure.log_tail) == ("mnist-worker-1", 3, "the last line")
+    assert failure.reason == "MaxRestartsExceeded"
     assert status.restarts.recreated == 0
 
 

@@ -1,9 +1,10 @@
 """Any sequence of faults and observations: the invariants hold at each pass, and when the faults stop the job ends.
 
 The invariants themselves are in `invariants.py` (each plan) and in `simulation.py` (what really exists when a pod is
-made). The examples are the same in every run.
+made). The examples are the same in every run; MODEL_EXAMPLES asks for more of them than `make test` has time for.
 """
 
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +20,9 @@ from tftraining_operator.model.indexes import chosen
 from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import owned_by
 
-PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=60, stateful_step_count=30)
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "60"))
+PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=EXAMPLES, stateful_step_count=30)
+STORMY = settings(PROFILE, max_examples=EXAMPLES * 5 // 3)
 ANY = st.integers(0, 7)
 NODES = st.sampled_from(["node-a", "node-b", "node-c", "node-d"])
 GRACE = st.sampled_from([0, 5, 30])
@@ -691,7 +694,7 @@ def a_repeater(limit: int) -> JobBuilder:
 A_ROW: Storm = ("the_same_exception_again_and_again", {"which": 1, "exception": BOOM, "times": 3, "pause": 31})
 
 
-@settings(PROFILE, max_examples=100)
+@STORMY
 @given(jobs(launched=False), some(WITHOUT_LAUNCHERS))
 @example(a_repeater(3), [A_ROW])
 @example(a_repeater(2).set("restartPolicy.scope", "Pod"), [A_ROW])
@@ -699,7 +702,7 @@ def test_storms_without_launchers(job: JobBuilder, storms: list[Storm]) -> None:
     weather(LifeWithoutLaunchers(), job, storms)
 
 
-@settings(PROFILE, max_examples=100)
+@STORMY
 @given(jobs(launched=True), some(WITH_LAUNCHERS))
 def test_storms_with_launchers(job: JobBuilder, storms: list[Storm]) -> None:
     weather(LifeWithLaunchers(), job, storms)

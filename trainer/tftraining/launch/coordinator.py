@@ -114,7 +114,7 @@ class Coordinator:
         """An evaluator has ended: it is run again, after longer and longer waits if it is short-lived."""
         if peer.ended is None or peer.ended.success or peer.leaving or self.judge.verdict is not None:
             return
-        incident = replace(self._blame.own(peer, peer.ended, now), charged=False)
+        incident = self._blame.own(peer, peer.ended, now)
         self.judge.judge_evaluator(incident, self.rounds.proven)
         self._rest_if_judged()
         if self.judge.verdict is None:
