@@ -35,7 +35,7 @@ PATH = "/apis/tftraining.dev/v1/namespaces/ns/tftrainingjobs/job"
 
 
 def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
-    container = {"name": "tensorflow", "image": "i", "command": ["c"]}
+    container = {"name": "tensorflow", "image": "i", "command": ["python", "c"]}
     spec = {"replicaSpecs": {"worker": {"replicas": 1}}, "template": {"spec": {"containers": [container]}}}
     meta = {"name": "job", "namespace": "ns", "uid": uid, "generation": 1, "resourceVersion": str(version)}
     return {"metadata": meta, "spec": spec, "status": status}
