@@ -15,17 +15,17 @@ from tests.control_plane.installation import OPERATOR_NAMESPACE
 from tests.control_plane.manifests import changed, minimal, template
 from tests.control_plane.operator_process import OPERATOR_PODS
 from tftraining_operator.build.launcher import KEY
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.cluster.children import KEY_BYTES
 from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import CONTAINER, GROUP, PLURAL, VERSION
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.step import Step
 
 Request = tuple[str, str, bytes]
 UID = "00000000-0000-0000-0000-000000000000"
-ASKER = Asker(OPERATOR_NAMESPACE, OPERATOR_PODS)
+ASKER = OperatorSelector(OPERATOR_NAMESPACE, OPERATOR_PODS)
 STARTED = "2026-01-01T00:00:00Z"
 
 
@@ -61,7 +61,7 @@ def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
         step = _first_step(namespace, name, workers)
         kinds: dict[str, Sequence[Manifest | None]] = {
             core_path(namespace, "services"): [step.create_service],
-            policies_path(namespace): step.companions,
+            policies_path(namespace): step.auxiliary_objects,
             core_path(namespace, "secrets"): [_with_key(step.create_secret)],
             core_path(namespace, "pods"): step.create_pods,
         }
@@ -100,7 +100,7 @@ def a_job(name: str, workers: int) -> Manifest:
     return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers, "spec.template": program})
 
 
-def _first_step(namespace: str, name: str, workers: int) -> Plan:
+def _first_step(namespace: str, name: str, workers: int) -> Step:
     raw = changed(a_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
     return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image", ASKER)
 

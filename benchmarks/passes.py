@@ -29,7 +29,7 @@ from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.step import Step
 
 MIB = 1024 * 1024
 
@@ -88,13 +88,13 @@ class Job:
         """What the operator makes of the children that it has seen."""
         return self._children.observe(parse_job(self._world.api.job))
 
-    def decide(self) -> Plan:
+    def decide(self) -> Step:
         """The decision of one pass, as the operator comes to it."""
         job = parse_job(self._world.api.job)
         seen = msgspec.structs.replace(self._children.observe(job), heard=self._world.heard)
         return plan(job, seen, self._world.now, IMAGE)
 
-    def _write(self, step: Plan) -> None:
+    def _write(self, step: Step) -> None:
         self._world.api.put_status(self._world.api.job["metadata"]["resourceVersion"], step.status)
 
     def _see(self) -> None:

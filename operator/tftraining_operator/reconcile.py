@@ -27,9 +27,9 @@ from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.refusals import judge, reworded
-from tftraining_operator.plan.types import Plan, Planner
-from tftraining_operator.plan.waiting import due
+from tftraining_operator.plan.creation_errors import judge, reworded
+from tftraining_operator.plan.status_writes import due
+from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
 # As many replicas or pods are a large gang: a decision on fewer takes less than a few milliseconds.
@@ -104,10 +104,10 @@ class Reconciler:
             return
         await self._apply(job, step, memory)
         self._quotas.follow(key, None if step.status.terminal else memory.refusal)
-        if step.again_at is not None:
-            self._queue.add_after(key, (step.again_at - self.clock()).total_seconds())
+        if step.requeue_at is not None:
+            self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 
-    async def _decide(self, job: Job, seen: Observed, now: datetime) -> Plan:
+    async def _decide(self, job: Job, seen: Observed, now: datetime) -> Step:
         """The next step. To decide on a large gang takes a tenth of a second on a slow machine: a thread does it, and
         lets the event loop have its turns meanwhile. Not more than one at a time, or each turn would wait for all."""
         size = max(len(seen.pods), len(job.spec.gang) if job.spec is not None else 0)
@@ -123,7 +123,7 @@ class Reconciler:
             memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
         return memory
 
-    async def _write(self, raw: Manifest, job: Job, step: Plan, memory: _Memory) -> bool:
+    async def _write(self, raw: Manifest, job: Job, step: Step, memory: _Memory) -> bool:
         """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
         key = job.key
         try:
@@ -138,11 +138,11 @@ class Reconciler:
             self._queue.add(key)
             return False
         self._metrics.observe(job.status, step.status)
-        for note in step.notes:
+        for note in step.events:
             self._events.publish(job, note)
         return True
 
-    async def _write_job(self, key: Key, raw: Manifest, step: Plan) -> None:
+    async def _write_job(self, key: Key, raw: Manifest, step: Step) -> None:
         if step.delete_job:
             await self._jobs.delete(key, raw)
         elif step.patch_condition is not None:
@@ -159,10 +159,10 @@ class Reconciler:
         self._queue.add(key)
         return False
 
-    async def _apply(self, job: Job, step: Plan, memory: _Memory) -> None:
+    async def _apply(self, job: Job, step: Step, memory: _Memory) -> None:
         refused = await self._children.change(job, step)
         # What is wanted no more, or was done, is forgotten.
-        still = {each.write for each in refused} | set(step.held)
+        still = {each.write for each in refused} | set(step.held_writes)
         before = memory.refused_changes
         memory.refused_changes = {each: old for each, old in before.items() if each in still}
         if len(memory.refused_changes) < len(before):

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.cluster.api import Api, ApiError, connect
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
@@ -40,7 +40,7 @@ START_PAUSE = 5.0
 class Settings(Frozen, frozen=True):
     """What the environment says. No namespaces means all of them; `image` is what helper pods run and launchers are
     copied from; `launchers` is the way to them: direct, proxy (through the API server), or as the operator's place has
-    it if it is empty; `asker` is how NetworkPolicies know the operator's pods, None where none are to be made."""
+    it if it is empty. NetworkPolicies let the pods of `operator_selector` in; None where no policies are wanted."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
@@ -48,7 +48,7 @@ class Settings(Frozen, frozen=True):
     identity: str = "tftraining-operator"
     log_level: str = "INFO"
     launchers: str = ""
-    asker: Asker | None = None
+    operator_selector: OperatorSelector | None = None
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
@@ -69,17 +69,17 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         identity=env.get("POD_NAME") or Settings().identity,
         log_level=level,
         launchers=launchers,
-        asker=_asker(env.get("TFTRAINING_NETWORK_POLICY", "")),
+        operator_selector=_asker(env.get("TFTRAINING_NETWORK_POLICY", "")),
     )
 
 
-def _asker(text: str) -> Asker | None:
+def _asker(text: str) -> OperatorSelector | None:
     """The operator's pods as NAMESPACE/LABEL=VALUE,… names them; None if that is empty."""
     namespace, _, labels = text.partition("/")
     pairs = [each.partition("=") for each in labels.split(",")]
     if text and not (namespace and all(name and value for name, _, value in pairs)):
         raise ValueError(f"TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE,…, not {text!r}")
-    return Asker(namespace, {name: value for name, _, value in pairs}) if text else None
+    return OperatorSelector(namespace, {name: value for name, _, value in pairs}) if text else None
 
 
 async def narrowed(settings: Settings) -> Settings:
@@ -113,7 +113,9 @@ class Operator:
         self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
         self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
         world = World(self.jobs, self._children, self._launchers, self._quotas, self._events, self._metrics)
-        self._reconciler = Reconciler(world, self.queue, partial(plan, image=settings.image, asker=settings.asker))
+        self._reconciler = Reconciler(
+            world, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
+        )
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)

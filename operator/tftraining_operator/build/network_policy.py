@@ -9,19 +9,19 @@ from tftraining_operator.model.names import LABEL_JOB, ROLES, STATUS_PORT, compa
 from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 
 
-class Asker(Frozen, frozen=True):
+class OperatorSelector(Frozen, frozen=True):
     """Who may ask the launchers how it goes: the pods of the operator, by their namespace and labels."""
 
     namespace: str
     labels: dict[str, str]
 
 
-def network_policy(job: Job, asker: Asker) -> Manifest:
+def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
     """The policy for all pods that carry the job's label."""
     own = {"podSelector": {"matchLabels": {LABEL_JOB: job.key.name}}}
     operator = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": asker.namespace}},
-        "podSelector": {"matchLabels": asker.labels},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_selector.namespace}},
+        "podSelector": {"matchLabels": operator_selector.labels},
     }
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -19,7 +19,7 @@ from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_operator.cluster.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.refusals import is_denial
+from tftraining_operator.plan.creation_errors import is_denial
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from itertools import chain
 
 from tftraining_operator.build.launcher import KEY
-from tftraining_operator.cluster import companions
+from tftraining_operator.cluster import auxiliary_objects
 from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
@@ -21,8 +21,8 @@ from tftraining_operator.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import with_warning
-from tftraining_operator.plan.refusals import EARLIER, KEY_GONE
-from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
+from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
+from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
 logger = logging.getLogger(__name__)
 # As many as a busy API server answers at once; each one more is a TLS connection and its memory.
@@ -58,31 +58,33 @@ class Children:
             earlier=earlier,
         )
 
-    async def change(self, job: Job, plan: Plan) -> list[Refused]:
+    async def change(self, job: Job, plan: Step) -> list[Refused]:
         """Carry out the deletions of a plan and what pods are told; what was refused. One refusal keeps no other write
         from being done, but for the Service: it goes last, after what is deleted only as long as it is there."""
         deletions = (self._delete_pod(job, each) for each in plan.delete_pods)
-        endings = (self._end_pod(job, each) for each in plan.end_pods)
+        endings = (self._end_pod(job, each) for each in plan.fail_pods)
         orders = (self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None)
         refused = await _refused(chain(deletions, endings, orders))
-        beside = await _refused(companions.remove(self._api, job, each) for each in plan.delete_companions)
+        beside = await _refused(
+            auxiliary_objects.remove(self._api, job, each) for each in plan.delete_auxiliary_objects
+        )
         if plan.delete_service and not beside:
             beside += await _refused([self._delete_service(job)])
         return refused + beside
 
-    async def create(self, job: Job, plan: Plan) -> None:
+    async def create(self, job: Job, plan: Step) -> None:
         """Carry out the creations of a plan: what pods need first, the pods last.
 
         Raises Refused for the first that was refused; those after it are not tried.
         """
         if plan.create_service is not None:
             await self._create(job, "services", self.services, plan.create_service)
-        for each in plan.companions:
-            await companions.ensure(self._api, job, each)
+        for each in plan.auxiliary_objects:
+            await auxiliary_objects.ensure(self._api, job, each)
         if plan.create_secret is not None:
             await self._create_secret(job, plan.create_secret)
-        if plan.expect_secret is not None:
-            await self._expect_secret(job, plan.expect_secret)
+        if plan.verify_secret is not None:
+            await self._expect_secret(job, plan.verify_secret)
         await self._create_pods(job, plan.create_pods)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
@@ -152,15 +154,15 @@ class Children:
             raise Refused(child, 409, why)
         store.upsert(raw)
 
-    async def _delete_pod(self, job: Job, deletion: Deletion) -> None:
+    async def _delete_pod(self, job: Job, deletion: PodDeletion) -> None:
         await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
-    async def _end_pod(self, job: Job, ending: Ending) -> None:
+    async def _end_pod(self, job: Job, ending: PodFailure) -> None:
         """Declare a pod Failed, if it is still as it was seen. Raises Refused."""
         status = {"phase": "Failed", "message": ending.message}
         await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
 
-    async def _annotate(self, job: Job, wanted: Annotation) -> None:
+    async def _annotate(self, job: Job, wanted: PodAnnotation) -> None:
         """Annotate a pod, if it is still as it was seen. Raises Refused."""
         await self._patch_pod(job, wanted.name, {"metadata": {**_seen(wanted), "annotations": wanted.values}})
 
@@ -222,7 +224,7 @@ def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
     return {"metadata": {"uid": raw["metadata"]["uid"], "labels": labels}}
 
 
-def _seen(pod: Annotation | Ending) -> Manifest:
+def _seen(pod: PodAnnotation | PodFailure) -> Manifest:
     """By what the API server knows whether the pod is still as it was seen; otherwise it answers 409."""
     return {"uid": pod.uid, "resourceVersion": pod.version}
 

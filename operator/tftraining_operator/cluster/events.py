@@ -8,7 +8,7 @@ from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import API_VERSION, KIND, MANAGER
 from tftraining_operator.model.spec import Manifest
-from tftraining_operator.plan.types import Note
+from tftraining_operator.plan.step import Event
 
 logger = logging.getLogger(__name__)
 NOTE_BYTES, REASON_LENGTH = 1024, 128
@@ -22,7 +22,7 @@ class Events:
         self._instance = instance
         self._queue: asyncio.Queue[Manifest] = asyncio.Queue(maxsize=1000)
 
-    def publish(self, job: Job, note: Note) -> None:
+    def publish(self, job: Job, note: Event) -> None:
         """Hand a note over; if the API server does not keep up, events are dropped, not memory filled."""
         logger.info("%s: %s: %s", job.key, note.reason, note.message)
         try:
@@ -41,7 +41,7 @@ class Events:
                 logger.warning("an event could not be written: %s", error)
 
 
-def _event(job: Job, note: Note, instance: str) -> Manifest:
+def _event(job: Job, note: Event, instance: str) -> Manifest:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -12,7 +12,7 @@ from tftraining_operator.model.observed import DISRUPTIONS, LOST_WITH_NODE
 from tftraining_operator.model.report import CHANGED_SIZE, LOST
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan import lost_key, node_loss
+from tftraining_operator.plan import auxiliary_objects, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
@@ -25,7 +25,7 @@ OF_PODS = (
     "WorkloadEvictedDueToClusterQueueStopped", "WorkloadEvictedDueToLocalQueueStopped",
     "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
 )  # fmt: skip
-OF_JOBS = (*rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, lost_key.REASON)
+OF_JOBS = (*rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, auxiliary_objects.KEY_LOST)
 # Reasons come out of users' pods, and each new value of a label would be a time series for ever: all others are one.
 KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
 OTHER = "Other"

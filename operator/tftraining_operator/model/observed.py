@@ -80,13 +80,18 @@ class Exit(Frozen, frozen=True):
 
 
 class Pod(Frozen, frozen=True):
-    """A pod. `version` is its resourceVersion; `replica` is None for a helper pod; `waiting` is what a container waits
-    for, or what is wrong with a node that is `unheard` of; `unprepared` is why its volumes or its network are not
-    ready, as far as that is known; `busy` is whether any container runs, such as a side-car beside a program that has
-    ended; a `queued` one has asked Kueue for its quota, and waits for it while it is `gated`; `orders` is what its
-    launcher is told of changes of the spec, empty where it cannot be told. `abandoned` is whether nobody is there any
-    more to carry out its deletion, `evicting` whether a deletion is under way that is not spoken of before it is over
-    (see plan/node_loss.py)."""
+    """A pod, as the planner sees it.
+
+    * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
+      the spec that it was created from.
+    * `waiting` is why a container does not start, or the trouble with a node that is not ready (`node_not_ready`).
+      `unprepared` is why its volumes or its network are not ready, as far as that is known.
+    * `any_container_running` includes side-cars beside a program that has ended.
+    * A `queued` pod has asked Kueue for its quota, and waits for it while it is `gated`.
+    * `orders` is the annotation by which its launcher learns of changes of the spec; empty for a pod without one.
+    * `node_lost`: no kubelet is there any more to delete the pod. `evicting`: Kubernetes deletes the pod because of its
+      node, which the status names only when that is over (both are set in plan/node_loss.py).
+    """
 
     name: str
     uid: str
@@ -95,7 +100,7 @@ class Pod(Frozen, frozen=True):
     version: str = ""
     replica: Replica | None = None
     gang: str = ""
-    made_from: str = ""
+    template_hash: str = ""
     orders: str = ""
     phase: str = "Pending"
     reason: str = ""
@@ -103,9 +108,9 @@ class Pod(Frozen, frozen=True):
     node: str = ""
     ip: str = ""
     deleted_at: datetime | None = None
-    overdue_at: datetime | None = None
-    silent_since: datetime | None = None
-    abandoned: bool = False
+    deletion_deadline: datetime | None = None
+    node_silent_since: datetime | None = None
+    node_lost: bool = False
     evicting: bool = False
     disruption: str = ""
     disrupted_at: datetime | None = None
@@ -116,11 +121,11 @@ class Pod(Frozen, frozen=True):
     waiting_containers: tuple[str, ...] = ()
     preparing: bool = False
     unprepared: str = ""
-    unheard: bool = False
-    busy: bool = False
+    node_not_ready: bool = False
+    any_container_running: bool = False
     queued: bool = False
     gated: bool = False
-    placed_at: datetime | None = None
+    scheduled_at: datetime | None = None
 
     @property
     def deleting(self) -> bool:
@@ -128,12 +133,12 @@ class Pod(Frozen, frozen=True):
         return self.deleted_at is not None
 
     @property
-    def going(self) -> bool:
+    def terminating(self) -> bool:
         """Whether somebody has asked for the pod's end, spoken of or not."""
         return self.deleting or self.evicting
 
     @property
-    def told_at(self) -> datetime | None:
+    def disruption_announced_at(self) -> datetime | None:
         """When somebody first announced or asked for the pod's end."""
         if self.deleted_at is None or self.disrupted_at is None:
             return self.deleted_at or self.disrupted_at
@@ -226,6 +231,21 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
         return tuple(pod for pod in self.pods if pod.replica is not None)
 
     @property
+    def suspects(self) -> list[Pod]:
+        """The pods whose node may be lost; none of a gang on nodes that are all ready."""
+        pods = (*self.pods, *self.earlier)
+        if self.nodes is None:
+            return [pod for pod in pods if pod.node_silent_since is not None or pod.deletion_deadline is not None]
+        unready = {name for name, node in self.nodes.named.items() if node.gone or node.unready_since is not None}
+        return [pod for pod in pods if pod.node in unready] if unready else []
+
+    @property
+    def undeletable_pods(self) -> frozenset[str]:
+        """The names of the pods whose deletion the API server has refused."""
+        start = "DELETE pod/"
+        return frozenset(write.removeprefix(start) for write in self.refused_changes if write.startswith(start))
+
+    @property
     def cleanup(self) -> Pod | None:
         """The pod that removes the temporary save directories."""
         return next((pod for pod in self.pods if pod.replica is None), None)
@@ -280,7 +300,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         version=meta.get("resourceVersion", ""),
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
-        made_from=annotations.get(ANNOTATION_SPEC, ""),
+        template_hash=annotations.get(ANNOTATION_SPEC, ""),
         orders=annotations.get(ANNOTATION_ORDERS, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
@@ -288,8 +308,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
         node=spec.get("nodeName", ""),
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
-        overdue_at=_overdue_at(meta),
-        silent_since=_silent_since(status),
+        deletion_deadline=_deletion_deadline(meta),
+        node_silent_since=_node_silent_since(status),
         disruption=_disruption(status, state),
         disrupted_at=_disrupted_at(status),
         running="running" in state,
@@ -300,8 +320,10 @@ def parse_pod(raw: Manifest) -> Pod | None:
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
         gated=_unplaced(status).get("reason") == GATED,
-        placed_at=_placed_at(status),
-        busy=any("running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()),
+        scheduled_at=_scheduled_at(status),
+        any_container_running=any(
+            "running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()
+        ),
     )
 
 
@@ -321,12 +343,12 @@ def _deleted_at(meta: Manifest) -> datetime | None:
     return _time(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
 
 
-def _overdue_at(meta: Manifest) -> datetime | None:
+def _deletion_deadline(meta: Manifest) -> datetime | None:
     """When the pod's deletion is to be over; None if nobody asked for one, or for one by force."""
     return _time(meta["deletionTimestamp"]) if meta.get("deletionGracePeriodSeconds") else None
 
 
-def _silent_since(status: Manifest) -> datetime | None:
+def _node_silent_since(status: Manifest) -> datetime | None:
     """Since when the node controller has not heard of the node of a pod that was ready by its kubelet's last word.
 
     A readiness gate of the user gives a reason; the node controller changes nothing but the condition's status.
@@ -386,7 +408,7 @@ def _disrupted_at(status: Manifest) -> datetime | None:
     return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
-def _placed_at(status: Manifest) -> datetime | None:
+def _scheduled_at(status: Manifest) -> datetime | None:
     """When the pod was given a node."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":

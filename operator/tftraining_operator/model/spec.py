@@ -180,14 +180,14 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         Defaults are left out of it, so that a version of the operator with more fields gives the same.
         """
         roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
-        made_from = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
+        template_hash = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
         scheduling = self.run_policy.scheduling or Scheduling()
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
         # What an earlier version did not have is left out where it is not used.
         later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
         later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
-        everything = (*made_from, scheduling.priority_class_name, *later)
+        everything = (*template_hash, scheduling.priority_class_name, *later)
         return sha256(msgspec.json.encode(everything, order="deterministic")).hexdigest()[:16]
 
     @property

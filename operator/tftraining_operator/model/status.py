@@ -11,6 +11,7 @@ from tftraining_operator.model.spec import Frozen, JobSpec
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 ConditionStatus = Literal["True", "False", "Unknown"]
+REFUSED_WRITE = " was refused: "
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 
@@ -161,6 +162,11 @@ class Status(Frozen, frozen=True):
     def terminal(self) -> bool:
         """Whether the job is done, for good or bad: such a phase is never left."""
         return self.phase in TERMINAL
+
+    @property
+    def names_refused_write(self) -> bool:
+        """Whether the message names a write that the API server has refused (see plan/refused_writes.py)."""
+        return REFUSED_WRITE in (self.message or "")
 
     @property
     def latest_restart(self) -> LastRestart | None:

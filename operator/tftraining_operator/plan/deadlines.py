@@ -1,94 +1,88 @@
-"""How long a job may take to start, and to run: after that it has failed, with the reason that held it up.
+"""runPolicy.activeDeadlineSeconds and startDeadlineSeconds: how long a job may run, and how long a gang may start.
 
-All times come from the status and the pods, so a deadline that passed while the operator was down is kept when it is
-back, and only what is still not done then fails. What has ended by itself was decided before this is asked.
+All times come from the status and the pods, so a deadline that passes while the operator is down is kept when the
+operator is back. A job that has ended never reaches this stage.
 """
 
 from datetime import datetime
 
-import msgspec
-
-from tftraining_operator.model.job import Job, Problem
+from tftraining_operator.model.job import Problem
 from tftraining_operator.model.names import GANG_ROLES
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.spec import JobSpec
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan import backoff
+from tftraining_operator.model.times import later
+from tftraining_operator.plan.clean_pods import TOO_LATE
+from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
-from tftraining_operator.plan.finish import TOO_LATE
 from tftraining_operator.plan.gang import count
-from tftraining_operator.plan.refused_changes import cannot_be_deleted
-from tftraining_operator.plan.reported import with_latest
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.starting import why_incomplete
-from tftraining_operator.plan.times import earliest, later
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.launcher_report import with_latest
+from tftraining_operator.plan.readiness import why_incomplete
+from tftraining_operator.plan.restart_policy import restart_due
 
 START = "StartDeadlineExceeded"
 
 
-def hold_deadlines(job: Job, step: Plan, scene: Scene) -> Plan:
-    """The step, or the job's end in its place if it has taken too long; with a look at the next deadline."""
-    if step.status.terminal:
-        return step
-    now, run = scene.now, scene.spec.run_policy
-    done_by, start_by = _active_deadline(scene.spec, step.status), _start_deadline(step.status, scene)
+def check_deadlines(context: Context, draft: Draft) -> Draft:
+    """Fail the job if it has taken too long; otherwise look again at the next deadline."""
+    now, run = context.now, context.run_policy
+    done_by, start_by = _active_deadline(context, draft.status), _start_deadline(context, draft)
     if done_by is not None and now >= done_by:
         limit = f"{run.active_deadline_seconds} s (spec.runPolicy.activeDeadlineSeconds)"
-        return _too_late(job, scene, Problem(TOO_LATE, f"not done after {limit}"))
+        return _too_late(context, draft, Problem(TOO_LATE, f"not done after {limit}"))
     if start_by is not None and now >= start_by:
         limit = f"{run.start_deadline_seconds} s (spec.runPolicy.startDeadlineSeconds)"
-        why = why_incomplete(scene.gang, scene.seen, now)[1]
-        return _too_late(job, scene, Problem(START, f"not training after {limit}: {why}"))
-    return msgspec.structs.replace(step, again_at=earliest(step.again_at, done_by, start_by))
+        why = why_incomplete(draft.gang, context.observed, now)[1]
+        return _too_late(context, draft, Problem(START, f"not training after {limit}: {why}"))
+    return draft.requeued(done_by, start_by)
 
 
-def _too_late(job: Job, scene: Scene, problem: Problem) -> Plan:
-    gang, status = scene.gang, with_latest(job.status, scene.said)
-    status = msgspec.structs.replace(status, replicas=count(gang, status.replicas), ready=gang.ready)
-    return fail(msgspec.structs.replace(job, status=status), problem, scene.seen, scene.image, scene.now)
+def _too_late(context: Context, draft: Draft, problem: Problem) -> Draft:
+    """The failed job. An incident of the same pass is not charged: the job would have failed without it."""
+    draft = Draft.of(context, with_latest(context.status, draft.report))
+    replicas = count(draft.gang, draft.status.replicas)
+    return fail(context, draft.with_status(replicas=replicas, ready=draft.gang.ready), problem)
 
 
-def _active_deadline(spec: JobSpec, status: Status) -> datetime | None:
-    """When the job has run too long. As in a batch/v1 Job the clock begins anew when a suspended job goes on."""
-    if spec.run_policy.active_deadline_seconds is None or status.start_time is None:
+def _active_deadline(context: Context, status: Status) -> datetime | None:
+    """When the job has run too long. As in a batch/v1 Job the time begins anew when a suspended job goes on."""
+    if context.run_policy.active_deadline_seconds is None or status.start_time is None:
         return None
-    return later(status.start_time, spec.run_policy.active_deadline_seconds)
+    return later(status.start_time, context.run_policy.active_deadline_seconds)
 
 
-def _start_deadline(status: Status, scene: Scene) -> datetime | None:
-    """When the gang has waited too long; None if it trains, or if the chief's launcher holds this deadline."""
-    gang = scene.gang
-    held = scene.spec.in_place and gang.chief is not None and gang.chief.running
-    if held or status.phase not in ("Starting", "Restarting") or gang.done_or_ready == len(gang.wanted):
+def _start_deadline(context: Context, draft: Draft) -> datetime | None:
+    """When the gang has waited too long; None if it trains, or if the chief's launcher keeps this deadline."""
+    gang, status = draft.gang, draft.status
+    by_launcher = context.spec.in_place and gang.chief is not None and gang.chief.running
+    if by_launcher or status.phase not in ("Starting", "Restarting") or gang.complete:
         return None
-    return later(_waiting_since(status, scene), scene.spec.run_policy.start_deadline_seconds)
+    return later(_waiting_since(context, draft), context.run_policy.start_deadline_seconds)
 
 
-def _waiting_since(status: Status, scene: Scene) -> datetime:
-    """Since when nothing but the cluster keeps the gang from being there: neither the back-off, nor we ourselves."""
-    gang, now = scene.gang, scene.now
-    in_the_way = (*gang.stale, *gang.leaving)
-    marks = [each for each in (status.start_time, backoff.due(status)) if each is not None]
+def _waiting_since(context: Context, draft: Draft) -> datetime:
+    """Since when only the cluster keeps the gang from being there: neither the back-off nor the operator."""
+    gang, status, observed, now = draft.gang, draft.status, context.observed, context.now
+    in_the_way = (*gang.stale, *gang.given_up)
+    marks = [each for each in (status.start_time, restart_due(status)) if each is not None]
     marks += [_could_start(pod, status, now) for pod in gang.pods]
-    # Where the API server refuses their deletion that is no time of our own, and passes.
-    marks += [pod.deleted_at or now for pod in in_the_way if not cannot_be_deleted(pod, scene.seen)]
-    if gang.missing and not in_the_way and not scene.seen.leftovers and scene.seen.refusal is None:
+    # The time in which the API server refuses to delete a pod is not the operator's own: it counts.
+    marks += [pod.deleted_at or now for pod in in_the_way if pod.name not in observed.undeletable_pods]
+    if gang.missing and not in_the_way and not observed.leftovers and observed.refusal is None:
         marks.append(now)
     return max(marks, default=now)
 
 
 def _could_start(pod: Pod, status: Status, now: datetime) -> datetime:
-    """Since when the pod could start: however long a queue takes, that is no fault of the job."""
+    """Since when the pod could start: the time that a queue takes is no fault of the job."""
     if not pod.queued:
         return pod.created
-    return pod.placed_at or (pod.created if pod.node else status.admitted_time or now)
+    return pod.scheduled_at or (pod.created if pod.node else status.admitted_time or now)
 
 
-def admitted_since(status: Status, seen: Observed, now: datetime) -> datetime | None:
-    """Since when the gang's pods have had their quota and waited for nodes; None if they do not. Pods do not tell: what
-    says why they have no node keeps the time of its first reason."""
-    waiting = [pod for pod in seen.replicas if pod.queued and not pod.node and not pod.deleting]
+def admitted_since(status: Status, observed: Observed, now: datetime) -> datetime | None:
+    """Since when the gang's pods have their quota and wait for nodes; None if they do not. No pod shows that time: the
+    condition PodScheduled keeps the time of its first reason."""
+    waiting = [pod for pod in observed.replicas if pod.queued and not pod.node and not pod.deleting]
     waiting = [pod for pod in waiting if pod.replica is not None and pod.replica.role in GANG_ROLES]
     if not waiting or any(pod.gated for pod in waiting):
         return None

@@ -1,53 +1,50 @@
-"""The end of a job, for good or bad: it is never left again. What remains to be done after it is in plan/finish.py."""
+"""The end of a job: Succeeded or Failed, which the job never leaves. plan/clean_pods.py has what remains to be done."""
 
 from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.conditions import with_condition
+from tftraining_operator.model.job import NOBODY_TRAINS, Problem
 from tftraining_operator.model.status import Phase, Status
-from tftraining_operator.plan.completion import why
-from tftraining_operator.plan.conditions import with_condition
-from tftraining_operator.plan.finish import finish
-from tftraining_operator.plan.gang import count
+from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.no_progress import no_progress_over
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.step import Event
 
 
-def succeed(job: Job, scene: Scene) -> Plan:
-    """The first step after those have done their work who had to."""
-    gang = scene.gang
-    status = msgspec.structs.replace(job.status, replicas=count(gang, job.status.replicas), ready=gang.ready)
-    done = why(scene.spec, gang)
-    return _finished(job, _end(status, "Succeeded", done, scene.now), scene.seen, scene.image, scene.now)
+def reject_spec(context: Context, draft: Draft) -> Draft:
+    """A job whose spec no operator of this version can run has failed."""
+    return fail(context, draft, context.job.problem or NOBODY_TRAINS)
 
 
-def fail(job: Job, problem: Problem, seen: Observed, image: str, now: datetime) -> Plan:
-    """The first step after what cannot be tried again."""
-    return _finished(job, _end(job.status, "Failed", problem, now), seen, image, now)
+def succeed(context: Context, draft: Draft, done: Problem) -> Draft:
+    """The job has succeeded; `done` has the reason and the message."""
+    return _ended(context, draft, "Succeeded", done)
 
 
-def _end(status: Status, phase: Phase, said: Problem, now: datetime) -> Status:
+def fail(context: Context, draft: Draft, problem: Problem) -> Draft:
+    """The job has failed for good: the status of the draft stays, its writes go."""
+    return _ended(context, draft, "Failed", problem)
+
+
+def _ended(context: Context, draft: Draft, phase: Phase, why: Problem) -> Draft:
+    status = _end(draft.status, phase, why, context.now)
+    event = Event("Normal" if phase == "Succeeded" else "Warning", phase, status.message or "")
+    return msgspec.structs.replace(draft.restarted_from(context, status).with_events(event), final=True)
+
+
+def _end(status: Status, phase: Phase, why: Problem, now: datetime) -> Status:
     seconds = now.replace(microsecond=0)
     status = msgspec.structs.replace(
         status,
         phase=phase,
-        reason=said.reason,
-        message=said.message,
+        reason=why.reason,
+        message=why.message,
         completion_time=seconds,
         start_time=status.start_time or seconds,
     )
-    over = (said.reason, "the job is done")
+    over = (why.reason, "the job is done")
     status = no_progress_over(status, over, now)
     if status.is_true("Suspended"):
         status = with_condition(status, "Suspended", "False", over, now)
-    return with_condition(status, phase, "True", (said.reason, said.message), now)
-
-
-def _finished(job: Job, status: Status, seen: Observed, image: str, now: datetime) -> Plan:
-    """The first step after the end, with the event that tells of it."""
-    step = finish(msgspec.structs.replace(job, status=status), seen, image, now)
-    note = Note("Normal" if status.phase == "Succeeded" else "Warning", status.phase, status.message or "")
-    return msgspec.structs.replace(step, notes=(note, *step.notes))
+    return with_condition(status, phase, "True", (why.reason, why.message), now)

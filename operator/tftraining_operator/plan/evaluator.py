@@ -1,7 +1,7 @@
-"""The evaluator's pod: replaced alone when it is lost, and never a reason for the gang to wait, to restart or to fail.
+"""The evaluator's pod: replaced alone when it is lost. The gang never waits, restarts or fails because of it.
 
-Only a rule of spec.restartPolicy.rules can make its failure the job's. A pod that lived less than a minute is followed
-by the next one a minute after it was made: that is the whole back-off, and it needs no memory.
+Only a rule of spec.restartPolicy.rules makes its failure the job's. A pod that lived for less than a minute is followed
+by the next one a minute after its creation: that is the whole back-off, and it needs no memory.
 """
 
 from datetime import datetime, timedelta
@@ -9,67 +9,63 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.rules import FAIL_JOB, REASON
-from tftraining_operator.model.job import Job, Problem
+from tftraining_operator.model.job import Problem
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.assemble import delete
+from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
-from tftraining_operator.plan.gang import cut_off
-from tftraining_operator.plan.incident import describe, lost
-from tftraining_operator.plan.rules import decide, failure_of
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.gang import was_disrupted
+from tftraining_operator.plan.incident import describe, needs_replacement
+from tftraining_operator.plan.restart_policy import decide, failure_of
+from tftraining_operator.plan.step import Event
 
 AT_MOST_EVERY = timedelta(minutes=1)
 
 
-def look_after_evaluator(job: Job, step: Plan, scene: Scene) -> Plan:
-    """The step with the replacement of an evaluator that is lost, or the job's end if a rule says so."""
-    if step.status.terminal:
-        return step
-    # One that does not fit the spec any more is on its way out, also if the spec is changed back meanwhile.
-    outdated = [pod for pod in scene.gang.leaving if pod.replica in scene.gang.aside]
-    step = msgspec.structs.replace(step, status=_given_up(step.status, *outdated))
-    gone = next((pod for pod in scene.gang.evaluators if lost(pod)), None)
-    if gone is None:
-        return step
-    if (problem := _failed_by_rule(scene, gone)) is not None:
-        return fail(job, problem, scene.seen, scene.image, scene.now)
-    due = _due(gone, scene.now)
-    if due > scene.now:
-        return msgspec.structs.replace(step, again_at=min(step.again_at or due, due))
-    note = Note("Normal" if cut_off(gone) else "Warning", "EvaluatorReplaced", f"{_what(gone)}; making its pod anew")
-    return msgspec.structs.replace(
-        step,
-        status=_with_replaced(step.status, gone),
-        delete_pods=(*step.delete_pods, *delete((gone,))),
-        notes=(*step.notes, note),
-    )
+def replace_evaluator(context: Context, draft: Draft) -> Draft:
+    """The draft with the replacement of a lost evaluator, or the job's end if a rule says so."""
+    # A pod that does not fit the spec any more is given up, even if the spec is changed back before the pod is gone.
+    outdated = [pod for pod in draft.gang.given_up if pod.replica in draft.gang.wanted_evaluators]
+    draft = draft.but(status=_with_replaced(draft.status, *outdated))
+    lost = next((pod for pod in draft.gang.evaluators if needs_replacement(pod)), None)
+    if lost is None:
+        return draft
+    if (problem := _failed_by_rule(context, lost)) is not None:
+        return fail(context, draft, problem)
+    due = _due(lost, context.now)
+    if due > context.now:
+        return draft.requeued(due)
+    message = f"{_what_happened(lost)}; making its pod anew"
+    event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
+    status = _with_replaced(_counted(draft.status, lost), lost)
+    return draft.but(status=status).with_deletions((lost,)).with_events(event)
 
 
-def _failed_by_rule(scene: Scene, pod: Pod) -> Problem | None:
-    if cut_off(pod):
+def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:
+    if was_disrupted(pod):
         return None
-    decision = decide(scene.spec.restart_policy.rules, failure_of(scene.spec, pod), proven=True)
-    return Problem(REASON, f"{_what(pod)}; {decision.rule}") if decision.action == FAIL_JOB else None
+    decision = decide(context.spec.restart_policy.rules, failure_of(context.spec, pod), has_stepped=True)
+    return Problem(REASON, f"{_what_happened(pod)}; {decision.rule}") if decision.action == FAIL_JOB else None
 
 
 def _due(pod: Pod, now: datetime) -> datetime:
-    return now if cut_off(pod) else pod.created + AT_MOST_EVERY
+    return now if was_disrupted(pod) else pod.created + AT_MOST_EVERY
 
 
-def _what(pod: Pod) -> str:
-    if cut_off(pod):
+def _what_happened(pod: Pod) -> str:
+    if was_disrupted(pod):
         return f"{pod.label} was disrupted: {pod.disruption}" if pod.disruption else f"{pod.label} was deleted"
     return f"{pod.label} failed: {describe(pod)}"
 
 
-def _with_replaced(status: Status, pod: Pod) -> Status:
+def _counted(status: Status, pod: Pod) -> Status:
     restarts = msgspec.structs.replace(
-        status.restarts, recreated=status.restarts.recreated + 1, disruptions=status.restarts.disruptions + cut_off(pod)
+        status.restarts,
+        recreated=status.restarts.recreated + 1,
+        disruptions=status.restarts.disruptions + was_disrupted(pod),
     )
-    return _given_up(msgspec.structs.replace(status, restarts=restarts), pod)
+    return msgspec.structs.replace(status, restarts=restarts)
 
 
-def _given_up(status: Status, *pods: Pod) -> Status:
+def _with_replaced(status: Status, *pods: Pod) -> Status:
     return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in pods}})

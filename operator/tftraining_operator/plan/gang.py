@@ -1,16 +1,24 @@
-"""The gang of the present attempt, sorted into what each policy asks for.
+"""The pods of a job, each sorted by what it is to the present attempt of the gang.
 
-Pods are classified once: members, stale ones (of another attempt, not wanted any more, or of a cleanup that is not
-over), those that are leaving (given up alone, their successors not made yet), missing ones, and those that have
-vanished: missing although they had been seen. The evaluator stands aside: it is counted, and in nobody's way.
-A gang is elastic when its launchers can be told of another number of workers, and no other role has changed its size:
-then those that are not wanted any more are surplus, not stale, for they are not in the way of others.
+* `members`: the pods of the attempt, by replica. `given_up` are pods of the attempt that the status has given up
+  (status.replaced) and whose successors are not created yet.
+* `stale`: pods of an earlier attempt, pods that the spec no longer asks for, and cleanup pods. No pod of the gang is
+  created while a stale pod is left: two programs would write the same backup.
+* `missing`: replicas without a pod; `vanished` are the missing replicas whose pod the status has counted.
+* `completed`: replicas whose program has finished and whose pod is gone.
+* `surplus`: workers above the present number, in an elastic gang. A gang is elastic when its launchers can be told of
+  another number of workers and no other role has changed its size; surplus pods are in nobody's way.
+
+The evaluator is sorted too, apart from the gang: the gang never waits for the evaluator.
 """
 
 from collections.abc import Mapping
 from functools import cached_property
 
+import msgspec
+
 from tftraining_operator.model.indexes import chosen, pack
+from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import Frozen, JobSpec
@@ -18,23 +26,22 @@ from tftraining_operator.model.status import Counts, Status
 
 
 class Gang(Frozen, frozen=True, dict=True, gc=True):
-    """The classified gang. `wanted` is in the order of ranks, the chief first; `aside` is the evaluator.
+    """The sorted pods; see the module. `wanted` is in the order of ranks, the chief first. `resized` and `outdated` say
+    that pods must be created anew because of the number of workers, or of anything else in the spec."""
 
-    Policies ask for the same lists again and again, so each is made once."""
-
-    wanted: tuple[Replica, ...]
-    aside: tuple[Replica, ...]
-    members: dict[Replica, Pod]
-    stale: tuple[Pod, ...]
-    leaving: tuple[Pod, ...]
-    missing: tuple[Replica, ...]
-    missing_aside: tuple[Replica, ...]
-    vanished: tuple[Replica, ...]
-    completed: frozenset[Replica]
-    surplus: tuple[Pod, ...]
-    elastic: bool
-    resized: bool
-    outdated: bool
+    wanted: tuple[Replica, ...] = ()
+    wanted_evaluators: tuple[Replica, ...] = ()
+    members: dict[Replica, Pod] = msgspec.field(default_factory=dict)
+    stale: tuple[Pod, ...] = ()
+    given_up: tuple[Pod, ...] = ()
+    missing: tuple[Replica, ...] = ()
+    missing_evaluators: tuple[Replica, ...] = ()
+    vanished: tuple[Replica, ...] = ()
+    completed: frozenset[Replica] = frozenset()
+    surplus: tuple[Pod, ...] = ()
+    elastic: bool = False
+    resized: bool = False
+    outdated: bool = False
 
     @cached_property
     def pods(self) -> tuple[Pod, ...]:
@@ -44,90 +51,109 @@ class Gang(Frozen, frozen=True, dict=True, gc=True):
     @cached_property
     def evaluators(self) -> tuple[Pod, ...]:
         """The evaluator's pod, if it is there."""
-        return tuple(self.members[each] for each in self.aside if each in self.members)
+        return tuple(self.members[each] for each in self.wanted_evaluators if each in self.members)
 
     @cached_property
     def done(self) -> frozenset[Replica]:
-        """Those whose pods have finished, or had before they were deleted."""
+        """The replicas whose program has finished, with a pod or without one."""
         return self.completed.union(each for each, pod in self.members.items() if finished(pod))
 
     @property
     def chief(self) -> Pod | None:
         """The chief's pod, if it is there."""
-        return self.members.get(self.wanted[0])
+        return self.members.get(self.wanted[0]) if self.wanted else None
 
     @cached_property
     def done_or_ready(self) -> int:
         """How many members train or have finished."""
         there = sum(1 for pod in self.pods if pod.ready or finished(pod))
-        return there + sum(1 for each in self.completed if each not in self.aside)
+        return there + sum(1 for each in self.completed if each not in self.wanted_evaluators)
 
     @cached_property
     def ready(self) -> str:
-        """The same for people: `1/2`."""
+        """status.ready: `1/2`."""
         return f"{self.done_or_ready}/{len(self.wanted)}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member trains or has finished."""
+        return self.done_or_ready == len(self.wanted)
 
 
 def finished(pod: Pod) -> bool:
-    """Whether the program has finished its work, rather than being told to stop and leaving with a polite 0."""
-    return pod.succeeded and not cut_off(pod)
+    """Whether the program has finished its work. A program that ends with 0 after a SIGTERM has not."""
+    return pod.succeeded and not was_disrupted(pod)
 
 
-def cut_off(pod: Pod) -> bool:
-    """Whether the cluster or a person ended the pod before the program had ended by itself."""
+def was_disrupted(pod: Pod) -> bool:
+    """Whether the cluster or a person ended the pod before the program ended by itself."""
     if pod.disruption and pod.disrupted_at is None:
         return True
-    if (told_at := pod.told_at) is None:
+    if (announced := pod.disruption_announced_at) is None:
         return False
     ended = pod.exit.finished_at if pod.exit else None
-    return ended is None or ended >= told_at
+    return ended is None or ended >= announced
 
 
-def attempt_of(status: Status, seen: Observed) -> int:
-    """The present attempt. Pods know it too, so that a status that was wiped does not throw a training away."""
-    return max([1, status.attempt, *(pod.attempt for pod in seen.replicas)])
+def attempt_of(status: Status, observed: Observed) -> int:
+    """The present attempt. The label of a pod has the attempt too, so a status that was wiped costs no training."""
+    return max([1, status.attempt, *(pod.attempt for pod in observed.replicas)])
 
 
-def classify(spec: JobSpec, status: Status, seen: Observed) -> Gang:
-    """Sort the observed pods by what they are to the attempt in `status`. Linear in the number of replicas and pods."""
-    wanted, aside, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
-    current = {pod.replica: pod for pod in seen.replicas if pod.replica and _is_current(pod, spec, status)}
-    given_up = set(status.replaced.values())
-    everyone = (*wanted, *aside)
-    members = {each: current[each] for each in everyone if each in current and current[each].uid not in given_up}
-    leaving = {each: current[each] for each in everyone if each in current and each not in members}
-    leaving |= {pod.replica: pod for pod in seen.replicas if pod.replica in aside and pod.replica not in current}
+def accepted_templates(job: Job, observed: Observed) -> dict[str, str]:
+    """status.acceptedTemplates: by role, the hash of the template of which the API server last accepted a pod."""
+    if job.spec is None:
+        return job.status.accepted_templates
+    present = job.spec.fingerprint
+    there = {pod.replica.role for pod in observed.replicas if pod.replica and pod.template_hash in ("", present)}
+    return {**job.status.accepted_templates, **{role: present for role in ROLES if role in there}}
+
+
+def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
+    """Sort the observed pods for the attempt in `status`, in time linear in the number of replicas and pods. A job
+    without a valid spec has no gang."""
+    if spec is None:
+        return Gang()
+    wanted, evaluators, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
+    current = {pod.replica: pod for pod in observed.replicas if pod.replica and _is_current(pod, spec, status)}
+    replaced = set(status.replaced.values())
+    everyone = (*wanted, *evaluators)
+    members = {each: current[each] for each in everyone if each in current and current[each].uid not in replaced}
+    given_up = {each: current[each] for each in everyone if each in current and each not in members}
+    given_up |= {
+        pod.replica: pod for pod in observed.replicas if pod.replica in evaluators and pod.replica not in current
+    }
     gang = [members[each] for each in wanted if each in members]
     sizes = {pod.gang for pod in gang}
     reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
     # Kueue holds a group of pods to the number that it had at first (see build/kueue.py).
-    told = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
-    elastic = spec.in_place and told and not reshaped
+    updatable = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
+    elastic = spec.in_place and updatable and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()
-    kept = {pod.uid for pod in (*members.values(), *leaving.values(), *surplus)}
+    kept = {pod.uid for pod in (*members.values(), *given_up.values(), *surplus)}
     absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
-    not_there = [each for each in absent if each not in completed and each not in leaving]
-    missing = tuple(each for each in not_there if each not in aside)
+    not_there = [each for each in absent if each not in completed and each not in given_up]
+    missing = tuple(each for each in not_there if each not in evaluators)
     return Gang(
         wanted=wanted,
-        aside=aside,
+        wanted_evaluators=evaluators,
         members=members,
-        stale=tuple(pod for pod in seen.pods if pod.uid not in kept),
-        leaving=tuple(leaving.values()),
+        stale=tuple(pod for pod in observed.pods if pod.uid not in kept),
+        given_up=tuple(given_up.values()),
         missing=missing,
-        missing_aside=tuple(each for each in not_there if each in aside),
+        missing_evaluators=tuple(each for each in not_there if each in evaluators),
         vanished=_vanished(spec, missing, status),
         completed=completed,
         surplus=surplus,
         elastic=elastic,
         resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
-        outdated=reshaped or any(pod.made_from not in ("", fingerprint) for pod in gang),
+        outdated=reshaped or any(pod.template_hash not in ("", fingerprint) for pod in gang),
     )
 
 
 def _fixed(size: str) -> list[str]:
-    """The numbers of the roles that launchers cannot be told of, in the shape of a gang: of all but the workers."""
+    """The sizes of the roles whose size launchers cannot change (every role but worker), from the shape of a gang."""
     return [each for each in size.split(",") if not each.startswith("worker=")]
 
 
@@ -136,20 +162,20 @@ def _surplus(current: Mapping[Replica, Pod], wanted: frozenset[Replica]) -> tupl
 
 
 def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
-    """Whether the pod is of the present attempt. Without a launcher an evaluator goes on over those of the gang, as
-    long as what it was told of the gang is right."""
+    """Whether the pod is of the present attempt. An evaluator without a launcher outlives attempts of the gang, as long
+    as its TF_CONFIG is right."""
     if pod.replica is not None and pod.replica.role == "evaluator" and not spec.in_place:
-        return (pod.gang, pod.made_from) == (spec.gang_size, spec.fingerprint)
+        return (pod.gang, pod.template_hash) == (spec.gang_size, spec.fingerprint)
     return pod.attempt == status.attempt
 
 
 def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
-    """The numbers of the status, a role at a time."""
+    """status.replicas: the numbers of each role."""
     counts: dict[str, Counts] = {}
-    # Pods that are there were used, also if no status was written since they were made.
-    there = [pod.replica for pod in (*gang.stale, *gang.leaving, *gang.surplus) if pod.replica]
+    # The index of an existing pod counts as used even if no status was written since the pod was created.
+    there = [pod.replica for pod in (*gang.stale, *gang.given_up, *gang.surplus) if pod.replica]
     for role in ROLES:
-        wanted = [each for each in (*gang.wanted, *gang.aside) if each.role == role]
+        wanted = [each for each in (*gang.wanted, *gang.wanted_evaluators) if each.role == role]
         used = [each.index for each in (*wanted, *there) if each.role == role]
         pods = [gang.members[each] for each in wanted if each in gang.members]
         if wanted or role in old:
@@ -168,8 +194,8 @@ def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
 
 
 def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tuple[Replica, ...]:
-    """Those of the missing that are lost rather than not made yet. Once it has trained a gang with launchers may be
-    without some for long: then it counts who was there, otherwise whether all were."""
+    """The missing replicas that had a pod before. A gang with launchers may train without some members for long, so the
+    status says which members had a pod; without launchers every member of a complete gang had one."""
     then = [counts for role, counts in status.replicas.items() if role in GANG_ROLES]
     complete = bool(then) and all(counts.desired <= counts.seen for counts in then)
     if not complete and (not spec.in_place or status.phase not in ("Running", "Restarting")):
@@ -184,7 +210,7 @@ def is_done(gang: Gang, member: Replica) -> bool:
 
 
 def _completed(absent: tuple[Replica, ...], status: Status) -> frozenset[Replica]:
-    """The absent members that had finished before somebody deleted their pods: they never run again."""
+    """The absent members whose program had finished before somebody deleted the pod: they never run again."""
     done = {role: chosen(counts.completed_indexes, _indexes(absent, role)) for role, counts in status.replicas.items()}
     return frozenset(each for each in absent if each.index in done.get(each.role, ()))
 

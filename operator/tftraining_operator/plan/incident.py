@@ -1,7 +1,7 @@
-"""What went wrong, who was first, and whether the program is to blame.
+"""What went wrong, which pod was first, and whether the program is to blame.
 
-One incident is one charge: the others of the gang fail because the first did. A disruption (somebody or something ended
-a pod that did nothing wrong) is never charged, and neither are the failures that follow from it.
+One incident is one charge: the other members fail because the first one did. A disruption (the cluster or a person
+ended a pod whose program had not failed) is never charged, and neither are the failures that follow from it.
 """
 
 import signal as signals
@@ -13,17 +13,20 @@ from tftraining.launch.same_failure import counts
 from tftraining_operator.model.names import Replica
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.spec import Frozen
-from tftraining_operator.plan.gang import Gang, cut_off
+from tftraining_operator.plan.gang import Gang, was_disrupted
 
+LOG_TAIL_LINES = 20
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Incident(Frozen, frozen=True):
-    """Why the gang, or a member of it, has to start again. `vanished` is the name of the pod if that is not there any
-    more, unless all are gone; `ruled` is whether a rule of the spec decides about the failure, `ignored` whether it has
-    forgiven it; `missed` is whether the back-off counts that restart already, as launchers do that stopped for it
-    before; `joined` is whether it is one more blow of what the gang is restarting from already, such as the drain of a
-    node with several of its pods."""
+    """Why the gang, or a member of it, has to restart.
+
+    `pod` is the pod that was first, `vanished` the name of a pod that does not exist any more (None if all pods are
+    gone). `ruled` says that a rule of the spec decides about the failure, `ignored` that the rule ignores it. A
+    `missed` restart is in the back-off already, because the launchers stopped for it before. A `joined` incident is one
+    more loss of a restart that is under way, such as the drain of a node with several pods of the gang.
+    """
 
     reason: str
     message: str
@@ -37,14 +40,29 @@ class Incident(Frozen, frozen=True):
 
     @property
     def pod_name(self) -> str | None:
-        """The name of the pod that it began with."""
+        """The name of the pod that was first."""
         return self.pod.name if self.pod else self.vanished
 
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the pod that was first."""
+        return self.pod.exit.code if self.pod and self.pod.exit else None
 
-SCALED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
-CHANGED = Incident(reason="SpecChanged", message="what the pods are made from was changed", charged=False)
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the pod that was first."""
+        return self.pod.exit.signal if self.pod and self.pod.exit else None
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When the container of the pod that was first ended."""
+        return self.pod.exit.finished_at if self.pod and self.pod.exit else None
+
+
+RESIZED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
+SPEC_CHANGED = Incident(reason="SpecChanged", message="what the pods are made from was changed", charged=False)
 # Asked for by a person: neither a failure nor a disruption.
-ASKED_FOR = (SCALED.reason, CHANGED.reason)
+ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason)
 
 
 def find_incident(gang: Gang) -> Incident | None:
@@ -59,29 +77,29 @@ def find_incident(gang: Gang) -> Incident | None:
 
 
 def find_change(gang: Gang) -> Incident | None:
-    """A change of the spec that pods do not know of yet: also one made in a suspension that was over too soon to be
-    seen."""
+    """A change of the spec that takes new pods: also a change made in a suspension that no pass has seen."""
     if gang.resized:
-        return SCALED
-    return CHANGED if gang.outdated else None
+        return RESIZED
+    return SPEC_CHANGED if gang.outdated else None
 
 
 def find_loss(gang: Gang) -> Incident | None:
-    """The same where launchers keep the others from failing with the first: no failure follows from a disruption."""
-    failure = _first_failure(pod for pod in gang.pods if lost(pod))
+    """The incident where launchers keep the other members from failing with the first: there no failure follows from a
+    disruption."""
+    failure = _first_failure(pod for pod in gang.pods if needs_replacement(pod))
     if failure is not None:
         return _failure(failure)
     disruption = _first_disruption(gang)
     return disruption[1] if disruption else None
 
 
-def lost(pod: Pod) -> bool:
-    """Whether the pod's end says nothing of the job's: it failed as a whole, or the cluster or a person ended it."""
-    return cut_off(pod) or (pod.failed and not _is_decided(pod))
+def needs_replacement(pod: Pod) -> bool:
+    """Whether the pod ended without deciding the job's end: the cluster or a person ended it, or it failed before its
+    launcher could leave a result."""
+    return was_disrupted(pod) or (pod.failed and not _has_result(pod))
 
 
-def _is_decided(pod: Pod) -> bool:
-    """Whether its launcher has left a verdict."""
+def _has_result(pod: Pod) -> bool:
     return pod.exit is not None and pod.exit.verdict is not None and pod.exit.verdict.verdict != ""
 
 
@@ -92,7 +110,7 @@ def _failure(pod: Pod) -> Incident:
 
 
 def exception_in(pod: Pod) -> str:
-    """The exception that ended the pod's program, such as `ValueError: boom`, by the last lines that it has left."""
+    """The exception that ended the pod's program, such as `ValueError: boom`, from the last lines of its log."""
     if pod.reason or pod.exit is None or pod.exit.code != 1:
         return ""
     return exception_of(pod.exit.message.splitlines())
@@ -110,6 +128,11 @@ def describe(pod: Pod) -> str:
     return f"exit code {pod.exit.code}" + (f" ({', '.join(details)})" if details else "")
 
 
+def log_tail(pod: Pod) -> str | None:
+    """The last lines of the pod's log, from its termination message."""
+    return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
+
+
 def signal_name(number: int) -> str:
     """SIGKILL for 9."""
     try:
@@ -123,35 +146,36 @@ def _ended(pod: Pod) -> datetime:
 
 
 def _first_failure(pods: Iterable[Pod]) -> Pod | None:
-    """The first that failed. Kubernetes tells seconds only: within one, a signal came from outside the program, and an
-    exit code may be the answer to a peer's death, so the signal was first, and who complains of what is around it was
-    not; then ranks decide."""
-    failed = [pod for pod in pods if pod.failed and not cut_off(pod)]
+    """The pod that failed first. Kubernetes gives times in seconds. Within one second a signal comes before an exit
+    code, which may be the answer to a peer's death, and an exception that blames a peer comes last; then ranks
+    decide."""
+    failed = [pod for pod in pods if pod.failed and not was_disrupted(pod)]
     return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal), _answers(pod)), default=None)
 
 
 def _answers(pod: Pod) -> bool:
-    """Whether the program has ended by an exception that may be the answer to a peer's death."""
+    """Whether the program ended by an exception that a peer's death causes."""
     exception = exception_in(pod)
     return bool(exception) and not counts(exception)
 
 
 def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:
-    """The first disruption and when it was. Nobody knows when a pod vanished, so the first of those stands for all."""
-    first = min((pod for pod in gang.pods if cut_off(pod)), key=_disrupted, default=None)
+    """The first disruption and its time. The time at which a pod vanished is unknown, so the first such pod stands for
+    all."""
+    first = min((pod for pod in gang.pods if was_disrupted(pod)), key=_disrupted, default=None)
     found = [] if first is None else [_disruption(first)]
     found += [_vanished(replica, gang) for replica in gang.vanished[:1]]
     return min(found, key=lambda each: each[0], default=None)
 
 
 def _disrupted(pod: Pod) -> datetime:
-    return pod.told_at or _ended(pod)
+    return pod.disruption_announced_at or _ended(pod)
 
 
 def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     reason = pod.disruption or "PodDeleted"
     what = f"was disrupted: {pod.disruption}" if pod.disruption else "was deleted"
-    what = "was lost with its node" if pod.abandoned else what
+    what = "was lost with its node" if pod.node_lost else what
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""
     incident = Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
     return _disrupted(pod), incident

@@ -2,26 +2,26 @@
 
 The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or the job
 ends or is suspended. A job that never stood still does not have it. It is not called Stalled, as the reason of the
-restart is: tools that read conditions take a Stalled that is True for a job that has failed (see plan/health.py).
+restart is: tools that read conditions take a Stalled that is True for a job that has failed (see model/kstatus.py).
 """
 
 from datetime import datetime
 
+from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.report import Report
 from tftraining_operator.model.status import LastRestart, Status
-from tftraining_operator.plan.conditions import with_condition
 
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"
 
 
-def with_watchdog(status: Status, said: Report, record: LastRestart | None, now: datetime) -> Status:
+def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
     """The status with the condition as the launchers' last restart, if there was one, leaves it."""
     if record is not None and record.reason == STALLED and record.down_seconds is None:
         why = (STALLED, f"{record.pod or 'a member'} made no step for stallTimeoutSeconds; the gang restarts")
         return with_condition(status, NO_PROGRESS, "True", why, now)
     # A new launcher of the chief knows of no restart, and another incident on the way back is no step yet.
-    return no_progress_over(status, ("Training", "all make steps again"), now) if said.phase == "Training" else status
+    return no_progress_over(status, ("Training", "all make steps again"), now) if report.phase == "Training" else status
 
 
 def no_progress_over(status: Status, why: tuple[str, str], now: datetime) -> Status:

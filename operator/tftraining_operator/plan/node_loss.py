@@ -1,17 +1,16 @@
-"""Pods whose node is lost: given up, so that no policy waits for a kubelet that will never answer.
+"""Pods on lost nodes: marked, so that no stage waits for a kubelet that will never answer.
 
-A node is lost when its object is gone, when a person has tainted it as out of service and Kubernetes has evicted its
-pods, or when it has not been ready for runPolicy.nodeLostSeconds. What is done about a lost pod is for the policies
-that see it marked: it is replaced like any other that the cluster took, and deleted by force. Times come from the
-cluster, never from what the operator remembers. As long as not one node is ready nothing is given up by time: it is the
-control plane that is cut off then, and the trainings may well go on. When that is over the nodes are heard of again one
-after the other, so each has its time anew from when the first was.
+A node is lost when its object is gone, when a person has tainted it as out-of-service and Kubernetes has evicted its
+pods, or when it has not been ready for runPolicy.nodeLostSeconds. A marked pod counts as disrupted, and is deleted by
+force. Times come from the cluster, never from the memory of the operator. While no node at all is ready, no pod is
+given up by time: then the control plane is cut off, and the trainings may well go on. After the outage the nodes report
+one after the other, so the time of each begins anew with the first report.
 
-The same holds of what an earlier job of the name has left: the pods that somebody has asked to go, and that keep the
-job from having its own.
+The same holds for the pods of an earlier job of the name that somebody has deleted: they keep the job from having its
+own.
 
-Where the operator may not read nodes, the pods tell: the node controller takes the condition Ready of a silent node's
-pods back, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
+Where the operator may not read nodes, the pods show it: the node controller sets the condition Ready of a silent node's
+pods to False, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,8 @@ import msgspec
 from tftraining_operator.model.node import Node
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.spec import Frozen
-from tftraining_operator.plan.times import clock, earliest, later
+from tftraining_operator.model.times import clock, earliest, later
+from tftraining_operator.plan.context import Context
 
 REASON = "NodeLost"
 # The reason that Kubernetes gives to a pod before it deletes it for a taint.
@@ -45,33 +45,25 @@ class Trouble(Frozen, frozen=True):
     evicted: bool = False
 
 
-def find(seen: Observed, patience: int) -> dict[str, Trouble]:
-    """What is wrong with the pods' nodes, by the pod's name; empty if all are well. `patience` is in seconds."""
-    found = ((pod.name, _trouble(pod, seen, patience)) for pod in _suspects(seen))
-    return {name: trouble for name, trouble in found if trouble is not None}
-
-
-def mark(seen: Observed, troubles: Mapping[str, Trouble], now: datetime) -> Observed:
-    """What was seen, with the pods of lost nodes given up, and those of silent ones not ready."""
+def mark_lost_nodes(context: Context) -> Context:
+    """The context with the pods of lost nodes marked, and the time at which to look at the nodes again."""
+    observed, now = context.observed, context.now
+    troubles = _find(observed, context.run_policy.node_lost_seconds)
     if not troubles:
-        return seen
-    pods, earlier = (_marked_all(pods, troubles, now) for pods in (seen.pods, seen.earlier))
-    return msgspec.structs.replace(seen, pods=pods, earlier=earlier)
-
-
-def look_again(troubles: Mapping[str, Trouble], now: datetime) -> datetime | None:
-    """When the next pod is to be given up; None if all nodes are well."""
+        return context
+    pods, earlier = (_marked_all(pods, troubles, now) for pods in (observed.pods, observed.earlier))
     due = (trouble.due or now + OUTAGE_PAUSE for trouble in troubles.values())
-    return earliest(*(each for each in due if each > now))
+    return msgspec.structs.replace(
+        context,
+        observed=msgspec.structs.replace(observed, pods=pods, earlier=earlier),
+        node_check_at=earliest(*(each for each in due if each > now)),
+    )
 
 
-def _suspects(seen: Observed) -> list[Pod]:
-    """The pods with which something may be wrong: of a large gang on nodes that are well none is looked at closely."""
-    pods = (*seen.pods, *seen.earlier)
-    if seen.nodes is None:
-        return [pod for pod in pods if pod.silent_since is not None or pod.overdue_at is not None]
-    ill = {name for name, node in seen.nodes.named.items() if node.gone or node.unready_since is not None}
-    return [pod for pod in pods if pod.node in ill] if ill else []
+def _find(observed: Observed, patience: int) -> dict[str, Trouble]:
+    """The troubles with the nodes of pods, by the pod's name; empty if all are well. `patience` is in seconds."""
+    found = ((pod.name, _trouble(pod, observed, patience)) for pod in observed.suspects)
+    return {name: trouble for name, trouble in found if trouble is not None}
 
 
 def _marked_all(pods: tuple[Pod, ...], troubles: Mapping[str, Trouble], now: datetime) -> tuple[Pod, ...]:
@@ -85,8 +77,8 @@ def _marked(pod: Pod, trouble: Trouble, now: datetime) -> Pod:
     if early:
         when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
         pod = _hushed(pod) if trouble.evicted or (pod.disruption == EVICTED and not pod.deleting) else pod
-        return msgspec.structs.replace(pod, ready=False, unheard=True, waiting=f"{trouble.what}{when}")
-    lost = msgspec.structs.replace(pod, abandoned=True, running=False, ready=False)
+        return msgspec.structs.replace(pod, ready=False, node_not_ready=True, waiting=f"{trouble.what}{when}")
+    lost = msgspec.structs.replace(pod, node_lost=True, running=False, ready=False)
     if pod.ended and not _is_declared(pod):
         return lost
     # Without a time: the node had died before anybody could know, and what failed meanwhile failed because of it.
@@ -104,17 +96,17 @@ def _hushed(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None, evicting=pod.deleting)
 
 
-def _trouble(pod: Pod, seen: Observed, patience: int) -> Trouble | None:
+def _trouble(pod: Pod, observed: Observed, patience: int) -> Trouble | None:
     """What is wrong with the node of a pod that still needs one."""
     if not pod.node or (pod.ended and not pod.deleting):
         return None
-    if seen.nodes is None:
-        return _told_by_pod(pod, patience)
-    node = seen.nodes.named.get(pod.node)
-    return None if node is None else _told_by_node(pod, node, seen.nodes.heard_since, patience)
+    if observed.nodes is None:
+        return _shown_by_pod(pod, patience)
+    node = observed.nodes.named.get(pod.node)
+    return None if node is None else _shown_by_node(pod, node, observed.nodes.heard_since, patience)
 
 
-def _told_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience: int) -> Trouble | None:
+def _shown_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience: int) -> Trouble | None:
     if node.gone:
         return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
     if node.unready_since is None:
@@ -136,11 +128,11 @@ def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
     return Trouble(what, due)
 
 
-def _told_by_pod(pod: Pod, patience: int) -> Trouble | None:
-    if pod.silent_since is not None:
-        what = f"node {pod.node} has not been heard of since {clock(pod.silent_since)}"
-        return Trouble(what, later(pod.silent_since, patience))
-    if pod.overdue_at is not None:
-        what = f"node {pod.node} has not carried out the deletion that was due at {clock(pod.overdue_at)}"
-        return Trouble(what, later(pod.overdue_at, patience), silent=True)
+def _shown_by_pod(pod: Pod, patience: int) -> Trouble | None:
+    if pod.node_silent_since is not None:
+        what = f"node {pod.node} has not been heard of since {clock(pod.node_silent_since)}"
+        return Trouble(what, later(pod.node_silent_since, patience))
+    if pod.deletion_deadline is not None:
+        what = f"node {pod.node} has not carried out the deletion that was due at {clock(pod.deletion_deadline)}"
+        return Trouble(what, later(pod.deletion_deadline, patience), silent=True)
     return None

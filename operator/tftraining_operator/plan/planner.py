@@ -1,105 +1,184 @@
-"""The planner: from the job, what is observed of it and the time, to the one next step.
+"""The stages of a pass, in their order. The package's docstring explains the algorithm."""
 
-Level-triggered: it asks what is and what should be, never what just happened. Invariants that its tests hold:
-a pod is wanted only when no other of its name or of an older attempt is left; the charged restarts never exceed the
-budget; Succeeded and Failed are never left; a job whose observation matches its status needs no write.
-"""
-
+from collections.abc import Callable
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
-from tftraining_operator.build.network_policy import Asker
-from tftraining_operator.model.job import NOBODY_TRAINS, Job
+from tftraining_operator.build.network_policy import OperatorSelector
+from tftraining_operator.model.conditions import without_condition
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.kstatus import with_ready_and_stalled
 from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.model.spec import RunPolicy
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan import node_loss
-from tftraining_operator.plan.companions import with_companions
-from tftraining_operator.plan.completion import has_succeeded
-from tftraining_operator.plan.deadlines import admitted_since, hold_deadlines
-from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.evaluator import look_after_evaluator
-from tftraining_operator.plan.expiry import expire
-from tftraining_operator.plan.finish import finish
-from tftraining_operator.plan.gang import attempt_of, classify
-from tftraining_operator.plan.health import with_health
-from tftraining_operator.plan.in_place import in_place
-from tftraining_operator.plan.let_go import with_endings
-from tftraining_operator.plan.lost_key import heed
-from tftraining_operator.plan.recreate import recreate
-from tftraining_operator.plan.refusals import accepted_templates, never_accepted
-from tftraining_operator.plan.refused_changes import hold_refused, untold
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.suspend import resume, suspend, told
-from tftraining_operator.plan.times import earliest
-from tftraining_operator.plan.types import Plan
-from tftraining_operator.plan.unreadable import leave_alone, readable, unreadable
+from tftraining_operator.plan.assemble import assemble
+from tftraining_operator.plan.auxiliary_objects import plan_auxiliary_objects, split_missing_secret
+from tftraining_operator.plan.clean_pods import clean_pods
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.creation_errors import reject_pod_template
+from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
+from tftraining_operator.plan.end import reject_spec
+from tftraining_operator.plan.evaluator import replace_evaluator
+from tftraining_operator.plan.gang import accepted_templates, attempt_of
+from tftraining_operator.plan.kueue_pods import fail_held_pods
+from tftraining_operator.plan.launcher_report import merge_report
+from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
+from tftraining_operator.plan.node_loss import mark_lost_nodes
+from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
+from tftraining_operator.plan.resize import update_launchers
+from tftraining_operator.plan.restart import restart_what_failed
+from tftraining_operator.plan.resumption import announce_earlier_run
+from tftraining_operator.plan.step import Step
+from tftraining_operator.plan.success_policy import check_launcher_result, check_success
+from tftraining_operator.plan.suspend import resume, stay_suspended, suspend
+from tftraining_operator.plan.ttl_after_finished import expire
+from tftraining_operator.plan.unreadable import UNREADABLE, leave_alone, unreadable
+from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
 
 
-def plan(job: Job, seen: Observed, now: datetime, image: str, asker: Asker | None = None) -> Plan:
+def _always(_: Context, __: Draft) -> bool:
+    return True
+
+
+class Stage(NamedTuple):
+    """One decision, and the condition under which the planner asks for it."""
+
+    run: Callable[[Context, Draft], Draft]
+    when: Callable[[Context, Draft], bool] = _always
+
+
+def _is_active(_: Context, draft: Draft) -> bool:
+    return not draft.status.terminal
+
+
+def _has_ended(_: Context, draft: Draft) -> bool:
+    return draft.status.terminal
+
+
+def _invalid(context: Context, _: Draft) -> bool:
+    return context.job.spec is None
+
+
+def _refused(context: Context, _: Draft) -> bool:
+    return context.observed.refusal is not None
+
+
+def _suspended(context: Context, _: Draft) -> bool:
+    return context.status.phase == "Suspended"
+
+
+def _to_suspend(context: Context, _: Draft) -> bool:
+    return context.run_policy.suspend
+
+
+def _with_launchers(context: Context, _: Draft) -> bool:
+    return context.spec.in_place
+
+
+def _with_report(_: Context, draft: Draft) -> bool:
+    return draft.report is not None
+
+
+def _with_first_report(_: Context, draft: Draft) -> bool:
+    return draft.report is not None and draft.status.phase == "Running"
+
+
+def _without_gpus(_: Context, draft: Draft) -> bool:
+    return draft.report is not None and (bool(draft.report.no_gpu) or draft.status.is_true(NO_GPU))
+
+
+def _with_evaluator(_: Context, draft: Draft) -> bool:
+    return bool(draft.gang.wanted_evaluators)
+
+
+def _writes_auxiliary_objects(context: Context, draft: Draft) -> bool:
+    step, suspends = draft.step, draft.status.phase == "Suspended" and draft.step.delete_pods
+    return context.job.spec is not None and bool(step.create_pods or step.delete_service or suspends)
+
+
+def _with_refused_writes(context: Context, _: Draft) -> bool:
+    return bool(context.observed.refused_changes)
+
+
+def _queued(context: Context, _: Draft) -> bool:
+    return any(pod.queued for pod in (*context.observed.pods, *context.observed.earlier))
+
+
+# Each ends the job, or says what the job needs next; until one leaves nothing to decide.
+ACTIVE = (
+    Stage(reject_spec, _invalid),
+    Stage(reject_pod_template, _refused),
+    Stage(stay_suspended, _suspended),
+    Stage(resume, _suspended),
+    Stage(merge_report, _with_report),
+    Stage(check_success),
+    Stage(check_launcher_result, _with_launchers),
+    Stage(restart_what_failed),
+    Stage(assemble),
+    Stage(announce_earlier_run, _with_first_report),
+    Stage(warn_of_no_gpu, _without_gpus),
+    Stage(update_launchers, _with_launchers),
+    Stage(replace_evaluator, _with_evaluator),
+    Stage(suspend, _to_suspend),
+    Stage(check_deadlines),
+)
+# What remains to be done for a job that has succeeded or failed, from the pass that ends the job on.
+ENDED = (Stage(clean_pods), Stage(remove_workertemp), Stage(expire))
+# What every step has.
+ALWAYS = (
+    Stage(plan_auxiliary_objects, _writes_auxiliary_objects),
+    Stage(fail_held_pods, _queued),
+    Stage(hold_refused_writes, _with_refused_writes),
+)
+
+
+def plan(
+    job: Job, observed: Observed, now: datetime, image: str, operator_selector: OperatorSelector | None = None
+) -> Step:
     """The next step. `image` is the operator's own image, which helper pods run and the launcher is copied from;
-    NetworkPolicies are made if `asker` says who may ask the launchers."""
+    NetworkPolicies are created if `operator_selector` says which pods may ask the launchers."""
     if job.deleting or not job.ours:
-        return Plan(status=job.status)
-    if (why := unreadable(job, seen)) is not None:
-        return leave_alone(job, why, now)
-    patience = (job.spec.run_policy if job.spec else RunPolicy()).node_lost_seconds
-    troubles = node_loss.find(seen, patience)
-    seen_lost = node_loss.mark(seen, troubles, now)
-    observed = msgspec.structs.replace(untold(readable(job.status)), observed_generation=job.generation)
-    step = _step(msgspec.structs.replace(job, status=observed), seen_lost, now, image)
-    step = with_endings(with_companions(job, step, seen_lost, asker), seen_lost)
-    if step.delete_job:
-        step = msgspec.structs.replace(step, status=job.status)
-        return hold_refused(job, step, seen, now)
-    step = with_health(hold_refused(job, step, seen, now), now)
-    return msgspec.structs.replace(step, again_at=earliest(step.again_at, node_loss.look_again(troubles, now)))
+        return Step(status=job.status)
+    if (job.unreadable or job.problem) and (problem := unreadable(job, observed)) is not None:
+        return leave_alone(job, problem, now)
+    context = _context(job, observed, now, image, operator_selector)
+    draft = Draft.of(context, context.status)
+    for stages, concerns in ((ACTIVE, _is_active), (ENDED, _has_ended), (ALWAYS, _always)):
+        if not concerns(context, draft):
+            continue
+        draft = msgspec.structs.replace(draft, final=False)
+        for stage in stages:
+            if not draft.final and stage.when(context, draft):
+                draft = stage.run(context, draft)
+    if draft.step.delete_job:
+        return draft.step
+    status = with_ready_and_stalled(draft.status, now)
+    return draft.but(status=status).requeued(context.node_check_at).step
 
 
-def _step(job: Job, seen: Observed, now: datetime, image: str) -> Plan:
-    if job.status.terminal:
-        return expire(job, finish(job, seen, image, now), seen, now)
-    job = msgspec.structs.replace(job, status=_begun(job, seen, now))
-    if job.spec is None:
-        return fail(job, job.problem or NOBODY_TRAINS, seen, image, now)
-    if (problem := never_accepted(job, seen)) is not None:
-        return fail(job, problem, seen, image, now)
-    seen, key_gone = heed(seen)
-    scene = Scene(job.spec, classify(job.spec, job.status, seen), seen, image, now, key_gone)
-    # Of what becomes of the pods of a suspended job on their way out, only a success counts.
-    if job.status.phase == "Suspended" and has_succeeded(scene.spec, scene.gang):
-        return succeed(job, scene)
-    return _pause(job, scene) if job.spec.run_policy.suspend else _go_on(job, scene)
+def _context(
+    job: Job, observed: Observed, now: datetime, image: str, operator_selector: OperatorSelector | None
+) -> Context:
+    context = Context(job, _begun(job, observed, now), observed, now, image, operator_selector)
+    if observed.suspects:
+        context = mark_lost_nodes(context)
+    return split_missing_secret(context) if observed.refusal is not None else context
 
 
-def _run(job: Job, scene: Scene) -> Plan:
-    step = in_place(job, scene) if scene.spec.in_place else recreate(job, scene)
-    return look_after_evaluator(job, step, scene)
-
-
-def _pause(job: Job, scene: Scene) -> Plan:
-    """No pods, unless the job has come to its end before."""
-    if job.status.phase != "Suspended":
-        step = _run(job, scene)
-        return step if step.status.terminal else suspend(job, scene)
-    return suspend(job, scene)
-
-
-def _go_on(job: Job, scene: Scene) -> Plan:
-    if job.status.phase != "Suspended":
-        return hold_deadlines(job, _run(job, scene), scene)
-    job = resume(job, scene)
-    scene = scene.after(job.status)
-    return told(hold_deadlines(job, _run(job, scene), scene))
-
-
-def _begun(job: Job, seen: Observed, now: datetime) -> Status:
+def _begun(job: Job, observed: Observed, now: datetime) -> Status:
+    """The status that the stages start from: without the parts that each pass derives anew."""
+    status = without_condition(job.status, UNREADABLE)
+    if status.names_refused_write:
+        status = without_refusals(status)
+    status = msgspec.structs.replace(status, observed_generation=job.generation)
+    if status.terminal:
+        return status
     return msgspec.structs.replace(
-        job.status,
-        attempt=attempt_of(job.status, seen),
+        status,
+        attempt=attempt_of(status, observed),
         selector=selector(job.key.name),
-        admitted_time=admitted_since(job.status, seen, now),
-        accepted_templates=accepted_templates(job, seen),
+        admitted_time=admitted_since(status, observed, now),
+        accepted_templates=accepted_templates(job, observed),
     )

@@ -1,68 +1,61 @@
-"""A running gang is told that the job's spec has changed, and changes its size with the pods that it has.
+"""Updates of the spec that a running gang takes with the pods that it has, above all another number of workers.
 
-Only launchers can do that, and only to the number of workers: they are told through the chief's pod (see
-build/orders.py), new workers join them, and those that are too many are deleted when the launchers know it. Without
-launchers, or with some that were made before they could be told, the whole gang is made anew (see incident.SCALED); and
-so it is where another role has changed its size (see incident.CHANGED).
+Only launchers can take such an update, and of the roles only workers may change their number: the operator annotates
+the chief's pod (see build/orders.py), new workers join, and surplus workers are deleted when the launchers know. The
+whole gang restarts where there is no launcher, or a pod without that annotation (see incident.RESIZED), and where
+another role changes its size (see incident.SPEC_CHANGED).
 """
 
 import msgspec
 
 from tftraining_operator.build.orders import changed
-from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import ANNOTATION_ORDERS
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.report import Report
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.incident import SCALED, Incident, find_change
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.types import Annotation, Note, Plan
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.incident import RESIZED
+from tftraining_operator.plan.step import Event, PodAnnotation
 
 
-def with_orders(step: Plan, job: Job, scene: Scene) -> Plan:
-    """The step with what the chief's launcher has to be told, and the event of a change of the gang's size."""
-    chief, gang = scene.gang.chief, scene.gang
-    if step.status.terminal or chief is None or chief.ended or chief.deleting:
-        return step
-    # A gang that cannot change its size can still be told of limits, unless it is about to be made anew.
-    told = changed(scene.spec, chief.orders) if chief.orders and not gang.resized else None
-    order = None if told is None else Annotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: told})
-    news = _resized(job.status, step.status) if gang.elastic else ()
-    return msgspec.structs.replace(step, annotate_pod=order, notes=(*news, *step.notes))
+def update_launchers(context: Context, draft: Draft) -> Draft:
+    """The draft with the annotation that the chief's launcher reads, and the event of a changed number of workers."""
+    chief, gang = draft.gang.chief, draft.gang
+    if chief is None or chief.ended or chief.deleting:
+        return draft
+    # A gang that cannot change its size can still take other limits, unless it is about to restart.
+    update = changed(context.spec, chief.orders) if chief.orders and not gang.resized else None
+    if update is not None:
+        annotation = PodAnnotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: update})
+        draft = draft.but(annotate_pod=annotation)
+    return draft.with_events(*_resized(context.status, draft.status)) if gang.elastic else draft
 
 
-def change_of(scene: Scene) -> Incident | None:
-    """A change that takes new pods: also another size, where the launcher (of an older image) knows of none."""
-    said, size = scene.said, scene.spec.gang_size
-    deaf = said is not None and said.gang is None and any(pod.gang != size for pod in scene.gang.pods)
-    return find_change(scene.gang) or (SCALED if deaf else None)
-
-
-def departing(scene: Scene) -> tuple[Pod, ...]:
-    """The surplus pods whose time has come: the launchers go on without them, or there are none to wait for. What is
-    not known yet, because the operator has just been started, is waited for too."""
-    said, chief = scene.said, scene.gang.chief
-    if said is not None:
-        knows = said.gang is None or said.gang.full <= len(scene.spec.trainers)
+def departing(context: Context, draft: Draft) -> tuple[Pod, ...]:
+    """The surplus pods to delete now: the launchers go on without them, or no launcher is there to wait for. After a
+    start of the operator the launchers' report is waited for too."""
+    report, chief = draft.report, draft.gang.chief
+    if report is not None:
+        knows = report.gang is None or report.gang.full <= len(context.spec.trainers)
     else:
-        knows = scene.seen.silent or chief is None or not chief.running or chief.deleting
-    return scene.gang.surplus if knows else ()
+        knows = context.observed.silent or chief is None or not chief.running or chief.deleting
+    return draft.gang.surplus if knows else ()
 
 
-def fewer_train(scene: Scene) -> bool:
-    """Whether the launchers train with fewer than all."""
-    said = scene.said
-    return said is not None and said.phase == "Training" and said.gang is not None and said.gang.size < said.gang.full
+def fewer_train(report: Report) -> bool:
+    """Whether the launchers train with fewer members than the spec has."""
+    return report.phase == "Training" and report.gang is not None and report.gang.size < report.gang.full
 
 
-def with_fewer(status: Status, scene: Scene, why: str) -> Status:
-    """The status of a gang that trains while others are on their way; `why` is what keeps them."""
-    assert scene.said is not None and scene.said.gang is not None
-    message = f"running with {scene.said.gang.size} of {len(scene.spec.trainers)} workers; {why}"
-    return msgspec.structs.replace(status, phase="Running", reason="FewerWorkers", message=message)
+def with_fewer(context: Context, draft: Draft, why: str) -> Status:
+    """The status of a gang that trains while other members are on their way; `why` is what keeps them."""
+    assert draft.report is not None and draft.report.gang is not None
+    message = f"running with {draft.report.gang.size} of {len(context.spec.trainers)} workers; {why}"
+    return msgspec.structs.replace(draft.status, phase="Running", reason="FewerWorkers", message=message)
 
 
-def _resized(old: Status, new: Status) -> tuple[Note, ...]:
+def _resized(old: Status, new: Status) -> tuple[Event, ...]:
     before, after = (status.replicas.get("worker") for status in (old, new))
     if before is None or after is None or before.desired == after.desired:
         return ()
-    return (Note("Normal", SCALED.reason, f"from {before.desired} to {after.desired} workers"),)
+    return (Event("Normal", RESIZED.reason, f"from {before.desired} to {after.desired} workers"),)

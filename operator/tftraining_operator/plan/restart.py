@@ -1,72 +1,121 @@
-"""The answer to an incident: new pods, of the whole gang or of those that are lost, or the job's end when the budget is
-used up.
+"""The answer to an incident: new pods for the whole gang or for the lost members, or the end of the job.
 
-The attempt rises here, or the UID of a lost pod is noted, in the status, before any pod is deleted: whatever carries an
-older attempt or that UID is garbage from then on, so a crash of the operator in between loses nothing.
+* restartPolicy.mode InPlace: launchers restart the program inside the pods. The operator replaces only pods that are
+  lost, under the same attempt, while the other launchers wait (or train on, with minReplicas or restartPolicy.scope
+  Pod). The whole gang restarts where its shape changes.
+* restartPolicy.mode Recreate: there is no launcher. The operator restarts the whole gang as a new attempt, except for
+  members that restart alone.
+
+The attempt rises here, or the UID of a lost pod is noted, in the status, before any pod is deleted: from then on a pod
+of an older attempt or with that UID is garbage, so a crash of the operator in between loses nothing.
 """
 
 from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.names import GANG_ROLES
+from tftraining_operator.model.names import GANG_ROLES, Replica, pod_name
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import LOST
-from tftraining_operator.model.spec import Frozen, JobSpec
+from tftraining_operator.model.spec import Frozen
 from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
-from tftraining_operator.plan import backoff, same_failure
-from tftraining_operator.plan.incident import ASKED_FOR, Incident, exception_in
+from tftraining_operator.plan.auxiliary_objects import find_missing_secret
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.end import fail
+from tftraining_operator.plan.gang import Gang, count
+from tftraining_operator.plan.incident import (
+    RESIZED,
+    Incident,
+    exception_in,
+    find_change,
+    find_incident,
+    find_loss,
+    log_tail,
+    needs_replacement,
+)
+from tftraining_operator.plan.node_loss import REASON as NODE_LOST
+from tftraining_operator.plan.restart_policy import apply_rules, backoff, charge, exhausted
+from tftraining_operator.plan.step import Event
 
-LOG_TAIL_LINES = 20
+
+def restart_what_failed(context: Context, draft: Draft) -> Draft:
+    """Restart the gang or its lost members, or fail the job when its budget is used up."""
+    lost = _find_lost(draft.gang)
+    if context.spec.in_place:
+        if (change := _find_change(context, draft)) is not None:
+            return _restart_gang(context, draft, change)
+        loss = find_loss(draft.gang)
+        if loss is None:
+            return draft
+        held = _held_by_queue(context, lost)
+        return _restart_gang(context, draft, loss) if held else _replace_lost(context, draft, loss, lost)
+    incident = find_incident(draft.gang)
+    if incident is None:
+        return _refund(context, draft)
+    loss = None if find_change(draft.gang) else find_loss(draft.gang)
+    if loss is not None and _all_restart_alone(context, lost) and not _held_by_queue(context, lost):
+        return _replace_lost(context, draft, loss, lost)
+    return _restart_gang(context, draft, incident)
 
 
 class Lost(Frozen, frozen=True):
-    """Pods that are lost, and what the others do meanwhile, in words."""
+    """The pods of the gang that have to be replaced, and the replicas without a pod: None for an unknown one."""
 
     pods: tuple[Pod, ...]
-    others: str
+    replicas: tuple[Replica | None, ...]
 
 
-def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> Restarts:
-    """The restart counters after the incident. The budget is refilled by progress, if the job says so."""
-    old = status.restarts
-    if incident.joined:
-        return old
-    progressed = backoff.progressed(status, _ended(incident, now))
-    alone = spec.in_place and incident.charged
-    refilled = progressed and spec.restart_policy.budget_reset == "OnProgress"
-    free = not incident.charged and incident.reason not in ASKED_FOR
-    in_a_row = (incident.charged or free) and not incident.missed
-    return msgspec.structs.replace(
-        old,
-        counted=old.counted + incident.charged,
-        disruptions=old.disruptions + (free and not incident.ignored),
-        recreated=old.recreated + 1,
-        budget_used=(0 if refilled else old.budget_used) + incident.charged,
-        without_progress=(0 if progressed else old.without_progress) + in_a_row,
-        pod_failures=old.pod_failures + alone,
-        epoch=status.progress.epoch if status.progress else old.epoch,
-        checkpoint=backoff.newest_checkpoint(status),
-        same_failure=same_failure.after(spec, old, incident),
-    )
+def _find_lost(gang: Gang) -> Lost:
+    pods = tuple(pod for pod in gang.pods if needs_replacement(pod))
+    return Lost(pods, (*gang.vanished, *(pod.replica for pod in pods)))
 
 
-def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem | None:
-    """Why the job fails instead of starting again."""
-    if (problem := same_failure.too_often(spec, restarts, incident)) is not None:
-        return problem
-    allowed = spec.restart_policy.max_restarts
-    if not incident.charged or restarts.budget_used <= allowed:
-        return None
-    budget = f"all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
-    return Problem("MaxRestartsExceeded", f"{incident.message}; {budget}")
+def _find_change(context: Context, draft: Draft) -> Incident | None:
+    """A change that takes new pods for the whole gang, where launchers train: of the spec, or of their Secret."""
+    report, size = draft.report, context.spec.gang_size
+    # The launcher of an older image cannot be told of another number of workers.
+    cannot_resize = report is not None and report.gang is None and any(pod.gang != size for pod in draft.gang.pods)
+    return find_change(draft.gang) or (RESIZED if cannot_resize else None) or _missing_secret(context, draft)
 
 
-def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
+def _missing_secret(context: Context, draft: Draft) -> Incident | None:
+    return find_missing_secret(context, draft) if context.missing_secret else None
+
+
+def _restart_gang(context: Context, draft: Draft, incident: Incident) -> Draft:
+    """The draft with a new attempt of the whole gang, or with the job's end."""
+    draft = _with_failure(draft, incident)
+    incident, problem = apply_rules(context.spec, draft.status, incident)
+    restarts = charge(context.spec, draft.status, incident, context.now)
+    if problem := problem or exhausted(context.spec, restarts, incident):
+        return fail(context, draft, problem)
+    return _restarted(context, draft, _with_next_attempt(draft.status, restarts, incident, context.now), incident)
+
+
+def _replace_lost(context: Context, draft: Draft, incident: Incident, lost: Lost) -> Draft:
+    """The draft with new pods for the lost ones, or with the job's end. All that are lost now are one incident."""
+    draft = _with_failure(draft, incident)
+    incident, problem = apply_rules(context.spec, draft.status, incident)
+    missed, joined = _is_missed(context, draft, incident), _is_joined(context, draft, incident, lost)
+    incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
+    restarts = charge(context.spec, draft.status, incident, context.now)
+    if problem := problem or exhausted(context.spec, restarts, incident):
+        return fail(context, draft, problem)
+    return _restarted(context, draft, _with_replaced(context, draft, restarts, incident, lost), incident)
+
+
+def _restarted(context: Context, draft: Draft, status: Status, incident: Incident) -> Draft:
+    """The draft with the gang as the new status leaves it, and the event of the incident."""
+    is_failure = incident.charged or incident.ignored
+    event = Event("Warning" if is_failure else "Normal", incident.reason, status.message or "")
+    return Draft.of(context, status).with_events(*draft.step.events, event)
+
+
+def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
     """The status that starts a new attempt of the gang."""
     attempt = status.attempt + 1
-    status = _restarting(status, restarts, incident, f"restarting the gang{_when(restarts)} as attempt {attempt}", now)
+    answer = f"restarting the gang{_when(restarts)} as attempt {attempt}"
+    status = _restarting(status, restarts, incident, answer, now)
     return msgspec.structs.replace(
         status,
         attempt=attempt,
@@ -77,20 +126,26 @@ def next_attempt(status: Status, restarts: Restarts, incident: Incident, now: da
     )
 
 
-def replace_lost(status: Status, restarts: Restarts, incident: Incident, lost: Lost, now: datetime) -> Status:
-    """The status that gives the lost pods up, each by its UID, while the launchers of the others wait or go on."""
-    what = f"making its pod anew{_when(restarts)}, the others {lost.others}"
-    status = _restarting(status, restarts, incident, what, now)
-    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
+def _with_replaced(context: Context, draft: Draft, restarts: Restarts, incident: Incident, lost: Lost) -> Status:
+    """The status that gives the lost pods up, each by its UID, while the other launchers wait or train on."""
+    before = draft.status
+    answer = f"making its pod anew{_when(restarts)}, the others {_others(context, lost)}"
+    status = _restarting(before, restarts, incident, answer, context.now)
+    status = msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
+    if before.phase != "Running" or status.last_restart is None or not _all_restart_alone(context, lost):
+        return status
+    message = f"{incident.message}; making its pod anew, the others train on"
+    alone = msgspec.structs.replace(status.last_restart, alone=True)
+    return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
 
 
-def _restarting(status: Status, restarts: Restarts, incident: Incident, what: str, now: datetime) -> Status:
-    """The status of a job that restarts after the incident; `what` says what is done about it."""
+def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: str, now: datetime) -> Status:
+    """The status of a job that restarts after the incident; `answer` says what the operator does."""
     return msgspec.structs.replace(
         status,
         phase="Restarting",
         reason=incident.reason,
-        message=f"{incident.message}; {what}",
+        message=f"{incident.message}; {answer}",
         restarts=restarts,
         last_restart=status.last_restart if incident.joined else _last_restart(incident, now),
     )
@@ -98,58 +153,95 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, what: st
 
 def _when(restarts: Restarts) -> str:
     """The wait before the restart in words; empty if there is none."""
-    wait = backoff.delay(restarts.without_progress).total_seconds()
+    wait = backoff(restarts.without_progress).total_seconds()
     return f" in {wait:.0f} s" if wait else ""
 
 
-def while_others_train(status: Status, before: Status, incident: Incident) -> Status:
-    """The status of a job whose lost members are restarted alone: it runs on, if it did."""
-    if before.phase != "Running" or status.last_restart is None:
-        return status
-    alone = msgspec.structs.replace(status.last_restart, alone=True)
-    message = f"{incident.message}; making its pod anew, the others train on"
-    return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
-
-
-def by_new_pod(job: Job, last: LastRestart) -> bool:
-    """Whether the pod of the last restart was given up, rather than restarted in place."""
-    return last.reason not in LOST and (last.pod or "").removeprefix(f"{job.key.name}-") in job.status.replaced
-
-
-def record_failure(status: Status, incident: Incident) -> Status:
-    """Keep what the failed pod said: the pod itself is about to go."""
+def _with_failure(draft: Draft, incident: Incident) -> Draft:
+    """The draft with the counts of this moment, and with status.failure: the failed pod is about to be deleted."""
+    draft = draft.with_status(replicas=count(draft.gang, draft.status.replicas), ready=draft.gang.ready)
     if not incident.charged or incident.pod is None:
-        return status
-    how = incident.pod.exit
+        return draft
     failure = Failure(
         pod=incident.pod.name,
-        exit_code=how.code if how else None,
-        signal=how.signal if how else None,
+        exit_code=incident.exit_code,
+        signal=incident.signal,
         reason=incident.reason,
         exception=exception_in(incident.pod) or None,
         log_tail=log_tail(incident.pod),
     )
-    return msgspec.structs.replace(status, failure=failure)
-
-
-def log_tail(pod: Pod) -> str | None:
-    """The last lines that the pod has left."""
-    return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
-
-
-def _ended(incident: Incident, now: datetime) -> datetime:
-    finished = incident.pod.exit.finished_at if incident.pod and incident.pod.exit else None
-    return min(finished, now) if finished else now
+    return draft.with_status(failure=failure)
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
-    pod = incident.pod if incident.charged or incident.ignored else None
-    how = pod.exit if pod else None
-    return LastRestart(
-        time=now,
-        pod=incident.pod_name,
-        exit_code=how.code if how else None,
-        signal=how.signal if how else None,
-        reason=incident.reason,
-        exception=exception_in(pod) or None if pod else None,
+    """status.lastRestart. Only a failure has an exit code: how a disrupted program ended does not matter."""
+    last = LastRestart(time=now, pod=incident.pod_name, reason=incident.reason)
+    if incident.pod is None or not (incident.charged or incident.ignored):
+        return last
+    exception = exception_in(incident.pod) or None
+    return msgspec.structs.replace(last, exit_code=incident.exit_code, signal=incident.signal, exception=exception)
+
+
+def _is_missed(context: Context, draft: Draft, incident: Incident) -> bool:
+    """Whether the launchers stopped because the pod went silent, and wait for its successor: their back-off has counted
+    that."""
+    last = draft.report.last_restart if draft.report else None
+    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST:
+        return False
+    return pod_name(context.job.key.name, last.member) == incident.pod_name
+
+
+def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -> bool:
+    """Whether the gang is down for another disruption already, and every pod that it loses now existed before that. A
+    pod that was created for the restart and is lost again is a new incident."""
+    last = draft.status.last_restart
+    if draft.status.phase != "Restarting" or last is None or last.exit_code is not None:
+        return False
+    replaced = (last.pod or "").removeprefix(f"{context.job.key.name}-") in draft.status.replaced
+    if incident.charged or incident.pod is None or last.reason in LOST or not replaced:
+        return False
+    return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
+
+
+def _others(context: Context, lost: Lost) -> str:
+    """What the launchers of the other members do meanwhile."""
+    workers = all(each is not None and each.role == "worker" for each in lost.replicas)
+    workers = workers and context.spec.chief not in lost.replicas
+    return "go on" if workers and context.spec.min_replicas is not None else "wait for it"
+
+
+def _all_restart_alone(context: Context, lost: Lost) -> bool:
+    """Whether the other members train on while the lost ones restart."""
+    return all(each is not None and context.spec.restarts_alone(each) for each in lost.replicas)
+
+
+def _held_by_queue(context: Context, lost: Lost) -> bool:
+    """Whether Kueue keeps a lost pod, and its name, until no pod of its group is left (see build/kueue.py)."""
+    return bool(context.job.queue_labels) and any(each is None or each.role != "evaluator" for each in lost.replicas)
+
+
+def _refund(context: Context, draft: Draft) -> Draft:
+    """Give the last charge back if a lost node had caused the failure.
+
+    Without launchers the first sign of a dead node is that the programs on other nodes fail, a minute before the node
+    counts as lost. By then the gang waits for a pod of the attempt before, which no kubelet deletes. `counted` stays:
+    a program did fail.
+    """
+    status, last = draft.status, draft.status.last_restart
+    pod = next((each for each in draft.gang.stale if _was_lost_before(each, status.attempt)), None)
+    if pod is None or last is None or last.exit_code is None:
+        return draft
+    message = f"{pod.label} was lost with its node ({pod.message}): the failure that followed costs nothing"
+    restarts = msgspec.structs.replace(
+        status.restarts,
+        budget_used=max(0, status.restarts.budget_used - 1),
+        disruptions=status.restarts.disruptions + 1,
     )
+    record = msgspec.structs.replace(last, pod=pod.name, exit_code=None, signal=None, reason=NODE_LOST, exception=None)
+    draft = draft.with_status(restarts=restarts, last_restart=record, reason=NODE_LOST, message=message)
+    return draft.with_events(Event("Normal", NODE_LOST, message))
+
+
+def _was_lost_before(pod: Pod, attempt: int) -> bool:
+    """Whether the pod is of the attempt before, and was lost with its node rather than deleted in time."""
+    return pod.node_lost and pod.disruption == NODE_LOST and pod.attempt == attempt - 1

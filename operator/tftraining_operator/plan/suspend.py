@@ -1,86 +1,89 @@
-"""runPolicy.suspend: no pods, the checkpoints stay; and the way back from there.
+"""runPolicy.suspend: no pods while the checkpoints stay, and the way back.
 
-Pods are given their own grace, and whatever becomes of them on the way is no incident. The temporary save directories
-are removed as soon as nobody can write any more, and the next gang waits until that is over. It is a new attempt: what
-is left of the old pods is in its way, never part of it.
+Pods end with their own grace, and no end of a pod on the way is an incident. The temporary save directories are removed
+as soon as no pod can write any more, and the next gang waits for that. The next gang is a new attempt: pods of the old
+attempt are stale.
 """
 
 import msgspec
 
-from tftraining_operator.model.job import Job
+from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.model.names import ROLES
 from tftraining_operator.model.status import Cleanup, Counts, Status
-from tftraining_operator.plan.assemble import delete
-from tftraining_operator.plan.conditions import with_condition, without_condition
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.launcher_report import with_latest
 from tftraining_operator.plan.no_progress import no_progress_over
-from tftraining_operator.plan.reported import with_latest
-from tftraining_operator.plan.scene import Scene
-from tftraining_operator.plan.temporaries import clean
-from tftraining_operator.plan.types import Note, Plan
+from tftraining_operator.plan.step import Event
+from tftraining_operator.plan.success_policy import check_success
+from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
 
-PAUSED = ("Suspended", "spec.runPolicy.suspend is true: there are no pods until it is false again")
+SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true: there are no pods until it is false again")
 RESUMED = ("Resumed", "spec.runPolicy.suspend is false")
 
 
-def suspend(job: Job, scene: Scene) -> Plan:
-    """The next step of a job that is to have no pods."""
-    status, seen = _suspended(job, scene), scene.seen
-    step = Plan(status=status)
-    if status.replicas:
-        step = clean(msgspec.structs.replace(job, status=status), seen, scene.image, scene.now)
-    begun = () if job.status.phase == "Suspended" else (Note("Normal", "Suspended", status.message or ""),)
-    going = delete(seen.replicas, grace=None)
-    return msgspec.structs.replace(step, delete_pods=step.delete_pods + going, notes=(*begun, *step.notes))
+def stay_suspended(context: Context, draft: Draft) -> Draft:
+    """A job that is suspended already: of the pods that are still ending only a success counts."""
+    draft = check_success(context, draft)
+    return suspend(context, draft) if context.run_policy.suspend and not draft.final else draft
 
 
-def resume(job: Job, scene: Scene) -> Job:
-    """The job as it goes on: a new attempt if it has ever had pods, and a new start time, as in a batch/v1 Job."""
-    old = job.status
+def suspend(context: Context, draft: Draft) -> Draft:
+    """The draft of a job that is to have no pods, whatever the stages before have decided short of the job's end."""
+    draft = Draft.of(context, _suspended(context, draft))
+    if context.status.phase != "Suspended":
+        draft = draft.with_events(Event("Normal", "Suspended", draft.status.message or ""))
+    if draft.status.replicas:
+        draft = remove_workertemp(context, draft)
+    return msgspec.structs.replace(draft.with_deletions(context.observed.replicas, grace=None), final=True)
+
+
+def resume(context: Context, draft: Draft) -> Draft:
+    """The draft of a job that goes on: a new attempt if it ever had pods; a new start time, as in a batch/v1 Job."""
+    old = draft.status
     status = msgspec.structs.replace(
         old,
         phase="Starting",
         reason=RESUMED[0],
         message=RESUMED[1],
         attempt=old.attempt + bool(old.replicas),
-        start_time=scene.now.replace(microsecond=0),
-        # An evaluator without a launcher does not go with the attempt, but with the suspension it does.
-        replaced={pod.label: pod.uid for pod in scene.seen.replicas if pod.replica in scene.gang.aside},
+        start_time=context.now.replace(microsecond=0),
+        # An evaluator without a launcher outlives an attempt, but not a suspension.
+        replaced={
+            pod.label: pod.uid for pod in context.observed.replicas if pod.replica in draft.gang.wanted_evaluators
+        },
         replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
         # The program may have been corrected.
         restarts=msgspec.structs.replace(old.restarts, same_failure=None),
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
-    status = without_condition(with_condition(status, "Suspended", "False", RESUMED, scene.now), "Cleaned")
-    return msgspec.structs.replace(job, status=status)
+    status = without_condition(with_condition(status, "Suspended", "False", RESUMED, context.now), "Cleaned")
+    event = Event("Normal", "Resumed", "the job goes on: making its pods")
+    return draft.restarted_from(context, status).with_events(event)
 
 
-def told(step: Plan) -> Plan:
-    """The first step of a job that goes on, with the event of it before its own."""
-    note = Note("Normal", "Resumed", "the job goes on: making its pods")
-    return msgspec.structs.replace(step, notes=(note, *step.notes))
-
-
-def _suspended(job: Job, scene: Scene) -> Status:
-    reason, message = PAUSED
-    if scene.seen.replicas:
-        message = f"suspended: waiting for {scene.seen.replicas[0].label} to stop"
+def _suspended(context: Context, draft: Draft) -> Status:
+    (reason, message), pods = SUSPENDED, context.observed.replicas
+    if pods:
+        message = f"suspended: waiting for {pods[0].label} to stop"
     status = msgspec.structs.replace(
-        with_latest(job.status, scene.said),
+        with_latest(context.status, draft.report),
         phase="Suspended",
         reason=reason,
         message=message,
-        replicas=_counts(job.status, scene),
-        ready=f"0/{len(scene.spec.gang)}",
+        replicas=_counts(context, draft),
+        ready=f"0/{len(context.spec.gang)}",
     )
-    return with_condition(no_progress_over(status, PAUSED, scene.now), "Suspended", "True", PAUSED, scene.now)
+    status = no_progress_over(status, SUSPENDED, context.now)
+    return with_condition(status, "Suspended", "True", SUSPENDED, context.now)
 
 
-def _counts(status: Status, scene: Scene) -> dict[str, Counts]:
-    """Only the pods that are still there, of those that the job will have; none for a job that never had any."""
-    wanted = [each.role for each in (*scene.gang.wanted, *scene.gang.aside)]
+def _counts(context: Context, draft: Draft) -> dict[str, Counts]:
+    """The counts of the pods that are still there, of the roles that the job has; none for a job that never had any."""
+    status, pods = context.status, context.observed.replicas
+    wanted = [each.role for each in (*draft.gang.wanted, *draft.gang.wanted_evaluators)]
     counts: dict[str, Counts] = {}
     for role in ROLES:
-        there = {pod.replica.index: pod for pod in scene.seen.replicas if pod.replica and pod.replica.role == role}
+        there = {pod.replica.index: pod for pod in pods if pod.replica and pod.replica.role == role}
         if there or role in status.replicas:
             counts[role] = Counts(
                 desired=wanted.count(role),

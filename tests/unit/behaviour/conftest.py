@@ -22,7 +22,7 @@ def world(job: JobBuilder) -> World:
     """The same, which trains, and may not fail a single time; what it has told so far is forgotten."""
     world = World(job.max_restarts(0)).run()
     assert world.status.phase == "Running"
-    world.notes.clear()
+    world.events.clear()
     world.trajectory.clear()
     return world
 

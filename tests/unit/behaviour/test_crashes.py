@@ -12,7 +12,7 @@ import pytest
 from tests.unit.operator.apiserver import Snapshot
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import LOOK, World, Write
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 
 Act = Callable[[World], object]
 NewJob = Callable[[], JobBuilder]
@@ -213,7 +213,7 @@ for mode, new_job in (("Recreate", a_job), ("InPlace", a_launched_job)):
 def prepared(job: JobBuilder) -> Doomed:
     """A gang that trains, some epochs from its start."""
     world = Doomed(job)
-    world.asker = Asker("tftraining-system", {"app": "operator"})
+    world.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
     world.run()
     if world.launched:
         world.launchers.advance(3, 210)
@@ -246,7 +246,7 @@ def end_of(world: World) -> dict[str, Any]:
         "cleanup": status.cleanup,
         "completed": status.completion_time,
         "pods": world.pods,
-        "companions": (sorted(world.api.companions), sorted(world.api.services), world.api.gone),
+        "companions": (sorted(world.api.auxiliary_objects), sorted(world.api.services), world.api.gone),
         "rounds": world.launchers.round,
         "timer": world.timer,
     }

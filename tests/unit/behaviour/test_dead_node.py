@@ -20,7 +20,7 @@ def on_two_nodes(job: JobBuilder) -> World:
     for name in world.pods:
         world.api.pods[world.name(name)]["spec"]["nodeName"] = "node-b" if name == "worker-1" else "node-a"
     world.run().machines.add("node-c")
-    world.notes.clear()
+    world.events.clear()
     return world
 
 
@@ -39,8 +39,8 @@ def recovered(world: World, pod: str = "worker-1") -> bool:
     restarts, last = world.status.restarts, world.status.last_restart
     assert last is not None and (last.pod, last.reason) == (f"mnist-{pod}", "NodeLost")
     assert (restarts.counted, restarts.disruptions) == (0, 1)
-    assert {note.reason for note in world.notes if note.type == "Warning"} <= {"PodsNotReady"}
-    assert "NodeLost" in [note.reason for note in world.notes]
+    assert {note.reason for note in world.events if note.type == "Warning"} <= {"PodsNotReady"}
+    assert "NodeLost" in [note.reason for note in world.events]
     assert "node-b" not in [node_of(world, each) for each in world.pods]
     return (world.status.phase, world.status.ready) == ("Running", "2/2")
 
@@ -69,8 +69,8 @@ def test_what_is_said_until_then(world: World) -> None:
         "worker-1: node node-b has not been ready since 2026-03-01T12:00:00Z; given up at 2026-03-01T12:01:00Z"
     )
     world.wait(60).settle()
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Normal", "NodeLost")
-    assert world.notes[-1].message.startswith(
+    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "NodeLost")
+    assert world.events[-1].message.startswith(
         "worker-1 was lost with its node (node node-b has not been ready since 2026-03-01T12:00:00Z); "
     )
 
@@ -285,7 +285,7 @@ def test_a_failure_that_was_charged_before_anybody_could_know_is_paid_back() -> 
     assert (status.phase, status.attempt) == ("Running", 2)
     assert (restarts.counted, restarts.budget_used, restarts.disruptions) == (1, 0, 1)
     assert last is not None and (last.pod, last.exit_code, last.reason) == ("mnist-worker-1", None, "NodeLost")
-    assert [note.reason for note in world.notes].count("NodeLost") == 1
+    assert [note.reason for note in world.events].count("NodeLost") == 1
     assert "Restarting 0/2 NodeLost" in world.trajectory
 
 

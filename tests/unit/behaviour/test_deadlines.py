@@ -32,7 +32,7 @@ def test_a_job_that_runs_too_long(new_job: NewJob) -> None:
     assert (world.status.phase, world.status.reason) == ("Failed", "DeadlineExceeded")
     assert world.status.message == "not done after 100 s (spec.runPolicy.activeDeadlineSeconds)"
     assert world.api.writes[-2:] == ["delete pod/mnist-worker-0", "delete pod/mnist-worker-1"], "nobody is waited for"
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "Failed")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "Failed")
     assert world.run().pods == []
 
 

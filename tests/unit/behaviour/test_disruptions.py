@@ -127,7 +127,7 @@ def test_is_no_failure_has_its_own_count_and_the_training_goes_on(
     assert (status.phase, status.ready, status.failure) == ("Running", "2/2", None)
     assert (restarts.counted, restarts.budget_used, restarts.disruptions) == (0, 0, times)
     assert last is not None and last.reason == reason
-    assert [note.type for note in world.notes if note.reason == reason] == ["Normal"]
+    assert [note.type for note in world.events if note.reason == reason] == ["Normal"]
 
 
 @pytest.mark.parametrize("fault", [each for each, *_ in DISRUPTIONS.values()], ids=DISRUPTIONS.keys())
@@ -205,7 +205,7 @@ def test_one_disruption_after_the_other_waits_longer_and_never_fails(world: Worl
 def test_a_disruption_is_told_once_with_what_it_was(world: World) -> None:
     world.kubelet.evict(VICTIM)
     world.run_timers()
-    told = [note.message for note in world.notes if note.reason == "TerminationByKubelet"]
+    told = [note.message for note in world.events if note.reason == "TerminationByKubelet"]
     assert len(told) == 1
     assert told[0].startswith("worker-1 was disrupted: TerminationByKubelet (The node was low on resource: memory.)")
 

@@ -21,7 +21,7 @@ def running(job: JobBuilder) -> World:
     world.launchers.advance(3, 140)
     world.run()
     world.trajectory.clear()
-    world.notes.clear()
+    world.events.clear()
     return world
 
 
@@ -47,7 +47,7 @@ def sizes(world: World) -> set[int]:
 # --- fewer workers for a while
 
 
-def held_up(job: JobBuilder) -> World:
+def why_not_started(job: JobBuilder) -> World:
     """A gang of three whose worker-1 is lost, and whose new pod cannot be scheduled."""
     world = running(job).delete("worker-1").settle()
     world.kubelet.remove_deleted()
@@ -61,7 +61,7 @@ def held_up(job: JobBuilder) -> World:
 
 
 def test_the_others_go_on_while_a_lost_worker_is_replaced() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     status = world.status
     assert (status.phase, status.reason, status.ready) == ("Running", "FewerWorkers", "2/3")
     assert status.message == "running with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
@@ -74,7 +74,7 @@ def test_the_others_go_on_while_a_lost_worker_is_replaced() -> None:
 
 
 def test_the_gang_is_whole_again_when_the_replacement_is_there() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     before = uids(world)
     world.kubelet.start(world.name("worker-1"), ready=False)
     world.run()
@@ -84,16 +84,16 @@ def test_the_gang_is_whole_again_when_the_replacement_is_there() -> None:
     assert last is not None and last.reason == "Grown"
     assert (status.restarts.counted, status.restarts.in_place, status.attempt) == (0, 2, 1)
     assert uids(world) == before
-    assert ("Normal", "Grown") in [(note.type, note.reason) for note in world.notes]
+    assert ("Normal", "Grown") in [(note.type, note.reason) for note in world.events]
 
 
 def test_without_the_permission_the_others_wait() -> None:
-    world = held_up(a_launched_job().workers(3))
+    world = why_not_started(a_launched_job().workers(3))
     assert (world.status.phase, world.status.ready) == ("Restarting", "0/3")
 
 
 def test_a_second_loss_goes_below_the_least() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     world.delete("worker-2").settle()
     world.kubelet.remove_deleted()
     while world.listen() or world.step():
@@ -104,7 +104,7 @@ def test_a_second_loss_goes_below_the_least() -> None:
 
 def test_no_start_deadline_ends_a_gang_that_trains_with_fewer() -> None:
     job = a_launched_job().workers(3).set("minReplicas", 2).set("runPolicy.startDeadlineSeconds", 60)
-    world = held_up(job).wait(1000)
+    world = why_not_started(job).wait(1000)
     world.settle()
     assert world.status.phase == "Running"
 
@@ -229,7 +229,7 @@ def test_the_pods_of_those_who_stay_are_kept(before: int, after: int) -> None:
     assert status.replicas["worker"].highest == max(before, after) - 1
     assert orders(world)["workers"] == after
     assert world.launchers.round == 2
-    told = [(note.type, note.reason, note.message) for note in world.notes]
+    told = [(note.type, note.reason, note.message) for note in world.events]
     assert told[0] == ("Normal", "Resized", f"from {before} to {after} workers")
     assert not world.step()
 
@@ -282,7 +282,7 @@ def test_there_and_back_is_nothing() -> None:
     world.api.edit(REPLICAS, 3)
     world.api.edit(REPLICAS, 2)
     world.run()
-    assert (uids(world), world.launchers.round, world.notes) == (old, 1, [])
+    assert (uids(world), world.launchers.round, world.events) == (old, 1, [])
 
 
 def test_a_change_while_the_gang_starts() -> None:
@@ -424,7 +424,7 @@ def test_the_same_size_again_is_nothing(job: Any) -> None:
     before = uids(world)
     world.api.edit(REPLICAS, 2)
     world.run()
-    assert (uids(world), world.notes, world.status.restarts.recreated) == (before, [], 0)
+    assert (uids(world), world.events, world.status.restarts.recreated) == (before, [], 0)
 
 
 @BOTH
@@ -465,7 +465,7 @@ def test_a_growth_that_a_quota_refuses_is_told_while_the_others_train() -> None:
 
 
 def test_only_the_chief_must_be_waited_for() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 1))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 1))
     assert (world.status.phase, world.status.reason) == ("Running", "FewerWorkers")
     world.delete("worker-0").settle()
     world.kubelet.remove_deleted()
@@ -480,7 +480,7 @@ def test_only_the_chief_must_be_waited_for() -> None:
 
 
 def test_progress_is_told_while_fewer_train() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     world.wait(10).launchers.advance(5, 350)
     world.listen()
     world.settle()
@@ -489,7 +489,7 @@ def test_progress_is_told_while_fewer_train() -> None:
 
 
 def test_a_failure_while_fewer_train_is_charged_and_refills_with_progress() -> None:
-    world = held_up(a_launched_job().workers(3).set("minReplicas", 2).max_restarts(1))
+    world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2).max_restarts(1))
     world.launchers.crash("worker-2")
     while world.listen() or world.step():
         pass

@@ -12,7 +12,7 @@ from tests.unit.operator.simulation import World
 from tests.unit.rules_table import CASES, IDS, Case
 from tftraining.launch.rules import Failure
 from tftraining_operator.model.spec import RestartRule
-from tftraining_operator.plan.rules import decide
+from tftraining_operator.plan.restart_policy import decide
 
 IMPORT_ERROR = (
     "Traceback (most recent call last):\n  File \"train.py\", line 1\nModuleNotFoundError: No module named 'x'\n"
@@ -51,7 +51,7 @@ def test_a_failure_that_is_ignored_is_neither_charged_nor_a_disruption(job: Any)
     assert (world.status.phase, restarts.counted, restarts.disruptions, restarts.recreated) == ("Running", 0, 0, 3)
     assert world.status.failure is not None and world.status.failure.exit_code == 3
     assert restarts.without_progress == 3, "it waits longer and longer all the same"
-    assert any("rules[0] says Ignore" in note.message for note in world.notes)
+    assert any("rules[0] says Ignore" in note.message for note in world.events)
 
 
 def test_a_rule_for_one_role_leaves_the_others_alone() -> None:

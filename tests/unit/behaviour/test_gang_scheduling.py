@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.build.pod import pod
 from tftraining_operator.build.pod_group import pod_group
 from tftraining_operator.model.names import Replica
@@ -14,7 +14,7 @@ from tftraining_operator.model.spec import Manifest
 
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
 GROUP, POLICY = "podgroup/mnist-job-uid", "networkpolicy/mnist-job-uid"
-ASKER = Asker("system", {"app": "operator"})
+ASKER = OperatorSelector("system", {"app": "operator"})
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
 
 
@@ -28,7 +28,7 @@ def queued(job: JobBuilder) -> JobBuilder:
 
 def guarded(job: JobBuilder) -> World:
     world = World(job)
-    world.asker = ASKER
+    world.operator_selector = ASKER
     return world
 
 
@@ -132,14 +132,14 @@ def test_the_group_grows_with_the_gang() -> None:
     world = World(grouped(a_job())).run()
     world.api.edit("replicaSpecs.worker.replicas", 3)
     world.run()
-    assert world.api.companions[GROUP]["spec"]["minMember"] == 3
+    assert world.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 3
 
 
 def test_a_group_that_was_asked_for_in_a_suspension_that_nobody_saw() -> None:
     world = World(a_job()).run()
     world.api.edit("runPolicy.scheduling", {"podGroup": {"apiVersion": VOLCANO}})
     world.run()
-    assert (world.status.attempt, list(world.api.companions)) == (2, [GROUP])
+    assert (world.status.attempt, list(world.api.auxiliary_objects)) == (2, [GROUP])
     assert world.status.last_restart is not None and world.status.last_restart.reason == "SpecChanged"
 
 
@@ -150,29 +150,29 @@ def test_the_policy_is_there_before_any_pod_and_names_who_may_come_in() -> None:
     world = guarded(a_launched_job())
     world.run()
     assert world.api.writes.index(f"ensure {POLICY}") < world.api.writes.index("create pod/mnist-worker-0")
-    own, operator = world.api.companions[POLICY]["spec"]["ingress"]
+    own, operator = world.api.auxiliary_objects[POLICY]["spec"]["ingress"]
     assert own == {"from": [{"podSelector": {"matchLabels": {"tftraining.dev/job-name": "mnist"}}}]}
     assert operator["from"][0]["podSelector"] == {"matchLabels": {"app": "operator"}}
     assert operator["ports"] == [{"protocol": "TCP", "port": 8472}]
 
 
 def test_without_the_setting_there_is_none() -> None:
-    assert World(a_job()).run().api.companions == {}
+    assert World(a_job()).run().api.auxiliary_objects == {}
 
 
 @pytest.mark.parametrize("role", ["worker", "chief"])
 def test_no_policy_where_a_pod_is_on_its_nodes_network(role: str) -> None:
     # Its packets would come from the node's address, and be kept from the others.
     template = {"spec": {"hostNetwork": True, "containers": [{"name": "tensorflow", "image": "x", "command": ["c"]}]}}
-    assert guarded(a_job().chief().role(role, template=template)).run().api.companions == {}
+    assert guarded(a_job().chief().role(role, template=template)).run().api.auxiliary_objects == {}
 
 
 def test_a_job_that_runs_is_not_given_a_policy_by_a_new_version() -> None:
     world = World(a_job()).run()
-    world.asker = ASKER
+    world.operator_selector = ASKER
     assert not world.step()
     world.exit("worker-1").run()
-    assert list(world.api.companions) == [POLICY]
+    assert list(world.api.auxiliary_objects) == [POLICY]
 
 
 # --- both
@@ -181,33 +181,33 @@ def test_a_job_that_runs_is_not_given_a_policy_by_a_new_version() -> None:
 @pytest.mark.parametrize("code", [0, 1])
 def test_companions_go_with_the_service(code: int) -> None:
     world = guarded(grouped(a_job().max_restarts(0))).run()
-    assert sorted(world.api.companions) == [POLICY, GROUP]
+    assert sorted(world.api.auxiliary_objects) == [POLICY, GROUP]
     world.exit("worker-0", code=code).run()
-    assert world.status.terminal and (world.api.companions, world.api.services) == ({}, {})
+    assert world.status.terminal and (world.api.auxiliary_objects, world.api.services) == ({}, {})
     assert not world.step()
 
 
 def test_companions_are_kept_with_everything_else() -> None:
     world = guarded(grouped(a_job().set("runPolicy.cleanPodPolicy", "None"))).run()
     world.exit("worker-0", code=0).run()
-    assert sorted(world.api.companions) == [POLICY, GROUP]
+    assert sorted(world.api.auxiliary_objects) == [POLICY, GROUP]
 
 
 def test_a_suspended_job_holds_no_place_in_a_queue() -> None:
     world = guarded(grouped(a_job())).run()
     world.api.edit("runPolicy.suspend", True)
     world.run()
-    assert list(world.api.companions) == [POLICY]
+    assert list(world.api.auxiliary_objects) == [POLICY]
     assert not world.step()
     world.api.edit("runPolicy.suspend", False)
-    assert sorted(world.run().api.companions) == [POLICY, GROUP]
+    assert sorted(world.run().api.auxiliary_objects) == [POLICY, GROUP]
 
 
 def test_a_crash_while_they_go_leaves_none() -> None:
     world = guarded(grouped(a_job())).run().exit("worker-0", code=0)
     for writes in (2, 3, 4):
         world.step(writes=writes)
-    assert world.run().api.companions == {}
+    assert world.run().api.auxiliary_objects == {}
 
 
 # --- Kueue
@@ -351,7 +351,7 @@ def test_a_preemption_by_kueue_is_told_in_its_words_and_free() -> None:
     world.delete("worker-0", "worker-1").run_timers()
     assert (world.status.restarts.counted, world.status.restarts.disruptions) == (0, 1)
     assert world.status.last_restart is not None and world.status.last_restart.reason == "WorkloadEvicted"
-    (note,) = (each for each in world.notes if each.reason == "WorkloadEvicted")
+    (note,) = (each for each in world.events if each.reason == "WorkloadEvicted")
     assert "worker-0 was disrupted: WorkloadEvicted (Preempted by b)" in note.message
 
 

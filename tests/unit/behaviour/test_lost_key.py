@@ -25,7 +25,7 @@ LOSSES: dict[str, Loss] = {
 def without_key(job: JobBuilder) -> World:
     """A gang that trains, and whose Secret was deleted."""
     world = World(job.workers(3).role("evaluator").storage()).run()
-    world.notes.clear()
+    world.events.clear()
     del world.api.secrets[SECRET]
     return world
 
@@ -52,7 +52,7 @@ def test_the_next_pod_that_is_made_is_one_restart_of_all(loss: str, least: int |
     assert (status.phase, status.ready, status.attempt) == ("Running", f"{size}/{size}", 2)
     assert SECRET in world.api.secrets and len(set(world.kubelet.keys.values())) == 2
     assert status.restarts.counted == (loss == "a failed one")
-    told = [note for note in world.notes if note.reason == "KeyLost"]
+    told = [note for note in world.events if note.reason == "KeyLost"]
     assert [note.type for note in told] == ["Normal"]
     assert f"secret/{SECRET}, the key of the launchers, was deleted" in told[0].message
     assert "evaluator-0" in world.pods and world.attempts() == {"2"}
@@ -79,8 +79,8 @@ def test_pods_that_are_on_their_way_are_not_kept_waiting_for_ever() -> None:
 def test_a_resumed_job_has_a_new_one_anyway() -> None:
     world = suspend(without_key(a_launched_job())).run()
     resume(world).run_timers()
-    assert (world.status.phase, world.status.attempt, world.notes[-1].reason) == ("Running", 2, "Training")
-    assert "KeyLost" not in {note.reason for note in world.notes}
+    assert (world.status.phase, world.status.attempt, world.events[-1].reason) == ("Running", 2, "Training")
+    assert "KeyLost" not in {note.reason for note in world.events}
 
 
 def test_without_launchers_there_is_none() -> None:

@@ -17,7 +17,7 @@ def lacking(*members: str) -> World:
 
 
 def told(world: World) -> list[tuple[str, str]]:
-    return [(note.type, note.message) for note in world.notes if note.reason == "NoGPU"]
+    return [(note.type, note.message) for note in world.events if note.reason == "NoGPU"]
 
 
 def test_one_warning_and_a_word_in_the_message() -> None:

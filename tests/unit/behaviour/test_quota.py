@@ -2,7 +2,7 @@
 
 from tests.unit.operator.builders import a_launched_job
 from tests.unit.operator.simulation import World
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 
 
 def full(used: int) -> tuple[int, str]:
@@ -14,7 +14,7 @@ def full(used: int) -> tuple[int, str]:
 def held(used: int = 9) -> World:
     """A job of 20 workers with all that stands beside its pods, none of which a quota allows."""
     world = World(a_launched_job().workers(20))
-    world.asker = Asker("system", {"app": "operator"})
+    world.operator_selector = OperatorSelector("system", {"app": "operator"})
     hold(world, used)
     return world.run()
 
@@ -31,20 +31,25 @@ def test_a_try_is_one_pod_and_nothing_that_was_there_at_the_last_one() -> None:
         world.api.now = world.timer
         step = world.plan()
         assert len(step.create_pods) == 1
-        assert (step.create_service, step.create_secret, step.expect_secret, step.companions) == (None, None, None, ())
+        assert (step.create_service, step.create_secret, step.verify_secret, step.auxiliary_objects) == (
+            None,
+            None,
+            None,
+            (),
+        )
         world.run()
     assert world.timer is not None and (world.timer - world.now).total_seconds() == 60
 
 
 def test_what_others_use_of_the_quota_is_no_news() -> None:
     world = held()
-    before, events = world.status, len(world.notes)
+    before, events = world.status, len(world.events)
     for used in (8, 7, 6):
         hold(world, used)
         assert world.timer is not None
         world.api.now = world.timer
         world.run()
-    assert world.status == before and len(world.notes) == events
+    assert world.status == before and len(world.events) == events
 
 
 def test_all_the_others_are_made_as_soon_as_one_is_allowed() -> None:

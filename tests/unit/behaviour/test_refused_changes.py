@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 
 WINDOW = (403, 'admission webhook "w.example" denied the request: maintenance window')
 REFUSED = f"was refused: {WINDOW[1]}"
@@ -12,7 +12,7 @@ REFUSED = f"was refused: {WINDOW[1]}"
 
 def told(world: World) -> list[str]:
     """The events of refused changes."""
-    return [note.message for note in world.notes if note.reason == "ChangeRefused"]
+    return [note.message for note in world.events if note.reason == "ChangeRefused"]
 
 
 def to_the_next_try(world: World) -> None:
@@ -97,16 +97,16 @@ def test_the_service_is_asked_for_again_when_that_is_due_and_not_before() -> Non
 
 def test_what_stands_beside_the_pods_is_deleted_at_last_also_if_that_was_refused_first() -> None:
     world = World(a_launched_job())
-    world.asker = Asker("system", {"app": "operator"})
+    world.operator_selector = OperatorSelector("system", {"app": "operator"})
     world.run()
-    (policy,) = world.api.companions
+    (policy,) = world.api.auxiliary_objects
     world.api.refusals[f"DELETE {policy}"] = WINDOW
     world.launchers.end("Succeeded", "ChiefSucceeded", "worker-0 has succeeded", {})
     world.run()
     assert f"DELETE {policy} {REFUSED}" in (world.status.message or "")
     world.api.refusals.clear()
     world.run_timers()
-    assert not world.api.companions and not world.api.services
+    assert not world.api.auxiliary_objects and not world.api.services
 
 
 def test_a_suspended_job_says_which_pod_cannot_be_deleted() -> None:

@@ -27,7 +27,7 @@ def running(job: JobBuilder) -> World:
     world = World(job).run()
     assert world.status.phase == "Running"
     world.trajectory.clear()
-    world.notes.clear()
+    world.events.clear()
     return world
 
 
@@ -44,7 +44,7 @@ def uids(world: World) -> dict[str, str]:
 
 
 def told(world: World) -> list[tuple[str, str]]:
-    return [(note.type, note.reason) for note in world.notes]
+    return [(note.type, note.reason) for note in world.events]
 
 
 def counts(world: World, role: str) -> dict[str, Any]:

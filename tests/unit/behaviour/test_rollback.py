@@ -55,12 +55,12 @@ def said(world: World) -> tuple[str, str]:
 def test_a_job_whose_spec_is_newer_is_left_as_it_is(state: Callable[[], World], path: str, value: Any) -> None:
     world = state()
     world.api.edit(path, value)
-    before, notes = everything(world), len(world.notes)
+    before, notes = everything(world), len(world.events)
     for seconds in (0, 3600, 86400 * 30):
         world.wait(seconds).run()
         assert everything(world) == before
     assert said(world)[0] == "SpecUnreadable"
-    assert [(each.type, each.reason) for each in world.notes[notes:]] == [("Warning", "SpecUnreadable")]
+    assert [(each.type, each.reason) for each in world.events[notes:]] == [("Warning", "SpecUnreadable")]
 
 
 @STATES
@@ -68,12 +68,12 @@ def test_a_job_whose_spec_is_newer_is_left_as_it_is(state: Callable[[], World], 
 def test_a_job_whose_status_is_newer_is_left_as_it_is(state: Callable[[], World], field: str, value: Any) -> None:
     world = state()
     world.api.job["status"][field] = value
-    before, notes = everything(world), len(world.notes)
+    before, notes = everything(world), len(world.events)
     for seconds in (0, 3600, 86400 * 30):
         world.wait(seconds).run()
         assert everything(world) == before
     assert said(world)[0] == "StatusUnreadable" and field in said(world)[1]
-    assert [(each.type, each.reason) for each in world.notes[notes:]] == [("Warning", "StatusUnreadable")]
+    assert [(each.type, each.reason) for each in world.events[notes:]] == [("Warning", "StatusUnreadable")]
 
 
 @pytest.mark.parametrize("job", [a_job, a_launched_job])
@@ -133,7 +133,7 @@ def test_another_cause_is_told_too_and_the_same_one_once() -> None:
     world.api.edit("successPolicy", "AnyTwoWorkers")
     world.run()
     assert "AnyTwoWorkers" in said(world)[1]
-    assert len(world.notes) == 2
+    assert len(world.events) == 2
 
 
 def test_a_value_of_any_length_gives_a_message_that_the_api_server_takes() -> None:

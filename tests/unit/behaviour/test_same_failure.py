@@ -53,7 +53,7 @@ def test_the_third_time_in_a_row_is_the_end() -> None:
     assert status.failure is not None and status.failure.exception == BOOM
     assert status.failure.log_tail is not None and status.failure.log_tail.endswith(BOOM)
     assert (status.restarts.counted, status.is_true("Failed")) == (2, True)
-    assert (world.notes[-1].type, world.notes[-1].message) == ("Warning", words)
+    assert (world.events[-1].type, world.events[-1].message) == ("Warning", words)
 
 
 def test_while_it_restarts_the_exception_is_told_everywhere() -> None:
@@ -65,7 +65,7 @@ def test_while_it_restarts_the_exception_is_told_everywhere() -> None:
     assert status.last_restart is not None and status.last_restart.exception == BOOM
     assert status.failure is not None and status.failure.exception == BOOM
     assert status.restarts.same_failure is not None and status.restarts.same_failure.count == 1
-    assert (world.notes[-1].type, world.notes[-1].reason, world.notes[-1].message) == ("Warning", "Error", words)
+    assert (world.events[-1].type, world.events[-1].reason, world.events[-1].message) == ("Warning", "Error", words)
 
 
 def test_an_operator_that_is_restarted_goes_on_counting() -> None:
@@ -173,7 +173,7 @@ def test_the_restart_in_place_is_told_with_its_exception() -> None:
     assert status.message is not None and status.message.startswith("worker-1: ValueError: boom; ")
     assert status.last_restart is not None and status.last_restart.exception == BOOM
     assert status.failure is not None and status.failure.exception == BOOM
-    warning = [note.message for note in world.notes if note.type == "Warning"][-1]
+    warning = [note.message for note in world.events if note.type == "Warning"][-1]
     assert warning.startswith("worker-1: ValueError: boom; ")
 
 

@@ -10,8 +10,8 @@ from tests.unit.operator.apiserver import stamp
 from tests.unit.operator.builders import JobBuilder, a_launched_job
 from tests.unit.operator.simulation import World
 from tftraining_operator.model.job import parse_job
-from tftraining_operator.plan.refusals import EARLIER, LONGEST, judge
-from tftraining_operator.plan.starting import LATE
+from tftraining_operator.plan.creation_errors import EARLIER, LONGEST, judge
+from tftraining_operator.plan.readiness import LATE
 
 SECOND = "the-second-job"
 WAITING = "waiting for the removal of what an earlier job of this name has left:"
@@ -23,7 +23,7 @@ def created_again(world: World) -> World:
     new = {"uid": SECOND, "generation": 1, "creationTimestamp": stamp(world.now)}
     world.api.job = {"metadata": {**first["metadata"], **new}, "spec": copy.deepcopy(first["spec"])}
     world.forget()
-    world.notes.clear()
+    world.events.clear()
     return world
 
 
@@ -52,7 +52,7 @@ def test_waiting_for_the_garbage_collector_is_no_trouble(world: World) -> None:
     before = len(world.api.writes)
     created_again(world).settle().wait(29).settle()
     assert {*world.api.writes[before:]} == {"status"}
-    assert [note.type for note in world.notes] == ["Normal"]
+    assert [note.type for note in world.events] == ["Normal"]
 
 
 def test_it_starts_as_soon_as_they_are_gone(world: World) -> None:
@@ -82,7 +82,7 @@ def test_what_stays_for_too_long_is_worth_one_warning(world: World) -> None:
     assert world.status.message is not None and "look for a finalizer" in world.status.message
     world.api.pods.pop("mnist-worker-0")
     world.wait(5).settle()
-    warnings = [note for note in world.notes if note.type == "Warning"]
+    warnings = [note for note in world.events if note.type == "Warning"]
     assert [(note.reason, note.message) for note in warnings] == [
         ("Stopping", f"{WAITING} service/mnist, pod/mnist-worker-0, pod/mnist-worker-1; {LATE}")
     ]
@@ -95,9 +95,9 @@ def test_a_pod_has_its_own_grace_before_it_is_late(world: World) -> None:
         world.api.delete_pod(name, 120)
     del world.api.services["mnist"]
     world.settle().wait(149).settle()
-    assert [note.type for note in world.notes] == ["Normal"]
+    assert [note.type for note in world.events] == ["Normal"]
     world.wait(1).settle()
-    assert [note.type for note in world.notes] == ["Normal", "Warning"]
+    assert [note.type for note in world.events] == ["Normal", "Warning"]
 
 
 def test_it_does_not_wait_for_ever(world: World) -> None:
@@ -112,7 +112,7 @@ def test_one_that_has_lost_its_label_is_waited_for_too(world: World) -> None:
     world.api.refusals["pod/mnist-worker-1"] = (410, EARLIER)
     world.settle()
     assert (world.status.reason, world.status.message) == ("Stopping", f"{WAITING} pod/mnist-worker-1")
-    assert [note.type for note in world.notes] == ["Normal"]
+    assert [note.type for note in world.events] == ["Normal"]
     world.api.refusals.clear()
     assert world.run_timers().status.phase == "Running"
 
@@ -261,19 +261,19 @@ def resuming(epoch: int, step: int) -> World:
 def test_a_job_that_goes_on_from_it_says_so_once(epoch: int, step: int, where: str) -> None:
     world = resuming(epoch, step)
     message = f"the training goes on from {where} of an earlier run in the same directory"
-    assert [note.message for note in world.notes if note.reason == "EarlierRun"] == [message]
+    assert [note.message for note in world.events if note.reason == "EarlierRun"] == [message]
     condition = world.status.condition("Resumed")
     assert condition is not None and (condition.status, condition.reason) == ("True", "EarlierRun")
     world.forget()
     world.launchers.advance(epoch + 2, step + 99)
     world.wait(60).run()
-    assert len([note for note in world.notes if note.reason == "EarlierRun"]) == 1
+    assert len([note for note in world.events if note.reason == "EarlierRun"]) == 1
 
 
 def test_a_job_that_begins_at_the_beginning_has_nothing_to_say() -> None:
     world = resuming(0, 0)
     assert world.status.condition("Resumed") is None
-    assert "EarlierRun" not in [note.reason for note in world.notes]
+    assert "EarlierRun" not in [note.reason for note in world.events]
 
 
 @pytest.mark.parametrize("again", ["crash", "deletion", "suspension"])
@@ -293,4 +293,4 @@ def test_its_own_backup_is_none_of_an_earlier_run(again: str) -> None:
     world.launchers.advance(4, 281)
     world.wait(60).run()
     assert world.status.phase == "Running"
-    assert "EarlierRun" not in [note.reason for note in world.notes]
+    assert "EarlierRun" not in [note.reason for note in world.events]

@@ -390,7 +390,7 @@ def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
 def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job: NewJob) -> None:
     world = World(new_job().storage()).run()
     resume(suspend(world)).run()
-    assert (world.status.attempt, [note.reason for note in world.notes]) == (1, ["Started", "Training"])
+    assert (world.status.attempt, [note.reason for note in world.events]) == (1, ["Started", "Training"])
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ def test_created_suspended(new_job: NewJob) -> None:
     assert (world.status.phase, world.status.reason, world.status.ready) == ("Suspended", "Suspended", "0/2")
     assert (world.pods, world.api.services, world.status.start_time) == ([], {}, None)
     assert (condition(world).status, world.status.condition("Cleaned")) == ("True", None)
-    assert [note.reason for note in world.notes] == ["Suspended"]
+    assert [note.reason for note in world.events] == ["Suspended"]
     began = world.now
     resume(world).run()
     assert (world.status.phase, world.status.attempt, world.status.start_time) == ("Running", 1, began)
     assert (condition(world).status, condition(world).reason) == ("False", "Resumed")
-    assert [note.reason for note in world.notes] == ["Suspended", "Resumed", "Training"]
+    assert [note.reason for note in world.events] == ["Suspended", "Resumed", "Training"]
 
 
 def test_the_trajectory_of_a_suspension() -> None:
@@ -109,7 +109,7 @@ def test_suspended_while_it_restarts() -> None:
     assert (world.status.phase, world.attempts(), world.status.restarts.counted) == ("Running", {"4"}, 2)
     last = world.status.last_restart
     assert last is not None and last.down_seconds is None, "that restart never came to its end"
-    assert world.notes[-1].message == "2/2 replicas train"
+    assert world.events[-1].message == "2/2 replicas train"
 
 
 def test_suspended_while_launchers_restart() -> None:
@@ -329,7 +329,7 @@ def test_it_goes_on_from_the_saved_epoch() -> None:
     resumed = condition(world, "Resumed")
     assert (resumed.status, resumed.message) == ("True", "resumed from epoch 3, after the suspension")
     assert world.status.last_restart is None and not world.step()
-    assert not [note for note in world.notes if note.reason == "EarlierRun"], "the backup is this job's own"
+    assert not [note for note in world.events if note.reason == "EarlierRun"], "the backup is this job's own"
 
 
 def test_a_job_that_had_saved_nothing_yet_says_that_it_began_again() -> None:

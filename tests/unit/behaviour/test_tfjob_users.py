@@ -16,7 +16,7 @@ from tests.unit.behaviour.conftest import until_it_cleans
 from tests.unit.operator.builders import JobBuilder, a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tftraining_client.validation import validate
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.model.spec import Manifest
 
 DOCUMENT = (REPOSITORY / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def test_the_manifest_after_is_valid_and_trains() -> None:
         assert spec_of(world, pod)["priorityClassName"] == "high"
         assert container["image"] == "example.com/mnist:7"
         assert {"name": "tftraining-storage", "mountPath": "/training"}.items() <= container["volumeMounts"][0].items()
-    (group,) = (each for each in world.api.companions.values() if each["kind"] == "PodGroup")
+    (group,) = (each for each in world.api.auxiliary_objects.values() if each["kind"] == "PodGroup")
     assert group["spec"] == {"minMember": 3, "queue": "research", "priorityClassName": "high"}
 
 
@@ -243,11 +243,11 @@ def test_a_pod_group_is_asked_for_by_the_job() -> None:
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "minAvailable": 1, "timeoutSeconds": 30}
     scheduling = {"podGroup": group, "priorityClassName": "high"}
     world = running(a_job().set("runPolicy.scheduling", scheduling))
-    (made,) = world.api.companions.values()
+    (made,) = world.api.auxiliary_objects.values()
     assert (made["apiVersion"], made["kind"]) == ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
     assert made["spec"] == {"minMember": 1, "scheduleTimeoutSeconds": 30}
     assert {spec_of(world, pod)["priorityClassName"] for pod in world.pods} == {"high"}
-    assert running(a_job()).api.companions == {}
+    assert running(a_job()).api.auxiliary_objects == {}
 
 
 @row('`successPolicy: ""`')
@@ -347,7 +347,7 @@ def test_a_pod_is_restricted_unless_its_template_says_otherwise(job: Any) -> Non
 @row("who may reach the pods")
 def test_each_other_and_the_operator_may_reach_the_pods() -> None:
     world = World(a_launched_job())
-    world.asker = Asker("tftraining-system", {"app": "operator"})
-    (policy,) = world.run().api.companions.values()
+    world.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
+    (policy,) = world.run().api.auxiliary_objects.values()
     assert policy["kind"] == "NetworkPolicy"
     assert len(policy["spec"]["ingress"]) == 2

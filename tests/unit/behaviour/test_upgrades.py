@@ -11,7 +11,7 @@ from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tests.unit.operator.test_idle import IDLE
 from tftraining_operator.build import pod as manifests
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.build.pod import pod
 from tftraining_operator.model import tf_config
 from tftraining_operator.model.names import ANNOTATION_ORDERS
@@ -35,7 +35,7 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], World]:
     def start(world: World) -> World:
         monkeypatch.setattr(manifests, "pod", newer_pod)
         monkeypatch.setattr(simulation, "IMAGE", NEW)
-        world.asker = Asker("system", {"app": "operator"})
+        world.operator_selector = OperatorSelector("system", {"app": "operator"})
         heard = world.heard
         world.forget()
         world.heard = heard

@@ -156,17 +156,17 @@ def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]
 
 
 def test_network_policies_name_the_pods_of_the_operator(default: list[Manifest]) -> None:
-    asker = read_settings(environment(default)).asker
+    operator_selector = read_settings(environment(default)).operator_selector
     (deployment,) = of_kind(default, "Deployment")
-    assert asker is not None and asker.namespace == deployment["metadata"]["namespace"]
-    assert asker.labels == deployment["spec"]["selector"]["matchLabels"]
+    assert operator_selector is not None and operator_selector.namespace == deployment["metadata"]["namespace"]
+    assert operator_selector.labels == deployment["spec"]["selector"]["matchLabels"]
 
 
 def test_without_network_policies_there_is_no_right_to_them() -> None:
     without = render({"networkPolicy": {"enabled": False}})
     rules = table(named(without, "ClusterRole")["/operator-tftraining-operator"])
     assert {name for name in OPERATOR_RULES if name not in rules} == {"networking.k8s.io/networkpolicies"}
-    assert read_settings(environment(without)).asker is None
+    assert read_settings(environment(without)).operator_selector is None
 
 
 def test_values_reach_the_pod() -> None:

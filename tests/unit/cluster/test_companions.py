@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.cluster.fake_server import Answer, serving
 from tests.unit.cluster.test_refusals import JOB, NOW
-from tftraining_operator.cluster.companions import ensure, remove
+from tftraining_operator.cluster.auxiliary_objects import ensure, remove
 from tftraining_operator.cluster.refused import Refused
-from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.creation_errors import judge
 
 API = "scheduling.volcano.sh/v1beta1"
 COLLECTION = f"/apis/{API}/namespaces/ns/podgroups"

@@ -26,8 +26,8 @@ from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.names import Key, Replica
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.status import Phase, Status
-from tftraining_operator.plan.refusals import KEY_GONE
-from tftraining_operator.plan.types import Plan
+from tftraining_operator.plan.creation_errors import KEY_GONE
+from tftraining_operator.plan.step import Step
 
 KEY = Key("ns", "job")
 CHIEF = Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
@@ -545,7 +545,7 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
 
     async with serving() as (_, api):
         children = Children(Answering(api._client), Store(), Store(), NodeStore(api, print))
-        step = Plan(status=RUNNING, expect_secret=secret(JOB))
+        step = Step(status=RUNNING, verify_secret=secret(JOB))
         if status in (400, 403, 409):
             await children.create(JOB, step)
         else:
@@ -567,7 +567,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
 
     async with serving() as (_, api):
         children = Children(Recording(api._client), Store(), Store(), NodeStore(api, print))
-        step = Plan(status=RUNNING, create_secret=secret(JOB))
+        step = Step(status=RUNNING, create_secret=secret(JOB))
         await children.create(JOB, step)
         await children.create(JOB, step)
         with pytest.raises(Refused):

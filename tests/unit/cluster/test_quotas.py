@@ -12,7 +12,7 @@ from tests.unit.cluster.fake_server import Answer, FakeServer, events, listing, 
 from tftraining_operator.cluster.quotas import KIND, MOST_WATCHES, MOST_WOKEN, Quotas, fits, parse_ask, room_of
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.observed import Refusal
-from tftraining_operator.plan.refusals import judge
+from tftraining_operator.plan.creation_errors import judge
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVERYWHERE = f"/api/v1/{KIND}"

@@ -24,9 +24,9 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import dump_status
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Progress, Status
+from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.refusals import judge
-from tftraining_operator.plan.types import Plan, Planner
+from tftraining_operator.plan.step import Planner, Step
 from tftraining_operator.reconcile import Reconciler, World
 
 KEY = Key("ns", "job")
@@ -136,7 +136,7 @@ async def test_counts_wait_for_a_second_and_not_for_a_clock_that_was_set_back(
         fake.on(f"PUT {PATH}/status", Answer(job(6)))
         reconcile._memory(JOB, NOW - timedelta(seconds=ago))
         reconcile.clock = lambda: NOW
-        reconcile._plan = lambda job, seen, now: Plan(msgspec.structs.replace(job.status, ready="2/2"))
+        reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, ready="2/2"))
         await reconcile(KEY)
         assert writes(fake) == written
 
@@ -151,7 +151,7 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
         fake.on(f"PUT {PATH}/status", Answer(job(6)))
         reconcile._memory(JOB, NOW - timedelta(seconds=ago))
         reconcile.clock = lambda: NOW
-        reconcile._plan = lambda job, seen, now: Plan(msgspec.structs.replace(job.status, progress=Progress(step=2)))
+        reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, progress=Progress(step=2)))
         await reconcile(KEY)
         assert len(writes(fake)) == count
         assert (KEY in reconcile._queue._timers) == (not count)

@@ -13,8 +13,8 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.refusals import EARLIER, judge
-from tftraining_operator.plan.types import Annotation, Deletion, Plan
+from tftraining_operator.plan.creation_errors import EARLIER, judge
+from tftraining_operator.plan.step import PodAnnotation, PodDeletion, Step
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = Job(key=Key("ns", "job"), uid="mine", generation=1, status=Status(), spec=None)
@@ -82,7 +82,7 @@ CONTENDED = 'Operation cannot be fulfilled on resourcequotas "q": the object has
         ({"create_pods": ({"metadata": {"name": "a"}},)}, "/api/v1/namespaces/ns/pods"),
         ({"create_secret": {"metadata": {"name": "a"}}}, "/api/v1/namespaces/ns/secrets"),
         (
-            {"companions": ({"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}},)},
+            {"auxiliary_objects": ({"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}},)},
             "/apis/g/v1/namespaces/ns/podgroups",
         ),
     ],
@@ -94,7 +94,7 @@ async def test_a_quota_that_many_write_to_is_no_object_in_the_way(step: dict[str
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
         children = Children(api, Store(), Store(), NodeStore(api, print))
         with pytest.raises(Refused, match="/a: Operation cannot be fulfilled") as refused:
-            await children.create(JOB, Plan(status=Status(), **step))
+            await children.create(JOB, Step(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
     assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
 
@@ -112,11 +112,11 @@ async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answe
         fake.on("DELETE /apis/g/v1/namespaces/ns/podgroups/a", answer)
         children = Children(api, Store(), Store(), NodeStore(api, print))
         group = {"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}}
-        step = Plan(
+        step = Step(
             status=Status(),
-            delete_pods=(Deletion("a", "a", None), Deletion("b", "b", None)),
-            annotate_pod=Annotation("a", "a", "1", {}),
-            delete_companions=(group,),
+            delete_pods=(PodDeletion("a", "a", None), PodDeletion("b", "b", None)),
+            annotate_pod=PodAnnotation("a", "a", "1", {}),
+            delete_auxiliary_objects=(group,),
             delete_service=True,
         )
         children.services.upsert(service())
@@ -160,7 +160,7 @@ async def test_labels_that_cannot_be_given_back_are_tried_again(code: int, told:
         fake.on(f"PATCH {place}/job-worker-0", Answer({"message": "not now"}, code))
         children = Children(api, Store(), Store(), NodeStore(api, print))
         with pytest.raises(Refused) as refused:
-            await children.create(JOB, Plan(status=Status(), create_pods=(WANTED,)))
+            await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
     assert (refused.value.status, judge("pod/a", told, "not now", 1, NOW).permanent) == (told, False)
 
 
@@ -174,5 +174,5 @@ async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None
         fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
         children = Children(api, Store(), Store(), NodeStore(api, print))
         with pytest.raises(Refused, match="loses its labels as often as it is given them"):
-            await children.create(JOB, Plan(status=Status(), create_pods=(WANTED,)))
+            await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
         assert fake.count(f"PATCH {place}/job-worker-0") == 1

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.ports import free_port
 from tests.unit.cluster.fake_server import Answer, serving
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.cluster.api import Api
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.server import serve
@@ -31,8 +31,10 @@ def test_settings_are_read() -> None:
         "POD_NAME": "p",
         "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
     }
-    asker = Asker("system", {"example.com/app": "a", "b": "c"})
-    settings = Settings(namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", asker=asker)
+    operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"})
+    settings = Settings(
+        namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
+    )
     assert read_settings(env) == settings
 
 

@@ -25,7 +25,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.types import Deletion, Plan
+from tftraining_operator.plan.step import PodDeletion, Step
 from tftraining_operator.reconcile import LARGE
 
 PODS = "/api/v1/pods"
@@ -110,21 +110,21 @@ async def test_thousands_of_deletions_are_no_thousands_of_tasks() -> None:
     counting = Counting()
     stand_in = cast(Api, counting)
     children = Children(stand_in, Store(), Store(), NodeStore(stand_in, lambda name: None))
-    deletions = tuple(Deletion(f"mnist-worker-{number}", f"uid-{number}", 1) for number in range(2_000))
+    deletions = tuple(PodDeletion(f"mnist-worker-{number}", f"uid-{number}", 1) for number in range(2_000))
     parsed, _ = a_job().parsed()
-    assert await children.change(parsed, Plan(status=Status(), delete_pods=deletions)) == []
+    assert await children.change(parsed, Step(status=Status(), delete_pods=deletions)) == []
     assert counting.requests == len(deletions)
     assert counting.most <= CONCURRENCY + 1
 
 
 @pytest.mark.parametrize("workers", [LARGE, 10 * LARGE])
 async def test_others_have_their_turn_while_the_step_of_a_large_gang_is_decided(workers: int) -> None:
-    def decide(job: Job, seen: Observed, now: datetime) -> Plan:
+    def decide(job: Job, seen: Observed, now: datetime) -> Step:
         before, deadline = turns.count, time.monotonic() + 20
         while turns.count < before + 3:
             assert time.monotonic() < deadline, "nobody else has had a turn"
             time.sleep(0.001)
-        return Plan(status=job.status)
+        return Step(status=job.status)
 
     async with reconciling(decide) as (_, jobs, reconcile), counting() as turns:
         raw = job(5)

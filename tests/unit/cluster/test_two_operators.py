@@ -23,7 +23,7 @@ from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import ANNOTATION_ORDERS, Key
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.types import Annotation, Deletion, Ending, Plan
+from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 from tftraining_operator.reconcile import Reconciler, World
 
 Manifest = dict[str, Any]
@@ -90,11 +90,11 @@ async def test_an_operator_with_an_outdated_job_leaves_the_orders_of_the_other_o
 @pytest.mark.parametrize(
     "step",
     [
-        {"delete_pods": (Deletion("mnist-worker-1", "uid", 1),)},
-        {"end_pods": (Ending("mnist-worker-1", "uid", "1", "given up"),)},
-        {"annotate_pod": Annotation("mnist-worker-0", "uid", "1", {"a": "b"})},
+        {"delete_pods": (PodDeletion("mnist-worker-1", "uid", 1),)},
+        {"fail_pods": (PodFailure("mnist-worker-1", "uid", "1", "given up"),)},
+        {"annotate_pod": PodAnnotation("mnist-worker-0", "uid", "1", {"a": "b"})},
         {"delete_service": True},
-        {"delete_companions": ({"kind": "NetworkPolicy", "metadata": {"name": "x"}},)},
+        {"delete_auxiliary_objects": ({"kind": "NetworkPolicy", "metadata": {"name": "x"}},)},
     ],
 )
 async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[str, Any]) -> None:
@@ -102,8 +102,8 @@ async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[
     before = cluster.api.snapshot().job
     cluster.api.edit("restartPolicy.maxRestarts", 7)
 
-    def any_step(job: Job, seen: Observed, now: object) -> Plan:
-        return msgspec.structs.replace(Plan(job.status), **step)
+    def any_step(job: Job, seen: Observed, now: object) -> Step:
+        return msgspec.structs.replace(Step(job.status), **step)
 
     async with serving() as (fake, api):
         operator = AnOperator(api, cluster, before)

@@ -139,7 +139,7 @@ def test_what_is_no_reason_is_still_in_the_code_and_has_no_row() -> None:
     assert sorted(EXCEPTIONS & set(first_column("reason"))) == []
 
 
-@pytest.mark.parametrize("function", ["Note", "Problem", "Incident", "with_condition"])
+@pytest.mark.parametrize("function", ["Event", "Problem", "Incident", "with_condition"])
 def test_reasons_are_made_where_they_are_looked_for(function: str) -> None:
     others = [each for each in OPERATOR.iterdir() if each not in DECIDING and each.suffix in ("", ".py")]
     assert OPERATOR / "cluster" in others
@@ -148,7 +148,7 @@ def test_reasons_are_made_where_they_are_looked_for(function: str) -> None:
 
 def test_a_row_says_that_its_word_is_an_event_or_the_reason_of_a_condition() -> None:
     where = {name: row[1] for row in table("reason") for name in named(row[0])}
-    events = {arguments[1] for arguments in called("Note")} - {""}
+    events = {arguments[1] for arguments in called("Event")} - {""}
     reasons = {(arguments[3], arguments[1]) for arguments in called("with_condition") if all(arguments[1:4:2])}
     assert {"Started", "EarlierRun"} <= events and ("Retrying", "Cleaned") in reasons
     assert sorted(word for word in events if "event" not in where[word]) == []

@@ -14,7 +14,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.job import patched_conditions, replaced_status
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Condition, Status
-from tftraining_operator.plan.refusals import KEY_GONE
+from tftraining_operator.plan.creation_errors import KEY_GONE
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DONE = ("Succeeded", "Failed")
@@ -62,7 +62,7 @@ class ApiServer:
     services: dict[str, Manifest] = field(default_factory=dict)
     nodes: dict[str, Manifest] = field(default_factory=dict)
     nodes_readable: bool = True
-    companions: dict[str, Manifest] = field(default_factory=dict)
+    auxiliary_objects: dict[str, Manifest] = field(default_factory=dict)
     secrets: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class ApiServer:
             self.secrets[name] = self._next_number()
             self.writes.append(f"create secret/{name}")
 
-    def expect_secret(self, manifest: Manifest) -> None:
+    def verify_secret(self, manifest: Manifest) -> None:
         """Raises Rejected if the Secret is not there."""
         if manifest["metadata"]["name"] not in self.secrets:
             raise Rejected(410, KEY_GONE)
@@ -128,13 +128,13 @@ class ApiServer:
         child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
         if child in self.refusals:
             raise Rejected(*self.refusals[child])
-        self.companions[child] = over_the_wire(manifest)
+        self.auxiliary_objects[child] = over_the_wire(manifest)
         self.writes.append(f"ensure {child}")
 
     def delete_companion(self, manifest: Manifest) -> None:
         """Delete it, if it is there."""
         child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
-        if self.companions.pop(child, None) is not None:
+        if self.auxiliary_objects.pop(child, None) is not None:
             self.writes.append(f"delete {child}")
 
     def delete_service(self, name: str) -> None:

@@ -15,7 +15,7 @@ from tests.unit.operator.invariants import hold_invariants
 from tests.unit.operator.kubelet import Kubelet
 from tests.unit.operator.launchers import Launchers
 from tests.unit.operator.machines import Machines
-from tftraining_operator.build.network_policy import Asker
+from tftraining_operator.build.network_policy import OperatorSelector
 from tftraining_operator.model.job import Job, parse_job
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
@@ -23,10 +23,10 @@ from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
 from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.plan.refusals import judge, reworded
-from tftraining_operator.plan.types import Note, Plan
-from tftraining_operator.plan.waiting import can_wait
+from tftraining_operator.plan.status_writes import can_wait
+from tftraining_operator.plan.step import Event, Step
 
 IMAGE = "operator:1"
 MOST_PASSES = 60
@@ -48,12 +48,12 @@ class World:
         self.launchers = Launchers(self.api, self.machines, self.kubelet)
         self.heard: Heard | None = None
         self.silent = False
-        self.notes: list[Note] = []
+        self.events: list[Event] = []
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
         self.refusal: Refusal | None = None
         self.refused_changes: dict[str, Refusal] = {}
-        self.asker: Asker | None = None
+        self.operator_selector: OperatorSelector | None = None
 
     @property
     def now(self) -> datetime:
@@ -98,10 +98,10 @@ class World:
             earlier=leaving_pods(left),
         )
 
-    def plan(self, seen: Snapshot | None = None) -> Plan:
+    def plan(self, seen: Snapshot | None = None) -> Step:
         """What the operator would do, on what it sees now or has `seen` before."""
         job, observed = self.observe(seen or self.api.snapshot())
-        step = plan(job, observed, self.now, IMAGE, self.asker)
+        step = plan(job, observed, self.now, IMAGE, self.operator_selector)
         hold_invariants(job, observed, step, self.now)
         return step
 
@@ -112,12 +112,12 @@ class World:
         """
         seen = seen or self.api.snapshot()
         step = self.plan(seen)
-        self.timer = step.again_at
+        self.timer = step.requeue_at
         old = parse_job(seen.job).status
         kept = step.status == old or (soon and can_wait(old, step.status))
         if kept and self._outdated(seen, step):
             return False
-        done, wanted = 0, set(step.held)
+        done, wanted = 0, set(step.held_writes)
         before = len(self.api.writes)
         for write in self._writes(seen, step, kept):
             if done == writes:
@@ -190,12 +190,12 @@ class World:
 
     # --- internals
 
-    def _outdated(self, seen: Snapshot, step: Plan) -> bool:
+    def _outdated(self, seen: Snapshot, step: Step) -> bool:
         """Whether children would be touched for a job that has changed: the operator asks the API server before."""
         versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
         return step.touches_children and len(versions) > 1
 
-    def _writes(self, seen: Snapshot, step: Plan, kept: bool) -> Iterator[Write]:
+    def _writes(self, seen: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
         api, job = self.api, parse_job(seen.job)
         if not kept:
             version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
@@ -204,7 +204,7 @@ class World:
             self._publish(step)
         for each in step.delete_pods:
             yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)
-        for ending in step.end_pods:
+        for ending in step.fail_pods:
             yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
         if (wanted := step.annotate_pod) is not None:
             told = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
@@ -212,22 +212,22 @@ class World:
         if step.delete_job:
             version = seen.job["metadata"]["resourceVersion"]
             yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
-        for companion in step.delete_companions:
+        for companion in step.delete_auxiliary_objects:
             kind, name = companion["kind"].lower(), companion["metadata"]["name"]
             yield f"DELETE {kind}/{name}", partial(api.delete_companion, companion)
-        beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_companions]
+        beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_auxiliary_objects]
         if step.delete_service and not any(each in self.refused_changes for each in beside):
             yield f"DELETE service/{job.key.name}", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
-        for companion in step.companions:
+        for companion in step.auxiliary_objects:
             kind, name = companion["kind"].lower(), companion["metadata"]["name"]
             yield f"{kind}/{name}", partial(api.ensure_companion, companion)
         if (secret := step.create_secret) is not None:
             there = LOOK if secret["metadata"]["name"] in api.secrets else ""
             yield f"{there}secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
-        if (secret := step.expect_secret) is not None:
-            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.expect_secret, secret)
+        if (secret := step.verify_secret) is not None:
+            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 
@@ -237,8 +237,8 @@ class World:
             assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
         self.api.create_pod(pod)
 
-    def _publish(self, step: Plan) -> None:
-        self.notes += step.notes
+    def _publish(self, step: Step) -> None:
+        self.events += step.events
         self.trajectory.append(f"{step.status.phase} {step.status.ready} {step.status.reason}")
 
     def _carry_out(self, write: Write) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.unit.behaviour.test_deadlines import stalled
-from tests.unit.behaviour.test_elastic import held_up
+from tests.unit.behaviour.test_elastic import why_not_started
 from tests.unit.operator import test_idle as idle
 from tests.unit.operator.apiserver import START, stamp
 from tests.unit.operator.builders import a_job, a_launched_job
@@ -28,7 +28,7 @@ def starting_and_held_up() -> World:
 
 
 def running_with_fewer_workers() -> World:
-    return held_up(a_launched_job().workers(3).set("minReplicas", 2))
+    return why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
 
 
 def running_while_one_is_made_anew() -> World:

@@ -117,7 +117,7 @@ def test_a_refusal_that_may_pass_is_shown_and_tried_again(code: int, message: st
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
     assert world.status.message == f"pod/mnist-worker-1: {message}"
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "CreationRefused")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "CreationRefused")
     assert not world.step(), "no hot loop"
     del world.api.refusals["pod/mnist-worker-1"]
     assert world.run_timers().status.phase == "Running"

@@ -45,7 +45,7 @@ def test_what_the_status_says_of_a_crash() -> None:
     assert (last.pod, last.exit_code, last.signal, last.reason) == ("mnist-worker-1", 137, 9, "Error")
     assert status.failure == Failure("mnist-worker-1", 137, 9, "Error", "epoch 3\nKilled")
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.recreated) == (1, 0, 1)
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "Error")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "Error")
 
 
 def test_a_pod_that_fails_before_its_container_ran() -> None:
@@ -59,7 +59,7 @@ def test_the_time_without_training_is_told() -> None:
     world = World(a_job()).run().exit("worker-1").settle().wait(7).run()
     last = world.status.last_restart
     assert last is not None and last.down_seconds == 7.0
-    assert world.notes[-1].message == "2/2 replicas train, 7 s after Error"
+    assert world.events[-1].message == "2/2 replicas train, 7 s after Error"
 
 
 @pytest.mark.parametrize("crashed", [("worker-0",), ("worker-2",), ("worker-0", "worker-1", "worker-2")])

@@ -17,7 +17,7 @@ def disrupted(world: World) -> bool:
 def test_a_deleted_pod() -> None:
     world = World(a_job().max_restarts(0)).run().delete("worker-1").settle()
     assert world.status.message == "worker-1 was deleted; restarting the gang as attempt 2"
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Normal", "PodDeleted")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "PodDeleted")
     assert world.run().status.phase == "Running"
     assert disrupted(world)
     assert world.status.failure is None

@@ -72,8 +72,8 @@ def test_an_idle_job_writes_nothing(state: Callable[[], World]) -> None:
     for seconds in (0, 0.3, 1, 60, 86400):
         step = world.wait(seconds).plan()
         assert step.status == world.status
-        assert not (step.create_pods or step.delete_pods or step.create_service or step.delete_service or step.notes)
-        assert step.again_at is None
+        assert not (step.create_pods or step.delete_pods or step.create_service or step.delete_service or step.events)
+        assert step.requeue_at is None
         assert not world.step()
     assert len(world.api.writes) == writes
 

@@ -12,7 +12,7 @@ from tftraining_operator.model.status import Restarts
 def running(job: JobBuilder | None = None) -> World:
     world = World(job or a_launched_job()).run()
     world.trajectory.clear()
-    world.notes.clear()
+    world.events.clear()
     return world
 
 
@@ -84,7 +84,7 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
     assert status.restarts == Restarts(
         counted=1, in_place=1, budget_used=1, without_progress=1, epoch=3, checkpoint=140
     )
-    assert [(note.type, note.reason, note.message) for note in world.notes] == [
+    assert [(note.type, note.reason, note.message) for note in world.events] == [
         ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
     ]
     assert status.attempt == 1
@@ -103,7 +103,7 @@ def test_a_restart_that_takes_its_time_is_shown() -> None:
     world.run()
     assert world.status.phase == "Running"
     assert [each.split()[0] for each in world.trajectory] == ["Restarting", "Running"]
-    assert [note.reason for note in world.notes] == ["Error", "Training"]
+    assert [note.reason for note in world.events] == ["Error", "Training"]
 
 
 def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet() -> None:
@@ -181,10 +181,10 @@ def test_a_restart_is_told_again_by_no_new_operator() -> None:
     world = running()
     world.launchers.crash("worker-1")
     world.run()
-    told, writes = len(world.notes), len(world.api.writes)
+    told, writes = len(world.events), len(world.api.writes)
     world.forget()
     world.run()
-    assert (len(world.notes), len(world.api.writes)) == (told, writes)
+    assert (len(world.events), len(world.api.writes)) == (told, writes)
 
 
 def test_a_clock_that_is_far_ahead_is_not_believed() -> None:
@@ -252,7 +252,7 @@ def test_a_deleted_pod_is_made_anew_alone_and_free() -> None:
     assert last is not None
     assert (last.reason, last.down_seconds, last.resumed_from_epoch) == ("PodDeleted", 1.1, 1)
     assert status.message == "worker-1 was deleted; resumed from epoch 1 after 1.1 s"
-    assert [note.reason for note in world.notes] == ["PodDeleted", "Training"]
+    assert [note.reason for note in world.events] == ["PodDeleted", "Training"]
 
 
 def test_the_chiefs_pod_is_made_anew_alone() -> None:

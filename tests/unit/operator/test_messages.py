@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.operator.builders import a_job, a_launched_job
 from tests.unit.operator.simulation import World
 from tftraining_operator.model.observed import Pod, parse_pod
-from tftraining_operator.plan.starting import PATIENCE, held_up
+from tftraining_operator.plan.readiness import PATIENCE, why_not_started
 
 IMAGE = "container tensorflow: image pull failed (trainer:1)"
 PULL = 'rpc error: code = NotFound desc = failed to resolve "trainer:1": not found'
@@ -35,7 +35,7 @@ def test_of_many_that_are_held_up_one_is_named_and_the_others_are_counted() -> N
         world.kubelet.hold(f"mnist-worker-{index}", "ErrImagePull", "no")
         world.settle()
     assert world.status.message == f"worker-1: {IMAGE}: no (and 2 more)"
-    assert [note.message for note in world.notes if note.type == "Warning"] == [f"worker-1: {IMAGE}: no"]
+    assert [note.message for note in world.events if note.type == "Warning"] == [f"worker-1: {IMAGE}: no"]
 
 
 def test_an_image_is_worth_one_warning_whichever_pod_lacks_it_and_however_the_tries_fail() -> None:
@@ -47,11 +47,11 @@ def test_an_image_is_worth_one_warning_whichever_pod_lacks_it_and_however_the_tr
     world.kubelet.hold("mnist-worker-1", "ImagePullBackOff", 'Back-off pulling image "trainer:1"')
     world.settle()
     assert world.status.message == f'worker-1: {IMAGE}: Back-off pulling image "trainer:1" (and 1 more)'
-    warnings = [note.message for note in world.notes if note.type == "Warning"]
+    warnings = [note.message for note in world.events if note.type == "Warning"]
     assert len(warnings) == 1 and warnings[0].startswith(f"worker-2: {IMAGE}: lookup registry")
     world.api.pods["mnist-worker-1"]["status"]["containerStatuses"][0]["image"] = "trainer:2"
     world.settle()
-    assert len([note for note in world.notes if note.type == "Warning"]) == 2, "another image is another cause"
+    assert len([note for note in world.events if note.type == "Warning"]) == 2, "another image is another cause"
 
 
 def test_why_a_pod_does_not_start_is_written_at_once_and_only_the_numbers_later() -> None:
@@ -72,7 +72,7 @@ def test_a_pod_that_cannot_be_scheduled() -> None:
     world.kubelet.condition("mnist-worker-1", condition)
     world.settle()
     assert world.status.message == "worker-1: cannot be scheduled: 0/3 nodes available"
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "PodsNotReady")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "PodsNotReady")
 
 
 def unschedulable(world: World, words: str, *pods: str) -> None:
@@ -112,7 +112,7 @@ def test_what_the_scheduler_lacks_is_worth_one_warning_whichever_pod_it_is_for()
     for number, pod in enumerate(("worker-2", "worker-1", "worker-0")):
         unschedulable(world, f"0/{number} nodes are available: {number} Insufficient cpu.", pod)
         world.settle()
-    assert [note.message for note in world.notes if note.type == "Warning"] == [
+    assert [note.message for note in world.events if note.type == "Warning"] == [
         "worker-2: cannot be scheduled: 0/0 nodes are available: 0 Insufficient cpu."
     ]
     assert str(world.status.message).startswith("worker-0: ") and str(world.status.message).endswith("(and 2 more)")
@@ -150,7 +150,7 @@ def test_a_claim_that_is_being_bound_is_told_only_after_20_seconds(words: str) -
     assert (world.status.reason, world.timer) == ("PodsStarting", world.now.replace(microsecond=0) + PATIENCE)
     assert world.wait(20).settle().status.message == f"worker-0: cannot be scheduled: {words} (and 1 more)"
     assert world.status.reason == "PodsNotReady"
-    assert len([note for note in world.notes if note.type == "Warning"]) == 1
+    assert len([note for note in world.events if note.type == "Warning"]) == 1
 
 
 def test_a_claim_that_is_bound_in_time_is_no_warning() -> None:
@@ -160,7 +160,7 @@ def test_a_claim_that_is_bound_in_time_is_no_warning() -> None:
     world.kubelet.start("mnist-worker-0", "mnist-worker-1")
     world.wait(5).run()
     assert world.status.phase == "Running"
-    assert [note.type for note in world.notes] == ["Normal", "Normal"]
+    assert [note.type for note in world.events] == ["Normal", "Normal"]
 
 
 def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
@@ -180,8 +180,11 @@ def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
 
 def test_what_the_kubelet_has_said_of_a_volume_is_told_in_its_words() -> None:
     held = replace(parse_pod_of(starting(1)), preparing=True, unprepared='secret "s" not found')
-    assert held_up(held, held.created + PATIENCE) == 'its volumes or its network are not ready: secret "s" not found'
-    assert held_up(held, held.created) == ""
+    assert (
+        why_not_started(held, held.created + PATIENCE)
+        == 'its volumes or its network are not ready: secret "s" not found'
+    )
+    assert why_not_started(held, held.created) == ""
 
 
 def parse_pod_of(world: World) -> Pod:

@@ -89,7 +89,7 @@ class Forgetful(World):
         """Lives, each of a few writes, until there is nothing to do in one."""
         while self._live():
             assert len(self.api.writes) < 300, "no fixpoint"
-        self.timer = self.plan().again_at
+        self.timer = self.plan().requeue_at
         return self
 
     def _live(self) -> bool:

@@ -359,10 +359,10 @@ class Life(RuleBasedStateMachine):
             self.allowed = max(self.allowed, self.world.api.job["spec"]["restartPolicy"]["maxRestarts"])
             restarts = self.world.status.restarts
             # Launchers hear of a pod's failure only from its successor: what that costs is held in each plan.
-            unheard = restarts.pod_failures if self.world.launched else 0
-            assert restarts.budget_used - unheard <= self.allowed
-            if not unheard and self.world.api.job["spec"]["restartPolicy"]["budgetReset"] == "Never":
-                assert restarts.counted - restarts.disruptions - unheard <= self.allowed
+            node_not_ready = restarts.pod_failures if self.world.launched else 0
+            assert restarts.budget_used - node_not_ready <= self.allowed
+            if not node_not_ready and self.world.api.job["spec"]["restartPolicy"]["budgetReset"] == "Never":
+                assert restarts.counted - restarts.disruptions - node_not_ready <= self.allowed
 
     @invariant()
     def phase_and_conditions_say_the_same(self) -> None:

@@ -27,7 +27,7 @@ def test_the_trajectory_of_an_undisturbed_start() -> None:
         "Starting 1/2 PodsStarting",
         "Running 2/2 Training",
     ]
-    assert [(note.type, note.reason) for note in world.notes] == [("Normal", "Started"), ("Normal", "Training")]
+    assert [(note.type, note.reason) for note in world.events] == [("Normal", "Started"), ("Normal", "Training")]
 
 
 def test_what_the_status_of_a_running_job_says() -> None:

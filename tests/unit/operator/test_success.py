@@ -14,7 +14,7 @@ def test_the_trajectory_of_a_success() -> None:
     assert world.status.condition("Failed") is None
     assert not world.status.is_true("Ready")
     assert world.status.completion_time == world.now
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Normal", "Succeeded")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "Succeeded")
 
 
 def test_times_are_whole_seconds_as_kubernetes_has_them() -> None:

@@ -63,7 +63,7 @@ def test_the_life_of_a_cleanup() -> None:
     assert world.pods == ["worker-0"]
     assert (cleaned(world).status, cleaned(world).message) == ("True", "removed 2 temporary save directories")
     assert world.status.cleanup is not None and world.status.cleanup.removed == 2
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Normal", "Cleaned")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "Cleaned")
     assert not world.step()
 
 
@@ -114,7 +114,7 @@ def test_after_three_failed_tries_it_gives_up_and_says_what_may_be_left() -> Non
     assert world.pods == ["worker-0"]
     assert (cleaned(world).status, cleaned(world).reason) == ("False", "CleanupFailed")
     assert cleaned(world).message.startswith("OSError: no; directories named workertemp_<index> may be left")
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "CleanupFailed")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "CleanupFailed")
     assert not world.wait(3600).step()
 
 

@@ -11,7 +11,7 @@ import pytest
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import Key
 from tftraining_operator.model.status import Progress, Restarts, Status
-from tftraining_operator.plan.waiting import PROGRESS_WRITES, due
+from tftraining_operator.plan.status_writes import PROGRESS_WRITES, due
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POLL = 15.0

@@ -1,4 +1,4 @@
-"""A restart in words for people. Never decides anything."""
+"""A restart in words for people. Nothing is decided here."""
 
 from tftraining_operator.model.status import LastRestart
 from tftraining_operator.plan.incident import signal_name

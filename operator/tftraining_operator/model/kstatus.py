@@ -8,19 +8,16 @@ its Stalled told of the watchdog, and its Ready was False in a job that was done
 
 from datetime import datetime
 
-import msgspec
-
+from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.model.status import Status
-from tftraining_operator.plan.conditions import with_condition, without_condition
-from tftraining_operator.plan.types import Plan
 
 READY = "Ready"
 STALLED = "Stalled"
 
 
-def with_health(step: Plan, now: datetime) -> Plan:
-    """The step with both conditions as the phase of its status has them."""
-    return msgspec.structs.replace(step, status=_with_ready(_with_stalled(step.status, now), now))
+def with_ready_and_stalled(status: Status, now: datetime) -> Status:
+    """The status with both conditions as its phase has them."""
+    return _with_ready(_with_stalled(status, now), now)
 
 
 def _with_stalled(status: Status, now: datetime) -> Status:

@@ -1,13 +1,13 @@
-"""Why a gang is not complete yet, in words that name the pod."""
+"""Why a gang is not complete yet: the reason and the message, which names the pod."""
 
 import re
 from datetime import datetime, timedelta
 
 from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
-from tftraining_operator.plan.refusals import EARLIER
 
-# Claims are bound, volumes and the network of a pod are ready within a few seconds; only after that is it worth a word.
+# Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
 PATIENCE = timedelta(seconds=20)
 # The garbage collector needs a few seconds for what a deleted job has left, however busy it is.
 COLLECTION = timedelta(seconds=30)
@@ -25,21 +25,21 @@ _CLAIM = re.compile(
 _IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
 
 
-def why_incomplete(gang: Gang, seen: Observed, now: datetime) -> tuple[str, str]:
+def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, str]:
     """Reason (CamelCase) and message of a gang that does not train yet."""
-    if seen.leftovers or (seen.refusal is not None and seen.refusal.message == EARLIER):
-        return "Stopping", _left_over(seen, now)
-    if seen.refusal is not None:
-        return "CreationRefused", f"{seen.refusal.child}: {seen.refusal.message}"
+    if observed.leftovers or (observed.refusal is not None and observed.refusal.message == EARLIER):
+        return "Stopping", _left_over(observed, now)
+    if observed.refusal is not None:
+        return "CreationRefused", f"{observed.refusal.child}: {observed.refusal.message}"
     if gang.stale:
-        return "Stopping", f"waiting for {some([_stopping(pod) for pod in gang.stale])} to stop"
+        return "Stopping", f"waiting for {first_three([_stopping(pod) for pod in gang.stale])} to stop"
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
-    held = [(pod.label, why) for pod in waiting if (why := held_up(pod, now))]
+    held = [(pod.label, why) for pod in waiting if (why := why_not_started(pod, now))]
     if held:
         more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
         return "PodsNotReady", f"{held[0][0]}: {held[0][1]}{more}"
     if waiting:
-        return "PodsStarting", f"waiting for {some([pod.label for pod in waiting])} to start"
+        return "PodsStarting", f"waiting for {first_three([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
 
 
@@ -54,7 +54,7 @@ def cause(message: str | None) -> str:
     return _MORE.sub("", message)
 
 
-def same_words(old: str | None, new: str | None) -> bool:
+def same_but_for_node_counts(old: str | None, new: str | None) -> bool:
     """Whether the messages differ in nothing but the scheduler's counts of nodes."""
     return _uncounted(old) == _uncounted(new)
 
@@ -68,27 +68,28 @@ def _reasons(words: str) -> str:
     return "; ".join(sorted({_COUNT.sub("", each) for each in re.split(r"[,:.] ", f"{words} ") if each}))
 
 
-def why_no_evaluator(gang: Gang, seen: Observed) -> str:
-    """What keeps the evaluator from starting, to be added to how the others do; "" if nothing does."""
-    if gang.missing_aside and seen.refusal is not None:
-        return f"; {seen.refusal.child}: {seen.refusal.message}"
+def why_no_evaluator(gang: Gang, observed: Observed) -> str:
+    """What keeps the evaluator from starting, as an addition to the message of a gang that trains; "" if nothing
+    does."""
+    if gang.missing_evaluators and observed.refusal is not None:
+        return f"; {observed.refusal.child}: {observed.refusal.message}"
     return next((f"; {pod.label}: {pod.waiting}" for pod in gang.evaluators if pod.waiting), "")
 
 
 def is_late(message: str | None) -> bool:
-    """Whether the message says that what an earlier job has left should not be there any more."""
+    """Whether the message says that objects of an earlier job should have been removed by now."""
     return (message or "").endswith(LATE)
 
 
-def look_again(gang: Gang, seen: Observed, now: datetime) -> datetime | None:
-    """When a pod that is being prepared, or what an earlier job has left, becomes worth a word."""
+def look_again(gang: Gang, observed: Observed, now: datetime) -> datetime | None:
+    """When the status has to name a pod that is being prepared, or an object of an earlier job."""
     due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing or _CLAIM.match(pod.waiting)]
-    due += [each.since + COLLECTION for each in seen.leftovers]
+    due += [each.since + COLLECTION for each in observed.leftovers]
     return min((each for each in due if each > now), default=None)
 
 
-def held_up(pod: Pod, now: datetime) -> str:
-    """What keeps the pod from starting; "" if nothing is known to."""
+def why_not_started(pod: Pod, now: datetime) -> str:
+    """What keeps the pod from starting; "" if nothing is known."""
     early = now < pod.created + PATIENCE
     if pod.waiting or not pod.preparing or early:
         return "" if early and _CLAIM.match(pod.waiting) else pod.waiting
@@ -99,12 +100,12 @@ def _unprepared(pod: Pod) -> str:
     return f": {pod.unprepared}" if pod.unprepared else " (kubectl describe pod shows what is missing)"
 
 
-def _left_over(seen: Observed, now: datetime) -> str:
-    late = [each.child for each in seen.leftovers if now >= each.since + COLLECTION]
+def _left_over(observed: Observed, now: datetime) -> str:
+    late = [each.child for each in observed.leftovers if now >= each.since + COLLECTION]
     # One without its label is not watched: it is known by the API server's answer alone.
-    known = [each.child for each in seen.leftovers] or ([seen.refusal.child] if seen.refusal else [])
-    waiting = f"waiting for the removal of what an earlier job of this name has left: {some(late or known)}"
-    trouble = next((f"; {pod.waiting}" for pod in seen.earlier if pod.unheard), "")
+    known = [each.child for each in observed.leftovers] or ([observed.refusal.child] if observed.refusal else [])
+    waiting = f"waiting for the removal of what an earlier job of this name has left: {first_three(late or known)}"
+    trouble = next((f"; {pod.waiting}" for pod in observed.earlier if pod.node_not_ready), "")
     return f"{waiting}{trouble}; {LATE}" if late else f"{waiting}{trouble}"
 
 
@@ -113,7 +114,7 @@ def _stopping(pod: Pod) -> str:
     return f"{pod.label} of attempt {pod.attempt}{where}"
 
 
-def some(names: list[str]) -> str:
-    """The first three by name, the others as a number: a message stays readable with a thousand workers."""
+def first_three(names: list[str]) -> str:
+    """The first three names, the others as a number: a message stays readable with a thousand workers."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

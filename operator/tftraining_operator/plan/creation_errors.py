@@ -1,4 +1,4 @@
-"""What a refusal by the API server to create a child means: try again, or tell the user that it never will."""
+"""Errors of the API server when a child is created: whether to try again, or to fail the job."""
 
 import re
 from datetime import datetime, timedelta
@@ -8,13 +8,15 @@ import msgspec
 
 from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.names import CLEANUP, ROLES, Role, cleanup_pod_name, pod_name
-from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed, Refusal
+from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 from tftraining_operator.model.status import Status
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.end import fail
 
 LONGEST = timedelta(seconds=60)
 EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
-# What is left of an earlier job is on its way out: who deletes a job and creates it again waits for nothing else.
+# Objects of an earlier job of the same name are being removed: a job that was created again waits for nothing else.
 SOON = timedelta(seconds=2)
 # How the API server words what a quota holds, and what others use of it.
 _QUOTA = "exceeded quota: "
@@ -26,11 +28,11 @@ _DENIAL = re.compile(r'^admission webhook "[^"]*" denied the request|with bindin
 def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
     """Judge the answer to the creation of `child` (`pod/x`): `status` is the HTTP status, `tries` counts from 1.
 
-    400 and 422 name a wrong field, a 413 says that the pod is too large, a 403 of Pod Security that it may do too much:
-    only another template helps. What a webhook or an admission policy denies it may allow later, whatever code it
-    chooses; a quota (403), a conflict and the server's own trouble may pass.
+    400 and 422 name a wrong field, 413 a pod that is too large, a 403 of Pod Security a pod with too many rights: only
+    another template helps. A webhook or an admission policy may allow later what it denies now, whatever code it
+    chooses; a quota (403), a conflict and trouble of the server itself may pass.
     """
-    # What is wrong with a PodGroup is the state of the cluster, such as a queue that is closed: its schema was kept to.
+    # A refused PodGroup has the right fields: the state of the cluster, such as a closed queue, is in its way.
     permanent = not child.startswith("podgroup/") and _never(status, message)
     longest = SOON if message == EARLIER else LONGEST
     wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
@@ -39,8 +41,8 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
 
 
 def reworded(before: Refusal | None, refusal: Refusal) -> Refusal:
-    """The refusal in the words of the one before it, if nothing has changed but what others use of a quota: a new
-    message would be one more write of the status, and an event."""
+    """The refusal in the words of the one before it, if only the use of a quota by others has changed: a new message
+    would be one more write of the status, and an event."""
     if before is None or before.child != refusal.child or _unused(before.message) != _unused(refusal.message):
         return refusal
     return msgspec.structs.replace(refusal, message=before.message)
@@ -51,13 +53,12 @@ def _unused(message: str) -> str:
 
 
 def only_one(refusal: Refusal | None) -> bool:
-    """Whether one pod is enough to try whether others would be accepted: what a quota holds, or a policy denies, it
-    does of all pods alike."""
+    """Whether one pod is enough to see whether others would be accepted: a quota or a policy treats all pods alike."""
     return asked_for_a_pod(refusal) and (_QUOTA in refusal.message or is_denial(refusal.message))
 
 
 def asked_for_a_pod(refusal: Refusal | None) -> TypeGuard[Refusal]:
-    """Whether the last creation came as far as a pod of a replica: whatever pods need was there, or was made."""
+    """Whether the refused child is a pod of a replica: all objects that pods need exist then."""
     return refusal is not None and refusal.child.startswith("pod/") and not refusal.child.endswith(f"-{CLEANUP}")
 
 
@@ -71,36 +72,29 @@ def is_denial(message: str) -> bool:
     return _DENIAL.search(message) is not None
 
 
-def accepted_templates(job: Job, seen: Observed) -> dict[str, str]:
-    """By role, what its pods were made from when the API server last accepted one: that of the status, and of the pods
-    that are seen."""
-    if job.spec is None:
-        return job.status.accepted_templates
-    present = job.spec.fingerprint
-    there = {pod.replica.role for pod in seen.replicas if pod.replica and pod.made_from in ("", present)}
-    return {**job.status.accepted_templates, **{role: present for role in ROLES if role in there}}
+def reject_pod_template(context: Context, draft: Draft) -> Draft:
+    """Fail the job if the API server will never accept a pod as the template has it.
 
-
-def never_accepted(job: Job, seen: Observed) -> Problem | None:
-    """A pod that the API server will never accept as it is written. One of its template that was accepted before proves
-    that the cluster has changed, not the pod; the cleanup has its own way to give up."""
-    refusal = seen.refusal
+    An accepted pod of the same template proves that the cluster has changed, not the template. The cleanup pod has its
+    own way to give up.
+    """
+    job, refusal = context.job, context.observed.refusal
     if refusal is None or not refusal.permanent or refusal.child == f"pod/{cleanup_pod_name(job.key.name)}":
-        return None
-    if _accepted_before(job, job.status, refusal.child):
-        return None
-    return Problem("InvalidPodTemplate", f"{refusal.child}: {refusal.message}")
+        return draft
+    if _accepted_before(job, draft.status, refusal.child):
+        return draft
+    return fail(context, draft, Problem("InvalidPodTemplate", f"{refusal.child}: {refusal.message}"))
 
 
 def _accepted_before(job: Job, status: Status, child: str) -> bool:
-    """Whether the like of the child was accepted: a pod of its role, or any pod where it is none itself."""
+    """Whether a pod of the child's role was accepted, or any pod for a child that is not a pod."""
     present = job.spec.fingerprint if job.spec else None
-    accepted = {role for role, made_from in status.accepted_templates.items() if made_from == present}
+    accepted = {role for role, template_hash in status.accepted_templates.items() if template_hash == present}
     role = _role_of(job, child)
     return role in accepted if role else bool(accepted)
 
 
 def _role_of(job: Job, child: str) -> Role | None:
-    """The role of a pod by its name; None for what is no pod of a replica."""
+    """The role of a pod, from its name; None for a child that is not a pod of a replica."""
     stem = child.rpartition("-")[0]
     return next((role for role in ROLES if stem == f"pod/{pod_name(job.key.name, role)}"), None)

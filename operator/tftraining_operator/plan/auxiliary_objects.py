@@ -1,0 +1,87 @@
+"""The objects beside the pods of a job, apart from its Service: the launchers' Secret, the NetworkPolicy, the PodGroup.
+
+NetworkPolicy and PodGroup are created, or brought up to date, before any pod that they concern. So nobody watches them,
+and a job that runs never changes them. They are deleted with the Service at the job's end; the PodGroup also with the
+pods of a suspended job. The job owns them: objects that a crash of the operator leaves go with the job.
+
+The Secret has the key by which launchers know each other. Launchers read the key once and show it to nobody, and the
+operator may not read Secrets: nobody can create the same one again. So a pod that joins running launchers is created
+only while their Secret exists. If somebody has deleted the Secret, the whole gang restarts with a new one, once a new
+pod is needed.
+"""
+
+import msgspec
+
+from tftraining_operator.build.launcher import secret
+from tftraining_operator.build.network_policy import network_policy, on_host_network
+from tftraining_operator.build.pod_group import pod_group
+from tftraining_operator.model.names import CLEANUP, LABEL_ROLE, Replica
+from tftraining_operator.model.spec import Manifest
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.creation_errors import KEY_GONE, asked_for_a_pod
+from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.readiness import why_not_started
+
+KEY_LOST = "KeyLost"
+
+
+def plan_auxiliary_objects(context: Context, draft: Draft) -> Draft:
+    """The draft with the writes of NetworkPolicy and PodGroup.
+
+    While a pod is refused they are not written again: they existed before the pod was asked for.
+    """
+    groups, policies = _pod_groups(context), _network_policies(context)
+    if draft.step.delete_service:
+        return draft.but(delete_auxiliary_objects=policies + groups)
+    if any(pod["metadata"]["labels"][LABEL_ROLE] != CLEANUP for pod in draft.step.create_pods):
+        again = asked_for_a_pod(context.observed.refusal)
+        return draft if again else draft.but(auxiliary_objects=policies + groups)
+    if draft.status.phase == "Suspended" and draft.step.delete_pods:
+        return draft.but(delete_auxiliary_objects=groups)
+    return draft
+
+
+def split_missing_secret(context: Context) -> Context:
+    """Split off the error of a missing Secret: the context without that refusal, and with the Secret's name."""
+    refusal = context.observed.refusal
+    if refusal is None or refusal.message != KEY_GONE:
+        return context
+    observed = msgspec.structs.replace(context.observed, refusal=None)
+    return msgspec.structs.replace(context, observed=observed, missing_secret=refusal.child)
+
+
+def find_missing_secret(context: Context, draft: Draft) -> Incident | None:
+    """The incident of a deleted Secret, if launchers with its key are there."""
+    if not _in_use(draft):
+        return None
+    message = f"{context.missing_secret}, the key of the launchers, was deleted: no new one can join those that run"
+    # Missed: the back-off has counted the loss that made it known.
+    return Incident(reason=KEY_LOST, message=message, charged=False, missed=True)
+
+
+def with_secret(context: Context, draft: Draft, wanted: tuple[Replica, ...]) -> Draft:
+    """The draft with the creation of the Secret for the pods of these replicas; where pods have its key already, with
+    the check that the Secret exists.
+
+    The Secret existed before a pod was refused; if it has been deleted since, that pod cannot start.
+    """
+    first = bool(wanted) and not asked_for_a_pod(context.observed.refusal)
+    if _in_use(draft):
+        stuck = any(pod.preparing and why_not_started(pod, context.now) for pod in draft.gang.members.values())
+        return draft.but(verify_secret=secret(context.job)) if first or stuck else draft
+    return draft.but(create_secret=secret(context.job)) if first else draft
+
+
+def _in_use(draft: Draft) -> bool:
+    """Whether a pod may have the key already: a pod reads it as soon as it has a node."""
+    return any((pod.node or pod.running) and not pod.ended for pod in draft.gang.members.values())
+
+
+def _pod_groups(context: Context) -> tuple[Manifest, ...]:
+    group = context.spec.pod_group
+    return () if group is None else (pod_group(context.job, context.spec, group),)
+
+
+def _network_policies(context: Context) -> tuple[Manifest, ...]:
+    selector = context.operator_selector
+    return () if selector is None or on_host_network(context.spec) else (network_policy(context.job, selector),)

@@ -1,0 +1,114 @@
+"""The input of every stage of the planner (Context), and the step that the stages build (Draft)."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tftraining_operator.build.network_policy import OperatorSelector
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.report import Report
+from tftraining_operator.model.spec import Frozen, JobSpec, RunPolicy
+from tftraining_operator.model.status import Status
+from tftraining_operator.model.times import earliest
+from tftraining_operator.plan.gang import Gang, classify
+from tftraining_operator.plan.step import Event, PodDeletion, Step
+
+# Time for the kubelet to send SIGTERM, which TensorFlow ignores; SIGKILL follows.
+GRACE_SECONDS = 1
+
+
+class Context(Frozen, frozen=True):
+    """Everything that one pass knows; no stage changes it.
+
+    `job` is the job as the API server stores it, `status` its status as the stages start from it. `observed` has the
+    pods of lost nodes marked (see plan/node_loss.py). `image` is the operator's own image, which helper pods run.
+    `operator_selector` is None where no NetworkPolicies are wanted. `missing_secret` is the name of a deleted Secret
+    that running launchers share, or empty.
+    """
+
+    job: Job
+    status: Status
+    observed: Observed
+    now: datetime
+    image: str
+    operator_selector: OperatorSelector | None = None
+    missing_secret: str = ""
+    node_check_at: datetime | None = None
+
+    @property
+    def spec(self) -> JobSpec:
+        """The spec. A job without a valid spec ends before a stage that asks for the spec runs."""
+        assert self.job.spec is not None
+        return self.job.spec
+
+    @property
+    def run_policy(self) -> RunPolicy:
+        """spec.runPolicy; the defaults for a job without a valid spec."""
+        return self.job.spec.run_policy if self.job.spec else RunPolicy()
+
+    def job_with(self, status: Status) -> Job:
+        """The job with another status, for the builders of manifests."""
+        return msgspec.structs.replace(self.job, status=status)
+
+
+class Draft(Frozen, frozen=True):
+    """The step as far as the stages before have built it.
+
+    `gang` is the observed pods sorted by what the status in the step makes of them. `report` is what the launcher in
+    the chief's present pod says. A `final` draft leaves nothing to the other stages of its phase.
+    """
+
+    step: Step
+    gang: Gang
+    report: Report | None = None
+    final: bool = False
+
+    @classmethod
+    def of(cls, context: Context, status: Status) -> "Draft":
+        """A draft without any write but that of the status."""
+        gang = classify(context.job.spec, status, context.observed)
+        return cls(Step(status=status), gang, _report(context, gang))
+
+    @property
+    def status(self) -> Status:
+        """The status to write."""
+        return self.step.status
+
+    def but(self, **fields: Any) -> "Draft":
+        """The draft with other fields of the step."""
+        return msgspec.structs.replace(self, step=msgspec.structs.replace(self.step, **fields))
+
+    def with_status(self, **fields: Any) -> "Draft":
+        """The draft with other fields of the status; the gang stays as it was sorted."""
+        return self.but(status=msgspec.structs.replace(self.status, **fields))
+
+    def with_events(self, *events: Event) -> "Draft":
+        """The draft with more events."""
+        return self.but(events=(*self.step.events, *events)) if events else self
+
+    def with_deletions(self, pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> "Draft":
+        """The draft with the deletion of these pods: of those that nobody has deleted yet, and by force of those whose
+        node cannot delete them."""
+        due = [each for each in pods if not each.terminating or (each.node_lost and each.deletion_deadline)]
+        deletions = tuple(PodDeletion(each.name, each.uid, 0 if each.node_lost else grace) for each in due)
+        return self.but(delete_pods=(*self.step.delete_pods, *deletions)) if deletions else self
+
+    def requeued(self, *times: datetime | None) -> "Draft":
+        """The draft with a next pass at the first of these times, if that is earlier."""
+        return self.but(requeue_at=earliest(self.step.requeue_at, *times))
+
+    def restarted_from(self, context: Context, status: Status) -> "Draft":
+        """The draft with the status and the gang after a decision that changes which pods belong to the gang; events
+        stay, other writes go."""
+        return Draft.of(context, status).with_events(*self.step.events)
+
+
+def _report(context: Context, gang: Gang) -> Report | None:
+    """The report of the launcher in the chief's present pod; the report of an earlier pod of that name is out of
+    date."""
+    heard, chief = context.observed.heard, gang.chief
+    if context.job.spec is None or not context.spec.in_place or heard is None or chief is None:
+        return None
+    return heard.report if heard.uid == chief.uid else None

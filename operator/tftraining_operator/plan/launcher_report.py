@@ -1,0 +1,184 @@
+"""The report of the chief's launcher, merged into the status: restarts in place, their cost, progress.
+
+The launchers restart programs by themselves; the operator only records it. A restart is news when the count of restarts
+in place has risen, whatever the clocks of the pods say. The operator does not trust pods: a report changes the status
+of its own job only.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tftraining.launch.rules import REASONS
+from tftraining_operator.model.conditions import with_condition
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.names import pod_name
+from tftraining_operator.model.report import LOST, Culprit, Ledger, Report, Reported, Resumption, Verdict
+from tftraining_operator.model.status import Failure, LastRestart, Progress, Restarts, Status
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.messages import resumed, resumption, what_happened
+from tftraining_operator.plan.no_progress import NO_PROGRESS, with_watchdog
+from tftraining_operator.plan.step import Event
+
+# How far apart the launcher's time of a lost pod and the operator's may be: a lost node is given up late.
+SAME_INCIDENT = timedelta(minutes=10)
+# The same where launcher and operator name different pods of several that were lost together.
+TOGETHER = timedelta(seconds=5)
+# The back-off goes by these times; a clock that is further ahead is wrong.
+CREDIBLE = timedelta(minutes=5)
+
+
+def merge_report(context: Context, draft: Draft) -> Draft:
+    """The draft with the launcher's account of restarts and progress in its status."""
+    before, report = draft.status, draft.report
+    if report is None:
+        return draft
+    status = with_latest(_merged(context.job, before, report, context.now), report)
+    return draft.but(status=status).with_events(*_restarted_in_place(context, before, status))
+
+
+def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:
+    """The event of a restart in place, once: when the count of such restarts rises."""
+    last, job = status.last_restart, context.job.key.name
+    if status.restarts.in_place <= before.restarts.in_place or last is None:
+        return ()
+    answer = "it is restarted alone, the others train on" if last.alone else "restarting in place"
+    message = f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last)}"
+    given_up = (last.pod or "").removeprefix(f"{job}-") in status.replaced
+    harmless = given_up or last.reason not in REASONS
+    return (Event("Normal" if harmless else "Warning", last.reason or "Error", message),)
+
+
+def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
+    """The status with the launcher's account of its restarts."""
+    last, is_news = report.last_restart, report.ledger.in_place > status.restarts.in_place
+    status = msgspec.structs.replace(status, restarts=merged(status.restarts, report.ledger))
+    reported = record_of(job, last) if last else None
+    if reported is not None or status.is_true(NO_PROGRESS):
+        status = with_watchdog(status, report, reported, now)
+    if reported is None or reported.time > now + CREDIBLE:
+        return status
+    record = _merged_record(status.last_restart, reported, is_news)
+    if record is None:
+        return status
+    status = msgspec.structs.replace(status, last_restart=record)
+    if is_news:
+        status = _with_failure(job, status, report)
+    restarting = reported.down_seconds is None and not reported.alone
+    if is_news and restarting and status.phase in ("Starting", "Running"):
+        message = f"{what_happened(job.key.name, reported)}; restarting in place"
+        status = msgspec.structs.replace(status, phase="Restarting", reason=reported.reason, message=message)
+    return _with_resumed(status, record, now)
+
+
+def record_of(job: Job, last: Resumption) -> LastRestart | None:
+    """The launcher's account of a restart in the form of status.lastRestart; None if it has no time."""
+    if last.time is None:
+        return None
+    return LastRestart(
+        time=last.time,
+        pod=pod_name(job.key.name, last.member) if last.member else None,
+        exit_code=last.exit_code,
+        signal=last.signal,
+        reason=last.reason or "Error",
+        exception=last.exception or None,
+        down_seconds=None if last.down_seconds is None else round(last.down_seconds, 2),
+        resumed_from_epoch=last.resumed_from_epoch,
+        resumed_from_step=last.resumed_from_step,
+        lost_steps=last.lost_steps,
+        alone=last.alone,
+    )
+
+
+def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
+    """The counters of operator and launchers merged: every count only rises, except the failures in a row, which are
+    those of the later account."""
+    pods = max(restarts.pod_failures, ledger.pod_failures)
+    counted = pods + max(restarts.counted - restarts.pod_failures, ledger.process_failures)
+    refilled = max(restarts.counted - restarts.budget_used, ledger.refilled_at)
+    account = ledger.in_place + ledger.process_failures + ledger.pod_failures, ledger.without_progress
+    later = account > (restarts.in_place + restarts.counted, restarts.without_progress)
+    # Only failures of programs count as the same failure in a row.
+    is_latest = ledger.process_failures >= restarts.counted - restarts.pod_failures
+    row = ledger.same_failure.same_failure() if ledger.same_failure else None
+    return msgspec.structs.replace(
+        restarts,
+        counted=counted,
+        in_place=max(restarts.in_place, ledger.in_place),
+        budget_used=max(0, counted - refilled),
+        without_progress=ledger.without_progress if later else restarts.without_progress,
+        pod_failures=pods,
+        same_failure=row if is_latest else restarts.same_failure,
+    )
+
+
+def with_latest(status: Status, report: Report | None) -> Status:
+    """The status with the progress of the report; status_writes decides when that is written."""
+    if report is None or report.progress is None:
+        return status
+    return with_reported(status, report.progress)
+
+
+def with_reported(status: Status, reported: Reported) -> Status:
+    """The status with that progress. A restarted program reports only steps until it begins an epoch, and metrics at
+    the end of an epoch: until then the status keeps the values of before."""
+    old, new = status.progress or Progress(), reported.progress()
+    if new.epoch is None and old.epoch is not None:
+        new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
+    saved = old.checkpoint if new.checkpoint is None else new.checkpoint
+    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved)
+    return msgspec.structs.replace(status, progress=new)
+
+
+def _merged_record(old: LastRestart | None, reported: LastRestart, is_news: bool) -> LastRestart | None:
+    """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
+    if old is not None and reported.reason in LOST and reported.reason != old.reason and _is_same(old, reported):
+        # The operator knows better how the lost pod ended, the launcher what came of it.
+        down = old.down_seconds if reported.down_seconds is None else reported.down_seconds
+        cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
+        return msgspec.structs.replace(reported, **cause, down_seconds=down)
+    return reported if is_news or (old is not None and old.time == reported.time) else None
+
+
+def _is_same(old: LastRestart, reported: LastRestart) -> bool:
+    """Whether the loss that the launchers report is the recorded one."""
+    return abs(old.time - reported.time) < (SAME_INCIDENT if old.pod == reported.pod else TOGETHER)
+
+
+def _with_failure(job: Job, status: Status, report: Report) -> Status:
+    """The status with status.failure: the failure behind a restart in place."""
+    culprit, last = report.failure, report.last_restart
+    if culprit is None or last is None or culprit.member is None or culprit.member != last.member:
+        return status
+    failure = reported_failure(job, culprit, culprit.member, culprit.reason or last.reason, culprit.log_tail)
+    return msgspec.structs.replace(status, failure=failure)
+
+
+def reported_failure(job: Job, reported: Culprit | Verdict, member: str, reason: str, tail: str | None) -> Failure:
+    """status.failure as a launcher reports it; `tail` is the end of the member's log."""
+    return Failure(
+        pod=pod_name(job.key.name, member),
+        exit_code=reported.exit_code,
+        signal=reported.signal,
+        reason=reason,
+        exception=reported.exception or None,
+        log_tail=tail,
+    )
+
+
+def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:
+    """The status with the condition Resumed, and with the epoch from which progress counts."""
+    if record.resumed_from_epoch is None and record.resumed_from_step is None:
+        return status
+    restarts = status.restarts
+    if record.resumed_from_epoch is not None:
+        epoch = max(restarts.epoch or 0, record.resumed_from_epoch + 1)
+        restarts = msgspec.structs.replace(restarts, epoch=epoch)
+    if record.resumed_from_step:
+        checkpoint = max(restarts.checkpoint or 0, record.resumed_from_step)
+        restarts = msgspec.structs.replace(restarts, checkpoint=checkpoint)
+    status = msgspec.structs.replace(status, restarts=restarts)
+    kept = resumed(record)
+    lost = f", {record.lost_steps} steps had to be done again" if record.lost_steps else ""
+    why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost}")
+    return with_condition(status, "Resumed", "True" if kept else "False", why, now)

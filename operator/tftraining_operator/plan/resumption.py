@@ -1,0 +1,77 @@
+"""The condition Resumed where the operator has to find out by itself that the training went on from a backup.
+
+* After the operator has created the whole gang anew (a change of the spec, a suspension, the loss of every pod): those
+  launchers know of no restart, only of the epochs that were done before they began.
+* In a job that goes on from the backup of an earlier run. Deleting a job cleans no storage, so a job of the same
+  directory resumes there, and says so once: nobody may take the training for a new one. The work is an earlier run's
+  as long as this job has never restarted and was never suspended.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from tftraining_operator.model.conditions import with_condition
+from tftraining_operator.model.report import Report, Reported
+from tftraining_operator.model.status import LastRestart, Status
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.messages import resumed, resumption
+from tftraining_operator.plan.step import Event
+
+EARLIER_RUN = "EarlierRun"
+
+
+def with_place(status: Status, report: Report | None, now: datetime) -> Status:
+    """The status of a gang that trains, with the epoch or step from which it went on, if that is news."""
+    began = report.progress if report is not None and report.phase == "Training" else None
+    if report is None or report.last_restart is not None or began is None or _says_nothing(began):
+        return status
+    last = status.latest_restart
+    if last is not None and (last.resumed_from_epoch, last.resumed_from_step) == (None, None) and not last.alone:
+        last = _at(last, began)
+        return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
+    if last is None and status.attempt > 1:
+        return _with_resumed(status, _at(LastRestart(time=now), began), ", after the suspension", now)
+    return status
+
+
+def announce_earlier_run(context: Context, draft: Draft) -> Draft:
+    """The draft with the event and the condition where the training began with the work of an earlier run."""
+    report = draft.report
+    where = _began(report) if report is not None and _is_first(context, draft, report) else ""
+    if not where:
+        return draft
+    message = f"the training goes on from {where} of an earlier run in the same directory"
+    status = with_condition(draft.status, "Resumed", "True", (EARLIER_RUN, message), context.now)
+    return draft.but(status=status).with_events(Event("Normal", EARLIER_RUN, message))
+
+
+def _is_first(context: Context, draft: Draft, report: Report) -> bool:
+    """Whether the programs that train are the first that this job has started."""
+    status = draft.status
+    restarted = status.last_restart is not None or report.last_restart is not None or status.attempt > 1
+    return status.phase == "Running" and not restarted and context.status.condition("Resumed") is None
+
+
+def _began(report: Report) -> str:
+    """`epoch 3` if three epochs were done before the programs began; empty if none was done or reported."""
+    began = report.progress
+    if report.phase != "Training" or began is None:
+        return ""
+    if began.first_epoch:
+        return f"epoch {began.first_epoch}"
+    return f"step {began.first_step}" if began.first_step else ""
+
+
+def _says_nothing(began: Reported) -> bool:
+    return began.first_epoch is None and began.first_step is None
+
+
+def _at(last: LastRestart, began: Reported) -> LastRestart:
+    return msgspec.structs.replace(last, resumed_from_epoch=began.first_epoch, resumed_from_step=began.first_step)
+
+
+def _with_resumed(status: Status, last: LastRestart, after: str, now: datetime) -> Status:
+    kept = resumed(last)
+    why = ("Resumed" if kept else "StartedOver", f"{resumption(last)}{after}")
+    return with_condition(status, "Resumed", "True" if kept else "False", why, now)

@@ -1,0 +1,94 @@
+"""The result of the planner: the next step of a job, and nothing about how the step is carried out."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from tftraining_operator.model.job import Job
+from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.spec import Frozen, Manifest
+from tftraining_operator.model.status import Condition, Status
+
+
+class Event(Frozen, frozen=True):
+    """A Kubernetes Event to publish after the status is written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class PodDeletion(Frozen, frozen=True):
+    """A pod to delete. The UID protects a new pod of the same name. `grace` is in seconds; None stands for the pod's
+    own terminationGracePeriodSeconds."""
+
+    name: str
+    uid: str
+    grace: int | None
+
+
+class PodFailure(Frozen, frozen=True):
+    """A pod whose phase is to be set to Failed, and the reason. The UID protects a new pod of the same name, `version`
+    (its resourceVersion) a pod that has changed since the operator read it."""
+
+    name: str
+    uid: str
+    version: str
+    message: str
+
+
+class PodAnnotation(Frozen, frozen=True):
+    """Annotations to set on a pod. The UID protects a new pod of the same name, `version` (its resourceVersion) the
+    annotations that another operator has set since."""
+
+    name: str
+    uid: str
+    version: str
+    values: dict[str, str]
+
+
+class Step(Frozen, frozen=True):
+    """The writes of one pass: the status first, so that the decision survives a crash, then the children.
+
+    `delete_job` and `patch_condition` each come alone: the first without a change of the status, the second as the
+    only condition of the status to write (see plan/unreadable.py).
+    `auxiliary_objects` (NetworkPolicy, PodGroup) must exist, with this content, before the pods.
+    `create_pods` may build its manifests lazily: a caller takes one manifest at a time.
+    `create_secret` lacks its key and accompanies every pod that needs the key: the operator may not read Secrets.
+    `verify_secret` must exist, because running pods hold its key already (see plan/auxiliary_objects.py).
+    `held_writes` are writes that the API server has refused and whose next try is not due (plan/refused_writes.py).
+    `requeue_at` is the time of the next pass if nothing changes before.
+    """
+
+    status: Status
+    create_secret: Manifest | None = None
+    verify_secret: Manifest | None = None
+    create_service: Manifest | None = None
+    delete_service: bool = False
+    delete_job: bool = False
+    patch_condition: Condition | None = None
+    auxiliary_objects: tuple[Manifest, ...] = ()
+    delete_auxiliary_objects: tuple[Manifest, ...] = ()
+    create_pods: Sequence[Manifest] = ()
+    delete_pods: tuple[PodDeletion, ...] = ()
+    fail_pods: tuple[PodFailure, ...] = ()
+    annotate_pod: PodAnnotation | None = None
+    held_writes: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_at: datetime | None = None
+
+    @property
+    def creates(self) -> bool:
+        """Whether the step creates children."""
+        return bool(self.create_pods) or self.create_service is not None
+
+    @property
+    def touches_children(self) -> bool:
+        """Whether the step writes anything but the job itself."""
+        removals = (self.delete_pods, self.fail_pods, self.delete_auxiliary_objects, self.delete_service)
+        others = (self.create_secret, self.verify_secret, self.auxiliary_objects, self.annotate_pod)
+        return self.creates or any(removals) or any(others)
+
+
+# The planner with its configuration bound: the next step of a job, from the job, its children and the time.
+Planner = Callable[[Job, Observed, datetime], Step]

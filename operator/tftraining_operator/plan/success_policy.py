@@ -1,0 +1,123 @@
+"""How a job comes to its end: by spec.successPolicy, or by the result that its launchers leave in their pods.
+
+Launchers go by spec.successPolicy themselves. They end together, each with the result and the last log lines of the
+member that the failure is attributed to, so the result of any pod will do.
+"""
+
+import msgspec
+
+from tftraining_operator.build.launcher import python_of
+from tftraining_operator.model.job import Problem
+from tftraining_operator.model.names import CONTAINER
+from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.report import Verdict
+from tftraining_operator.model.spec import JobSpec
+from tftraining_operator.model.status import Status
+from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.end import fail, succeed
+from tftraining_operator.plan.gang import Gang, count, finished
+from tftraining_operator.plan.incident import log_tail
+from tftraining_operator.plan.launcher_report import merged, reported_failure, with_reported
+from tftraining_operator.plan.readiness import why_not_started
+
+
+def check_success(context: Context, draft: Draft) -> Draft:
+    """End the job when the replicas that spec.successPolicy names have finished."""
+    if not has_succeeded(context.spec, draft.gang):
+        return draft
+    gang, status = draft.gang, _last_progress(draft.gang, draft.status)
+    status = msgspec.structs.replace(status, replicas=count(gang, status.replicas), ready=gang.ready)
+    return succeed(context, draft.but(status=status), _why(context.spec, gang))
+
+
+def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
+    """Whether the replicas that have to finish have finished."""
+    if spec.success_policy == "AllWorkers" and not spec.in_place:
+        done = {*gang.completed, *(pod.replica for pod in gang.pods if finished(pod))}
+        return done.issuperset(spec.trainers)
+    chief_done = gang.chief is not None and finished(gang.chief)
+    return chief_done or (spec.in_place and any(each.verdict == "Succeeded" for _, each in _results(gang)))
+
+
+def check_launcher_result(context: Context, draft: Draft) -> Draft:
+    """Fail the job when its launchers say so, or cannot start because the image has no Python."""
+    if (problem := _without_python(context.spec, draft.gang)) is not None:
+        return fail(context, draft, problem)
+    if (pod := _failed(draft.gang)) is not None:
+        status, problem = _failure(context, draft, pod)
+        return fail(context, draft.but(status=status), problem)
+    return draft
+
+
+def _why(spec: JobSpec, gang: Gang) -> Problem:
+    if spec.success_policy == "AllWorkers":
+        return Problem("AllWorkersSucceeded", "every chief and worker has finished")
+    return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has finished")
+
+
+def _failed(gang: Gang) -> Pod | None:
+    """A pod whose launcher says that the job has failed: the pod of the member at fault, if that is there."""
+    found = [(pod, result) for pod, result in _results(gang) if result.verdict == "Failed"]
+    own = (pod for pod, result in found if pod.label == result.member)
+    return next(own, found[0][0] if found else None)
+
+
+def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]:
+    """The status with the failure that the result in the pod describes, and why the job has failed."""
+    result = (pod.exit.verdict if pod.exit else None) or Verdict("Failed")
+    reason = result.reason or "Error"
+    failure = draft.status.failure
+    if result.member is not None:
+        failure = reported_failure(context.job, result, result.member, reason, log_tail(pod))
+    restarts = merged(draft.status.restarts, result.ledger)
+    status = msgspec.structs.replace(draft.status, restarts=restarts, failure=failure)
+    message = result.message or f"{result.member or pod.label} has failed"
+    if reason == "StartDeadlineExceeded":
+        message += _why_missing(context, draft.gang)
+    return status, Problem(reason, message)
+
+
+def _last_progress(gang: Gang, status: Status) -> Status:
+    """The status with the progress that the launchers left with their result: the chief's, if its pod has ended."""
+    found = sorted(_results(gang), key=lambda each: each[0] is not gang.chief)
+    last = next((result.progress for _, result in found if result.progress is not None), None)
+    return status if last is None else with_reported(status, last)
+
+
+def _without_python(spec: JobSpec, gang: Gang) -> Problem | None:
+    """The launcher cannot start: the image lacks the interpreter that the operator puts in front of the command."""
+    for pod in (*gang.pods, *gang.evaluators):
+        if not pod.waiting and pod.exit is None:
+            continue
+        own = pod.waiting if pod.waiting.startswith(f"container {CONTAINER}: ") else ""
+        words = pod.exit.message if pod.exit and pod.exit.reason != "Error" else own
+        if "executable file" not in words and "no such file or directory" not in words:
+            continue
+        python = _python(spec, pod)
+        if any(f"{quote}{python}{quote}" in words for quote in "\"'`"):
+            message = (
+                f"{pod.label}: the image has no {python} to run the launcher with: use an image with Python 3.9 or "
+                "newer, or set spec.restartPolicy.mode: Recreate, which needs none"
+            )
+            return Problem("NoPython", message)
+    return None
+
+
+def _why_missing(context: Context, gang: Gang) -> str:
+    """What keeps a pod from starting, or from being created: the launchers know only which member is missing."""
+    refusal = context.observed.refusal
+    if gang.missing and refusal is not None:
+        return f"; {refusal.child}: {refusal.message}"
+    found = ((pod.label, why_not_started(pod, context.now)) for pod in gang.pods if not pod.ready)
+    return next((f"; {label}: {why}" for label, why in found if why), "")
+
+
+def _results(gang: Gang) -> list[tuple[Pod, Verdict]]:
+    ended = ((pod, pod.exit) for pod in (*gang.pods, *gang.evaluators, *gang.given_up) if pod.exit is not None)
+    return [(pod, end.verdict) for pod, end in ended if end.verdict is not None]
+
+
+def _python(spec: JobSpec, pod: Pod) -> str:
+    template = spec.template_of(pod.replica.role) if pod.replica else {}
+    containers = (template.get("spec") or {}).get("containers") or ()
+    return next((python_of(each) for each in containers if each.get("name") == CONTAINER), "python3")
