@@ -2,7 +2,7 @@
 
 The kubelet shows it to the chief's launcher as a file, which is the one that decides for all. So nobody needs the right
 to read the job's Secret, and nobody but who may change pods can resize a gang. It must hold only what may change while
-the job runs, or be changed in a suspension that was over before anybody saw it (see plan/incident.CHANGED for what
+the job runs, or be changed in a suspension that was over before anybody saw it (see plan/incident.SPEC_CHANGED for what
 takes new pods): everything else is in the pod as it was made.
 """
 

@@ -41,7 +41,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "classes": "BackupAndRestore CallbackList Exit Frozen Index Program Said Scene Snapshot Start",
+    "classes": "BackupAndRestore CallbackList Draft Exit Frozen Index Program Said Snapshot Start",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
@@ -150,6 +150,7 @@ def test_a_row_says_that_its_word_is_an_event_or_the_reason_of_a_condition() -> 
     where = {name: row[1] for row in table("reason") for name in named(row[0])}
     events = {arguments[1] for arguments in called("Event")} - {""}
     reasons = {(arguments[3], arguments[1]) for arguments in called("with_condition") if all(arguments[1:4:2])}
+    reasons |= {(arguments[2], "Cleaned") for arguments in called("_unknown")}
     assert {"Started", "EarlierRun"} <= events and ("Retrying", "Cleaned") in reasons
     assert sorted(word for word in events if "event" not in where[word]) == []
     # What all conditions share is said above the table.

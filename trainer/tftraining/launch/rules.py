@@ -1,6 +1,6 @@
 """spec.restartPolicy.rules: what becomes of a failure. The first rule whose conditions all hold decides, then defaults.
 
-Pure. The operator asks the same function (through its plan/rules.py) about pods that fail as a whole. It must never be
+Pure. The operator asks the same function (through its plan/restart_policy.py) about pods that fail as a whole. It must never be
 asked about a disruption: those are nobody's failure.
 """
 
