@@ -115,6 +115,27 @@ def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is
     assert chief.rounds.running
 
 
+@pytest.mark.parametrize("least", [2, 3])
+def test_a_new_launcher_that_is_cold_when_the_lease_of_its_predecessor_ends_joins_later(least: int) -> None:
+    chief = elastic(least=least)
+    listen(chief, 4.0, *THREE)
+    chief.lost("worker-1", 5.0)
+    ready(chief, 5.1, "worker-0", "worker-2")
+    come_back(chief, "worker-1", 6.0, prepared=False)
+    assert not chief.rounds.running
+    for now in (7.1, 8.0):
+        for name in ("worker-0", "worker-2"):
+            listen(chief, now, name)
+        chief.heard("worker-1", {**beat(0, now), "prepared": False}, now)
+    chief.tick(8.1)
+    assert chief.rounds.running
+    expected = ["worker-0", "worker-2"] if least == 2 else list(THREE)  # with too few others it is waited for
+    assert list(starts(chief)) == expected
+    if least == 2:
+        listen(chief, 12.0, *THREE)
+        assert chief.incident is not None and chief.incident.reason == "Grown"
+
+
 @pytest.mark.parametrize("needed", ["chief-0", "ps-0"])
 def test_only_workers_may_be_missing(needed: str) -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "ps-0")

@@ -51,16 +51,21 @@ def blocks(peer: Peer, optional: Callable[[Peer], bool], since: float) -> bool:
     return not startable(peer, since) and not (optional(peer) and quiet(peer, since))
 
 
-def lineup(gang: Sequence[Peer], least: int, since: float) -> list[Peer]:
-    """The members of the next round, of a gang in which nobody blocks it; none if it cannot start yet.
+def lineup(gang: Sequence[Peer], least: int, since: float, is_cold: Callable[[Peer], bool]) -> list[Peer]:
+    """The members of the next round, of a gang in which no member blocks the start; none if it cannot start yet.
 
-    Without some of the gang at least so many workers must be there.
+    At least so many workers must take part if some of the gang do not. A member whose new launcher is cold takes part
+    only where the others are too few.
     """
     there = [peer for peer in gang if startable(peer, since)]
-    if len(there) == len(gang):
-        return there
-    workers = sum(1 for peer in there if role_of(peer.name) == "worker")
-    return there if workers >= least and all(peer.elastic for peer in there) else []
+    warm = [peer for peer in there if not is_cold(peer)]
+    return next((each for each in (warm, there) if len(each) == len(gang) or _suffices(each, least)), [])
+
+
+def _suffices(members: Sequence[Peer], least: int) -> bool:
+    """Whether a round can do with these members only."""
+    workers = sum(1 for peer in members if role_of(peer.name) == "worker")
+    return workers >= least and all(peer.elastic for peer in members)
 
 
 def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:

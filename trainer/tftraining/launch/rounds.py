@@ -118,7 +118,7 @@ class Rounds:
         roster, since = self._roster, self.leases_end(now)
         if self._is_blocked(since) or not all(elastic.quiet(peer, since) for peer in roster.surplus.values()):
             return []
-        return elastic.lineup(list(roster.gang.values()), roster.policy.min_workers or 0, since)
+        return elastic.lineup(list(roster.gang.values()), roster.policy.min_workers or 0, since, self._is_cold)
 
     def _is_blocked(self, since: float) -> bool:
         """Whether some member is in the way of the next round. Asked at each greeting of thousands, so the look begins
@@ -130,6 +130,12 @@ class Rounds:
                 self._blocking = place
                 return True
         return False
+
+    def _is_cold(self, peer: Peer) -> bool:
+        """Whether the round may be without this member, and would have to wait for it: its launcher is a new one that
+        has yet to prepare its start. It joins when it is prepared (see `newcomers`)."""
+        is_new = bool(self._launchers) and self._launchers.get(peer.name) != peer.incarnation
+        return is_new and peer.prepared is None and self._optional(peer)
 
     def _optional(self, peer: Peer) -> bool:
         """Whether the next round may be without this member of the gang."""
