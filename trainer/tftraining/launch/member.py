@@ -146,9 +146,11 @@ class Member:
         finally:
             self._channel = None
             self.program.give_way(False)
-            await self._cut_off()
-            self._part(joined)
-            writer.close()
+            try:
+                await self._cut_off()
+                self._part(joined)
+            finally:  # also where that wait is cancelled
+                writer.close()
 
     def _part(self, channel: Channel | None) -> None:
         """Leave the rendezvous. Without our word the chief would wait until our lease is over: the end of a connection
