@@ -19,7 +19,7 @@ CONFIG = text((("worker", 5000, "j-worker-%d.j.n.svc:2222"),), "worker", 4999)
 SCRIPT = """
 import json, multiprocessing, os, subprocess, sys
 
-CHILD = "import os; print(len(os.environ.get('TF_CONFIG', '')), os.environ.get('MORE', ''), 'WANDB_LATER' in os.environ)"
+CHILD = "import os; print(len(os.environ.get('TF_CONFIG', '')), os.environ.get('MORE', ''), 'WANDB_X' in os.environ)"
 COMMAND = [sys.executable, "-c", CHILD]
 
 def spawned(start, *args):
@@ -33,7 +33,7 @@ def spawned(start, *args):
     return os.fdopen(out).read()
 
 def of_child(queue):
-    queue.put(f"{len(os.environ.get('TF_CONFIG', ''))}  {'WANDB_LATER' in os.environ}\\n")
+    queue.put(f"{len(os.environ.get('TF_CONFIG', ''))}  {'WANDB_X' in os.environ}\\n")
 
 def by_multiprocessing():
     context = multiprocessing.get_context("spawn")
@@ -46,7 +46,7 @@ def by_multiprocessing():
 
 if __name__ == "__main__":
     mine = os.environ["TF_CONFIG"]
-    os.environ["WANDB_LATER"] = "1"
+    os.environ["WANDB_X"] = "1"
     own = {**os.environ, "MORE": "m"}
     run = lambda **more: subprocess.run(COMMAND, stdout=subprocess.PIPE, text=True, check=True, **more).stdout
     children = {
