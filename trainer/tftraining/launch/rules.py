@@ -1,7 +1,7 @@
 """spec.restartPolicy.rules: what becomes of a failure. The first rule whose conditions all hold decides, then defaults.
 
-Pure. The operator asks the same function (through its plan/restart_policy.py) about pods that fail as a whole. It must never be
-asked about a disruption: those are nobody's failure.
+Pure. The operator asks the same function (through its plan/restart_policy.py) about pods that fail as a whole. It must
+never be asked about a disruption: those are nobody's failure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The same failure again and again: by how many in a row the next restart is known to end the same.
 
-Pure, and the operator's own decision too (its plan/restart_policy.py). It must never count what a restart can mend: what
-is not an exception of the program, or one that tells of the surroundings, neither adds to the row nor ends it.
+Pure, and the operator's own decision too (its plan/restart_policy.py). It must never count what a restart can mend:
+what is not an exception of the program, or one that tells of the surroundings, neither adds to the row nor ends it.
 """
 
 from __future__ import annotations
