@@ -80,6 +80,14 @@ def test_the_survivors_of_a_lost_worker_go_on_at_once_and_free_of_charge() -> No
     assert status["lastRestart"]["reason"] == "MemberLost"
 
 
+def test_people_are_told_how_many_go_on() -> None:
+    chief = shrunk()
+    for name in ("worker-0", "worker-2"):
+        chief.heard(name, beat(2, 7.0, step=3, first_step=0, first_step_time=0.5, updated=0.0), 7.0)
+    chief.tick(7.0)
+    assert of_gang(chief, 7.0)["message"].endswith(", with 2 of 3 members")
+
+
 def test_without_the_permission_the_gang_waits() -> None:
     chief = elastic(least=None)
     leave(chief, "worker-1", 5.0)

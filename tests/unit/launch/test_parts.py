@@ -67,6 +67,18 @@ def test_exits_are_described_for_people() -> None:
     assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("NotFound", "the command was not found"),
+        ("SyntaxError", "the program has a syntax error"),
+        ("ImportError", "the program cannot import what it needs"),
+    ],
+)
+def test_what_trying_again_cannot_mend_is_said(kind: str, words: str) -> None:
+    assert words in incident.describe("worker-1", Exit(1, None, ("the last line",), kind))
+
+
 @settings(max_examples=50)
 @given(st.lists(st.text(max_size=2000), max_size=40), st.text(max_size=3000))
 def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
