@@ -235,6 +235,8 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
     assert not chief.rounds.running
     listen(chief, 61.0, "worker-0", "worker-1")
     assert (chief.rounds.running, chief.judge.verdict) == (True, None)
+    come_back(chief, "worker-2", 62.0)
+    assert chief.incident is not None and chief.incident.reason == "Grown", "nobody has asked for another size"
 
 
 def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
@@ -293,6 +295,9 @@ def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
     starts(chief)
     ready(chief, 6.1, "worker-0", "worker-1")
     assert list(starts(chief)) == ["worker-0", "worker-1"]
+    come_back(chief, "worker-2", 7.0)
+    assert chief.incident is not None
+    assert (chief.incident.reason, chief.incident.message) == ("Resized", "worker-2 joins")
 
 
 def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> None:

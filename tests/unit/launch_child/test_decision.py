@@ -135,6 +135,14 @@ def test_modules_without_end_are_given_up() -> None:
     assert "too many" in reason("import a", {"a": "import b", "b": "import a"})
 
 
+@pytest.mark.parametrize(("modules", "too_many"), [(299, False), (300, True)])
+def test_three_hundred_modules_are_looked_through(modules: int, too_many: bool) -> None:
+    """The program's first one is among them."""
+    names = [f"m{number}" for number in range(modules)]
+    told = reason("\n".join(f"import {name}" for name in names), dict.fromkeys(names, ""))
+    assert ("too many" in told) == too_many
+
+
 def test_what_cannot_be_parsed() -> None:
     with pytest.raises(NotPlainPython):
         events("this is no Python")
