@@ -509,7 +509,7 @@ def test_the_same_exit_after_a_step_is_restarted() -> None:
     assert chief.judge.verdict is None
 
 
-@pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (0, False), (None, False)])
+@pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (1, True), (0, False), (None, False)])
 def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: int | None, goes_on: bool) -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", incarnation="new"), 0.0)
@@ -779,6 +779,7 @@ def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int],
     for name in chief.roster.gang:
         chief.heard(name, beat(2, 11.2, first_step_time=0.0, updated=1.0, **told), 11.2)
     assert of_gang(chief, 11.2)["message"] == f"worker-1 was killed (SIGKILL); {words}"
+    assert of_gang(chief, 11.2)["lastRestart"]["lostSteps"] is None, "nobody knows how far it was before"
 
 
 def test_the_time_without_training_is_told_in_hundredths_of_a_second() -> None:
