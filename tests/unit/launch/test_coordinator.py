@@ -54,6 +54,19 @@ def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     assert chief.rounds.number == 8
 
 
+def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all() -> None:
+    chief = coordinator(start_deadline=60.0)
+    chief.hello(hello("worker-1", now=5.0, known=7, witness=7, farewell=7), 0.0)
+    ((name, frame),) = chief.outbox.take()
+    assert (name, frame["type"], frame["echo"], frame["round"], frame["startDeadline"]) == (
+        "worker-1",
+        "welcome",
+        5.0,
+        7,
+        60.0,
+    )
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [
