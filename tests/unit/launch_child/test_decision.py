@@ -105,7 +105,7 @@ def test_a_variable_set_before_the_import(statement: str) -> None:
         "import os\nos.environ['WANDB_MODE'] = 'offline'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
         "import os\nos.environ['TF_CONFIG'] = '{}'",
         "import os\nos.environ.update(HTTP_PROXY='a', HTTPS_PROXY='a', NO_PROXY='b')",
-        "import os\nos.environ.update(http_proxy='a', https_proxy='a', no_proxy='b', grpc_proxy='a', no_grpc_proxy='b')",
+        "import os\nos.environ.update(http_proxy='a', https_proxy='a', no_proxy='b', no_grpc_proxy='b')",
         "import os\nos.environ.update(TF_FORCE_GPU_ALLOW_GROWTH='true', NCCL_DEBUG='INFO', HF_HOME='/models')",
         "import os\nos.environ.update(GOOGLE_APPLICATION_CREDENTIALS='/key', TOKENIZERS_PARALLELISM='false')",
         "import os\nenv = os.environ\nx = env['TF_A']; y = env.get('TF_A'); z = dict({**env}, TF_A='1')",
