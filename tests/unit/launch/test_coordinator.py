@@ -795,6 +795,24 @@ def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int],
     assert of_gang(chief, 11.2)["lastRestart"]["lostSteps"] is None, "nobody knows how far it was before"
 
 
+@pytest.mark.parametrize(("now", "phase"), [(6.9, "Starting"), (7.1, "Training")])
+def test_two_seconds_after_the_first_step_of_one_the_others_are_not_waited_for(now: float, phase: str) -> None:
+    chief = started("worker-0", "worker-1", "worker-2")
+    for name, made in (("worker-0", 5.0), ("worker-1", 6.5)):
+        chief.heard(name, beat(1, 6.6, step=1, first_step_time=6.6 - made, updated=1.0), 6.6)
+    chief.heard("worker-2", beat(1, 6.6), 6.6)
+    chief.tick(now)
+    assert of_gang(chief, now)["phase"] == phase
+
+
+def test_a_program_that_reports_and_has_made_no_step_is_waited_for_beside_one_that_reports_nothing() -> None:
+    chief = started()
+    chief.heard("worker-0", beat(1, 40.0, updated=1.0), 40.0)
+    chief.heard("worker-1", beat(1, 40.0), 40.0)
+    chief.tick(40.0)
+    assert of_gang(chief, 40.0)["phase"] == "Starting"
+
+
 def test_the_time_without_training_is_told_in_hundredths_of_a_second() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, number_of_signal=9, updated=1.0), 10.0)
