@@ -548,6 +548,15 @@ def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
     assert "UnavailableError" in chief.incident.message
 
 
+def test_who_was_told_to_leave_is_named_for_the_exit_of_its_peer_without_a_charge() -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.heard("worker-0", {"type": "leaving"}, 5.0)
+    chief.heard("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 5.1)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "Terminated", False)
+
+
 def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, 1), 2.0)
