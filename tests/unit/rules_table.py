@@ -62,7 +62,21 @@ CASES: list[Case] = [
         "Ignore",
         SAYS(0, "Ignore"),
     ),
+    (
+        "129 is the first signal",
+        only("Ignore", onSignals=[1]),
+        ("worker", 129, None, "Error", True),
+        "Ignore",
+        SAYS(0, "Ignore"),
+    ),
     ("128 is no signal", only("Ignore", onSignals=[1]), ("worker", 128, None, "Error", True), "Restart", ""),
+    (
+        "192 is the last signal",
+        only("Ignore", onSignals=[64]),
+        ("worker", 192, None, "Error", True),
+        "Ignore",
+        SAYS(0, "Ignore"),
+    ),
     ("200 is no signal", only("Ignore", onSignals=[64]), ("worker", 200, None, "Error", True), "Restart", ""),
     (
         "no exit is no exit code",

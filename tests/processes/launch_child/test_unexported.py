@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -69,14 +67,6 @@ if __name__ == "__main__":
     found["gone"] = "TF_CONFIG" not in os.environ
     json.dump(found, open("told", "w"))
 """
-
-
-@pytest.fixture
-async def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    lab = Lab(tmp_path)
-    monkeypatch.chdir(lab.work)
-    yield lab
-    await lab.close()
 
 
 class Told(NamedTuple):

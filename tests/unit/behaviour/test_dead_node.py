@@ -132,6 +132,14 @@ def test_a_pod_that_tolerates_the_taint_is_given_up_in_time(world: World) -> Non
     assert recovered(world.wait(1).run())
 
 
+def test_a_pod_that_somebody_deletes_while_its_node_is_silent_is_a_disruption_at_once(world: World) -> None:
+    world.machines.die("node-b")
+    world.run().delete("worker-1").settle()
+    last = world.status.last_restart
+    assert last is not None and (last.pod, last.reason) == ("mnist-worker-1", "PodDeleted")
+    assert (world.status.restarts.counted, world.status.restarts.disruptions) == (0, 1)
+
+
 def test_the_taint_alone_means_nothing_as_long_as_the_node_is_ready(world: World) -> None:
     world.machines.taint("node-b", effect="NoSchedule")
     assert untouched(world.run().wait(3600).run())

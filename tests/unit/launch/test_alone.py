@@ -8,8 +8,10 @@ import pytest
 
 from tests.unit.launch.members import alive, leave, sent
 from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch.alone import serves
+from tftraining.launch.alone import follows, serves
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.ending import Exit
+from tftraining.launch.incident import Incident
 from tftraining.launch.rules import Rule
 from tftraining.launch.settings import Gang
 from tftraining.launch.snapshot import Snapshot
@@ -183,6 +185,14 @@ def test_a_chief_that_fails_by_itself_is(at: float, ended: dict[str, int]) -> No
         chief.heard(name, beat(peer.round, at), at)
     chief.heard("chief-0", exited(1, **ended), at)
     assert chief.judge.ledger.process_failures == 2
+
+
+@pytest.mark.parametrize(("seconds", "same"), [(14.9, True), (15.0, False)])
+def test_for_how_long_a_failure_of_the_chief_is_taken_to_follow_from_the_loss_of_a_worker(
+    seconds: float, same: bool
+) -> None:
+    last = Incident("worker-1", "Killed", "", True, 100.0, 1000.0, alone=True)
+    assert follows(Exit(1, None), last, 100.0 + seconds) == same
 
 
 # Rules.

@@ -54,6 +54,19 @@ def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
     assert chief.rounds.number == 8
 
 
+def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all() -> None:
+    chief = coordinator(start_deadline=60.0)
+    chief.hello(hello("worker-1", now=5.0, known=7, witness=7, farewell=7), 0.0)
+    ((name, frame),) = chief.outbox.take()
+    assert (name, frame["type"], frame["echo"], frame["round"], frame["startDeadline"]) == (
+        "worker-1",
+        "welcome",
+        5.0,
+        7,
+        60.0,
+    )
+
+
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -405,6 +418,56 @@ def test_the_same_checkpoint_again_is_no_progress(told: dict[str, int]) -> None:
     assert chief.judge.verdict.reason == "MaxRestartsExceeded"
 
 
+def progressed(chief: Coordinator, *told: dict[str, int]) -> bool:
+    """Whether an incident comes after progress, where the members have told this in their order."""
+    for (name, peer), fields in zip(chief.roster.gang.items(), told, strict=True):
+        chief.heard(name, beat(peer.round, 1.0, updated=1.0, **fields), 1.0)
+    return chief.rounds.progressed(1.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_progress"),
+    [
+        ([{"epoch": 1, "first_epoch": 0}, {"epoch": 1, "first_epoch": 0}], False),
+        ([{"epoch": 2, "first_epoch": 0}, {"epoch": 2, "first_epoch": 0}], True),
+        ([{"epoch": 2, "first_epoch": 0}, {"epoch": 1, "first_epoch": 0}], True),
+        ([{"epoch": 2, "first_epoch": 0}, {"epoch": 2, "first_epoch": 1}], True),
+        ([{"epoch": 5, "first_epoch": 4}, {"epoch": 5, "first_epoch": 4}], False),
+        ([{"epoch": 2, "first_epoch": 0}, {}], True),
+        ([{"epoch": 1}, {}], False),
+    ],
+)
+def test_the_epoch_with_which_a_round_begins_is_no_progress(told: list[dict[str, int]], is_progress: bool) -> None:
+    assert progressed(started(), *told) == is_progress
+
+
+def test_epochs_that_are_done_again_are_no_progress() -> None:
+    chief = started("worker-0")
+    found = [progressed(chief, {"epoch": epoch, "first_epoch": 0}) for epoch in (5, 3, 4, 5, 6)]
+    assert found == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(("ran", "is_progress"), [(60.0, False), (60.5, True)])
+def test_without_reports_a_round_of_a_minute_is_progress(ran: float, is_progress: bool) -> None:
+    chief = started()
+    for now in (35.0, ran):
+        alive(chief, now)
+        chief.tick(now)
+    assert (chief.rounds.progressed(ran), chief.rounds.proven) == (is_progress, is_progress)
+
+
+def test_a_program_that_reports_nothing_and_ran_for_a_minute_does_not_fail_for_good() -> None:
+    """What it cannot import now it could before, or does not need for its steps."""
+    chief = started()
+    for now in (35.0, 70.0):
+        alive(chief, now)
+        chief.tick(now)
+    chief.heard("worker-1", exited(1, 1, kind="ImportError"), 70.0)
+    restart(chief, 70.1)
+    chief.heard("worker-1", exited(2, 1, kind="ImportError"), 71.0)
+    assert (chief.judge.verdict, chief.judge.ledger.process_failures) == (None, 2)
+
+
 def test_an_earlier_run_s_checkpoint_is_no_progress() -> None:
     chief = started(max_restarts=0)
     chief.heard("worker-0", beat(1, 1.0, epoch=3, first_epoch=2, first_step=500, checkpoint=500, updated=1.0), 1.0)
@@ -459,7 +522,7 @@ def test_the_same_exit_after_a_step_is_restarted() -> None:
     assert chief.judge.verdict is None
 
 
-@pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (0, False), (None, False)])
+@pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (1, True), (0, False), (None, False)])
 def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: int | None, goes_on: bool) -> None:
     chief = coordinator()
     chief.hello(hello("worker-0", incarnation="new"), 0.0)
@@ -485,11 +548,36 @@ def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
     assert "UnavailableError" in chief.incident.message
 
 
+def test_who_was_told_to_leave_is_named_for_the_exit_of_its_peer_without_a_charge() -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.heard("worker-0", {"type": "leaving"}, 5.0)
+    chief.heard("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 5.1)
+    assert chief.incident is not None
+    assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "Terminated", False)
+
+
 def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> None:
     chief = started()
     chief.heard("worker-1", exited(1, 1), 2.0)
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == ("worker-0", "MemberLost", False)
+
+
+@pytest.mark.parametrize(("stuck", "member"), [(2.9, "worker-1"), (3.0, "worker-0")])
+def test_a_peer_that_is_stopped_is_blamed_from_the_member_timeout_on(stuck: float, member: str) -> None:
+    chief = started()
+    chief.heard("worker-0", beat(1, 20.0, stuck=stuck), 20.0)
+    chief.heard("worker-1", exited(1, 1), 20.0)
+    assert chief.incident is not None and chief.incident.member == member
+
+
+@pytest.mark.parametrize(("silent", "member"), [(1.5, "worker-1"), (1.6, "worker-0")])
+def test_silence_of_half_the_member_timeout_excuses_nobody(silent: float, member: str) -> None:
+    chief = started()
+    alive(chief, 5.0)
+    chief.heard("worker-1", exited(1, 1), 5.0 + silent)
+    assert chief.incident is not None and chief.incident.member == member
 
 
 @pytest.mark.parametrize(
@@ -713,6 +801,34 @@ def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int],
     for name in chief.roster.gang:
         chief.heard(name, beat(2, 11.2, first_step_time=0.0, updated=1.0, **told), 11.2)
     assert of_gang(chief, 11.2)["message"] == f"worker-1 was killed (SIGKILL); {words}"
+    assert of_gang(chief, 11.2)["lastRestart"]["lostSteps"] is None, "nobody knows how far it was before"
+
+
+@pytest.mark.parametrize(("now", "phase"), [(6.9, "Starting"), (7.1, "Training")])
+def test_two_seconds_after_the_first_step_of_one_the_others_are_not_waited_for(now: float, phase: str) -> None:
+    chief = started("worker-0", "worker-1", "worker-2")
+    for name, made in (("worker-0", 5.0), ("worker-1", 6.5)):
+        chief.heard(name, beat(1, 6.6, step=1, first_step_time=6.6 - made, updated=1.0), 6.6)
+    chief.heard("worker-2", beat(1, 6.6), 6.6)
+    chief.tick(now)
+    assert of_gang(chief, now)["phase"] == phase
+
+
+def test_a_program_that_reports_and_has_made_no_step_is_waited_for_beside_one_that_reports_nothing() -> None:
+    chief = started()
+    chief.heard("worker-0", beat(1, 40.0, updated=1.0), 40.0)
+    chief.heard("worker-1", beat(1, 40.0), 40.0)
+    chief.tick(40.0)
+    assert of_gang(chief, 40.0)["phase"] == "Starting"
+
+
+def test_the_time_without_training_is_told_in_hundredths_of_a_second() -> None:
+    chief = started()
+    chief.heard("worker-1", exited(1, number_of_signal=9, updated=1.0), 10.0)
+    restart(chief, 10.1)
+    for name in chief.roster.gang:
+        chief.heard(name, beat(2, 11.2345, first_step_time=0.0, updated=1.0), 11.2345)
+    assert of_gang(chief, 11.2345)["lastRestart"]["downSeconds"] == 1.23
 
 
 def test_a_round_too_short_for_a_beat_is_told_of_all_the_same() -> None:

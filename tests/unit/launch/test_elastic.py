@@ -256,6 +256,8 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
     assert not chief.rounds.running
     listen(chief, 61.0, "worker-0", "worker-1")
     assert (chief.rounds.running, chief.judge.verdict) == (True, None)
+    come_back(chief, "worker-2", 62.0)
+    assert chief.incident is not None and chief.incident.reason == "Grown", "nobody has asked for another size"
 
 
 def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
@@ -307,6 +309,28 @@ def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     )
 
 
+def test_who_is_back_after_a_change_of_the_size_was_done_is_said_to_be_back() -> None:
+    chief = elastic("worker-0", "worker-1")
+    resize(chief, 3, 5.0)
+    come_back(chief, "worker-2", 6.0)
+    ready(chief, 6.1, "worker-0", "worker-1")
+    assert (chief.rounds.running, chief.rounds.missing) == (True, [])
+    leave(chief, "worker-2", 7.0)
+    ready(chief, 7.1, "worker-0", "worker-1")
+    assert (chief.rounds.running, chief.rounds.missing) == (True, ["worker-2"])
+    come_back(chief, "worker-2", 10.0)
+    assert chief.incident is not None
+    assert (chief.incident.reason, chief.incident.message) == ("Grown", "worker-2 is back")
+
+
+def test_who_is_back_when_a_program_has_finished_has_no_training_left_to_share() -> None:
+    chief = shrunk()
+    listen(chief, 6.0, "worker-0", "worker-2")
+    chief.heard("worker-2", exited(2, 0), 6.0)
+    come_back(chief, "worker-1", 7.0)
+    assert (chief.rounds.running, chief.rounds.number) == (True, 2)
+
+
 def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 3, 5.0)
@@ -314,6 +338,9 @@ def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
     starts(chief)
     ready(chief, 6.1, "worker-0", "worker-1")
     assert list(starts(chief)) == ["worker-0", "worker-1"]
+    come_back(chief, "worker-2", 7.0)
+    assert chief.incident is not None
+    assert (chief.incident.reason, chief.incident.message) == ("Resized", "worker-2 joins")
 
 
 def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> None:

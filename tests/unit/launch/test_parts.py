@@ -110,6 +110,12 @@ def test_the_message_is_cut_by_what_it_takes_as_json(character: str) -> None:
     assert verdict.WORDS_BYTES - incident.CHARACTER_BYTES < size <= verdict.WORDS_BYTES
 
 
+@pytest.mark.parametrize(("limit", "kept"), [(13, 10), (12, 10), (11, 9), (2, 0)])
+def test_a_text_is_cut_no_shorter_than_it_has_to_be(limit: int, kept: int) -> None:
+    """Ten characters are twelve bytes of JSON."""
+    assert incident.cut("m" * 10, limit) == "m" * kept
+
+
 def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there"
     assert verdict.read_success(directory, "a") is None
@@ -144,6 +150,7 @@ def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool
         ([look("a", 5, 95), look("b", 5, 95)], []),
         ([look("a", 5, 80), look("b", 5, 80)], ["a", "b"]),
         ([look("a", 5, 80), look("b", 4, 79)], ["b"]),
+        ([look("a", 1, 80), look("b", 0, 79)], ["b"]),
         ([look("a", 5, 80), look("b", 5, 80, stuck=15.0)], ["b"]),
         ([look("a", 5, 95), look("b", 4, 80)], ["b"]),
         ([look("a", 0, 0, reporter=False), look("b", 0, 0, reporter=False)], []),
@@ -167,8 +174,8 @@ def test_any_clock_can_be_written(at: float) -> None:
 
 
 def test_a_program_without_reports_trains_after_a_while() -> None:
-    assert not progress.trains(Snapshot(), 0.0, 10.0)
-    assert progress.trains(Snapshot(), 0.0, 31.0)
+    assert not progress.trains(Snapshot(), 0.0, 29.9)
+    assert progress.trains(Snapshot(), 0.0, 30.0)
     assert not progress.trains(Snapshot(updated=1.0), 0.0, 31.0)
     assert not progress.trains(Snapshot(connecting=True), 0.0, 31.0)
     assert progress.trains(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)

@@ -15,8 +15,9 @@ from tftraining.launch.ledger import Ledger
 from tftraining.launch.orders import obeyed
 from tftraining.launch.roster import Job
 from tftraining.launch.rules import Rule
-from tftraining.launch.same_failure import SameFailure, counts
+from tftraining.launch.same_failure import SameFailure, counts, place_of
 from tftraining.launch.settings import Gang, Policy
+from tftraining.launch.snapshot import Snapshot
 from tftraining.launch.status import of_gang
 from tftraining.launch.verdict import Verdict
 
@@ -215,6 +216,16 @@ def test_a_program_that_reports_nothing_counts_by_the_time_it_runs() -> None:
     assert not any(long.fails(told={}, after=700.0) for _ in range(4))
     fit = Fit()
     assert [fit.fails(told={}), fit.fails(told={}), fit.fails(told={})] == [False, False, True]
+
+
+@pytest.mark.parametrize(("ran", "counted"), [(29.9, False), (30.0, True), (600.0, True), (600.1, False)])
+def test_how_long_a_program_that_reports_nothing_runs_before_a_failure_that_counts(ran: float, counted: bool) -> None:
+    assert (place_of(Snapshot(), False, ran) is not None) == counted
+
+
+@pytest.mark.parametrize(("seconds", "enough"), [(59.9, False), (60.0, True)])
+def test_the_first_of_the_row_is_a_minute_ago(seconds: float, enough: bool) -> None:
+    assert SameFailure("a", 3, 1000).too_often(3, 1000 + seconds) == enough
 
 
 @pytest.mark.parametrize("action", ["Restart", "Ignore"])

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.launch.members import started
-from tests.unit.launch.simulation import beat
+from tests.unit.launch.simulation import beat, coordinator
 from tftraining.launch import status
 from tftraining.launch.member import Member
 from tftraining.launch.settings import Gang, Settings
@@ -56,8 +56,13 @@ def test_why_a_member_is_not_ready(me: str, state: str, progress: Snapshot, why:
 def test_what_the_chief_says_of_each_member() -> None:
     chief = started()
     chief.heard("worker-1", beat(1, 2.0, step=5), 2.0)
-    told = status.of_gang(chief, 3.5)["members"]["worker-1"]
+    told = status.of_gang(chief, 3.54)["members"]["worker-1"]
     assert told == {"state": "running", "round": 1, "mode": "warm", "pid": 7, "step": 5, "silentSeconds": 1.5}
+
+
+def test_what_the_chief_says_of_a_member_that_has_not_come() -> None:
+    told = status.of_gang(coordinator(), 3.0)["members"]["worker-1"]
+    assert told == {"state": "absent", "round": 0, "mode": "", "pid": None, "step": None, "silentSeconds": None}
 
 
 def test_metrics_tell_of_the_phase_and_of_the_counts() -> None:

@@ -84,7 +84,9 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
         "self.env = os.environ\nself.env['TF_A'] = '1'",
         "(env := os.environ)['TF_A'] = '1'",
         "if env := os.environ:\n    env['TF_A'] = '1'",
+        "env = os.environ\nenv |= {'TF_A': '1'}",
         "from os import environ as env\nenv['TF_A'] = '1'",
+        "from os import environb as env\nenv[b'TF_A'] = b'1'",
         "def f(x, env=os.environ):\n    env['TF_A'] = '1'\nf(1)",
         "def f(x, *, env=os.environ):\n    env['TF_A'] = '1'\nf(1)",
         "os.environ['TF_A'], x = '1', 2",
@@ -102,6 +104,10 @@ def test_a_variable_set_before_the_import(statement: str) -> None:
     [
         "import os\nos.environ['WANDB_MODE'] = 'offline'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
         "import os\nos.environ['TF_CONFIG'] = '{}'",
+        "import os\nos.environ.update(HTTP_PROXY='a', HTTPS_PROXY='a', NO_PROXY='b')",
+        "import os\nos.environ.update(http_proxy='a', https_proxy='a', no_proxy='b', no_grpc_proxy='b')",
+        "import os\nos.environ.update(TF_FORCE_GPU_ALLOW_GROWTH='true', NCCL_DEBUG='INFO', HF_HOME='/models')",
+        "import os\nos.environ.update(GOOGLE_APPLICATION_CREDENTIALS='/key', TOKENIZERS_PARALLELISM='false')",
         "import os\nenv = os.environ\nx = env['TF_A']; y = env.get('TF_A'); z = dict({**env}, TF_A='1')",
         "import os\nenv = os.environ.copy()\nenv['TF_A'] = '1'",
         "import os\nx = os.environ['TF_A']; y = os.environ.get('TF_A'); os.getenv('TF_A'); 'TF_A' in os.environ",
@@ -133,6 +139,14 @@ def test_its_own_modules_are_looked_into() -> None:
 
 def test_modules_without_end_are_given_up() -> None:
     assert "too many" in reason("import a", {"a": "import b", "b": "import a"})
+
+
+@pytest.mark.parametrize(("modules", "too_many"), [(299, False), (300, True)])
+def test_three_hundred_modules_are_looked_through(modules: int, too_many: bool) -> None:
+    """The program's first one is among them."""
+    names = [f"m{number}" for number in range(modules)]
+    told = reason("\n".join(f"import {name}" for name in names), dict.fromkeys(names, ""))
+    assert ("too many" in told) == too_many
 
 
 def test_what_cannot_be_parsed() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tftraining.launch.ending import exit_of
-from tftraining.launch.exception import FAR, LENGTH, exception_of
+from tftraining.launch.exception import LENGTH, exception_of
 from tftraining.launch.incident import describe, exit_from_frame, exit_to_frame
 from tftraining.launch.output import LINES, Tail
 
@@ -116,10 +116,17 @@ def test_it_is_known_when_the_message_is_longer_than_the_tail() -> None:
     assert tail.exception() == ""
 
 
-def test_one_that_was_caught_long_ago_has_not_ended_the_program() -> None:
+@pytest.mark.parametrize(("lines", "exception"), [(200, "ValueError: boom"), (201, "")])
+def test_one_that_was_caught_long_ago_has_not_ended_the_program(lines: int, exception: str) -> None:
     tail = Tail()
-    tail.feed(2, "\n".join((HEAD, *FRAME, "ValueError: caught", *["a line"] * (FAR + 1), "")).encode())
-    assert tail.exception() == ""
+    tail.feed(2, "\n".join((HEAD, *FRAME, "ValueError: boom", *["a line"] * lines, "")).encode())
+    assert tail.exception() == exception
+
+
+@pytest.mark.parametrize("head", [(HEAD,), ()], ids=["a whole traceback", "its end"])
+def test_of_a_long_message_300_characters_are_kept(head: tuple[str, ...]) -> None:
+    line = f"ValueError: {'x' * 400}"
+    assert exception_of([*head, *FRAME, line]) == line[:300]
 
 
 def test_lines_of_stdout_between_those_of_a_traceback_do_no_harm() -> None:
