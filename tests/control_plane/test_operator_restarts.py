@@ -145,7 +145,7 @@ def test_a_pod_whose_labels_belie_it_is_mended_too(new_job: NewJob, label: str) 
     job.patch_pod("job-worker-1", {"metadata": {"labels": {f"tftraining.dev/{label}": "none"}}})
     wait_until(lambda: job.status()["restarts"].get("disruptions") == 1, "it is missed")
     if label == "attempt":
-        wait_until(lambda: set(uids(job.pods())) == set(before) and uids(job.pods()) != before, "it is made anew")
+        wait_until(lambda: set(now := uids(job.pods())) == set(before) and now != before, "it is made anew")
         job.run_pod("job-worker-1")
     job.wait_for("Running", ready="2/2", attempt=1)
     assert uids(job.pods())["job-worker-0"] == before["job-worker-0"]
