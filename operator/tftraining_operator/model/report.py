@@ -38,7 +38,7 @@ Said = TypeVar("Said", bound="Frozen")
 
 
 class Row(Frozen, frozen=True):
-    """How often in a row the same failure has occurred; `since` is in seconds since 1970."""
+    """How often in a row the last counted failure has occurred; `since` is in seconds since 1970."""
 
     key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,16}$")]
     count: Tally
