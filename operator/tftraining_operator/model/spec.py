@@ -163,7 +163,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         return self.restart_policy.scope or ("Job" if self.replica_specs.ps is None else "Pod")
 
     def restarts_alone(self, replica: Replica) -> bool:
-        """Whether the others continue while this replica restarts. The launchers follow the same rule, launch/alone.py."""
+        """Whether the others continue while this replica restarts; same rule as the launchers' (launch/alone.py)."""
         worker = replica.role == "worker" and replica != self.chief
         return replica.role == "evaluator" or (worker and self.restart_scope == "Pod")
 
