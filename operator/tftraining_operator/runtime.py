@@ -220,7 +220,7 @@ def _tell_end(name: str, task: asyncio.Task[None]) -> None:
 
 
 async def _check_installed(api: Api) -> None:
-    """Wait until the API server serves the custom resource. RuntimeError for a permanent error.
+    """Wait for the API server, and check that it serves the custom resource. RuntimeError for a permanent error.
 
     Exiting on a temporary error would cost minutes after an outage: the kubelet restarts a container with a back-off.
     """

@@ -1,4 +1,4 @@
-"""Indexes of replicas as text, in the format of a batch/v1 Job's `completedIndexes`: `1,3-5`. No text is an error."""
+"""Indexes of replicas as text, in the format of a batch/v1 Job's `completedIndexes`: `1,3-5`. Never raises on text."""
 
 import re
 from bisect import bisect_right

@@ -29,7 +29,7 @@ NOBODY_TRAINS = Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a wor
 
 
 class Job(Frozen, frozen=True):
-    """One job: identity, spec and status. `spec` is None if it is invalid; `problem` or `unreadable` says why.
+    """One job: identity, spec and status. `spec` is None if invalid or unreadable; `problem` or `unreadable` says why.
 
     `unreadable` is why this version of the operator cannot read the spec or the status; it must not act on the job then
     (see plan/unreadable.py). If the status is unreadable, `status` has its readable conditions only. `queue_labels` are
@@ -113,7 +113,7 @@ def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
 
 
 def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
-    """A merge patch that sets one condition in the status `raw`."""
+    """A merge patch that sets one condition in the status `raw`, and changes nothing else."""
     held = (raw or {}).get("conditions") or ()
     others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
     return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}

@@ -151,7 +151,7 @@ class Pod(Frozen, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the program has failed, or the pod before the program started."""
+        """Whether the program has failed, or the pod has failed before the program could run."""
         return self.exit.code != 0 if self.exit else self.phase == "Failed"
 
     @property

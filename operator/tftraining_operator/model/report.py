@@ -139,8 +139,8 @@ class Subject(Frozen, frozen=True):
 
 
 class Report(Frozen, frozen=True):
-    """The chief's launcher's report on the gang. Members in `finished` have completed their work before the others.
-    In members in `no_gpu` TensorFlow sees none of the GPUs that the container requests.
+    """The report of the chief's launcher on the gang. The `finished` members have completed their work before the
+    others. TensorFlow in the `no_gpu` members sees none of the GPUs that the container requests.
     `revision` changes with everything but the progress; it is empty if the launcher does not support long polls."""
 
     phase: Phase
