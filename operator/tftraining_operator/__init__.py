@@ -1,1 +1,1 @@
-"""The controller of TFTrainingJob: it reads what is, plans what should be, and does the next step."""
+"""The controller of TFTrainingJob: it observes the job and its children, plans the next step, and carries it out."""

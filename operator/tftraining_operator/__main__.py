@@ -17,7 +17,7 @@ MOST_FILES = 65536
 
 
 def main() -> int:
-    """Run until SIGTERM; 1 if it could not start, or could not go on. Kubernetes then starts it again."""
+    """Run until SIGTERM. Returns 1 if the operator cannot start or continue; the kubelet then restarts it."""
     try:
         settings = read_settings()
     except ValueError as error:
@@ -25,19 +25,19 @@ def main() -> int:
         return 1
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.root.level))
-    # kopf tells of a failed start with a traceback and with what it has not awaited; the line below is for people.
+    # kopf logs a failed start with a traceback and warnings of un-awaited coroutines; the line printed below suffices.
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
     settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
-    # What was imported stays: the garbage collector would look at it again and again, for a twentieth of a second.
+    # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()
     try:
         kopf.run(
             registry=registry,
             memo=kopf.Memo(settings=settings),
             standalone=True,
-            # Without it kopf asks for the name of the user, and a container's UID has none.
+            # Without an identity kopf looks up the user's name, and a container's UID has none.
             identity=settings.identity,  # type: ignore[arg-type]
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
@@ -51,8 +51,8 @@ def main() -> int:
 
 
 def _open_files() -> None:
-    """Allow this process as many files as it may have: each job has a connection to its launcher, and many containers
-    begin with a limit of 1024 for the sake of programs that call select."""
+    """Raise the soft limit of open files towards the hard limit: each job needs a connection to its launcher, and many
+    containers start with 1024, for programs that call select."""
     now, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_FILES if allowed == resource.RLIM_INFINITY else min(allowed, MOST_FILES)
     if resource.RLIM_INFINITY != now < most:
@@ -60,7 +60,7 @@ def _open_files() -> None:
 
 
 def _outside(error: Exception) -> str | None:
-    """What happened, if it is the world's fault and not this program's: then a traceback would help nobody."""
+    """The message for an error from outside this program, which needs no traceback; None for any other error."""
     if isinstance(error.__cause__, kopf.PermanentError):
         return str(error.__cause__)
     # kopf's own errors about the API are not part of its public names.

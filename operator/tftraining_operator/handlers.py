@@ -1,6 +1,6 @@
-"""kopf glue, and nothing else: process lifecycle, login, and the watch on the custom resource.
+"""The handlers that kopf calls, and nothing else: process lifecycle, login, the watch of the custom resource.
 
-kopf's own handlers for creation and change, its timers and daemons are not used: they write annotations and finalizers.
+kopf's creation and update handlers, timers and daemons are not used: they write annotations and finalizers.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ registry = kopf.OperatorRegistry()
 
 @kopf.on.startup(registry=registry)
 async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
-    """Configure kopf for one watch, and start everything else as `memo.settings` has it."""
+    """Configure kopf for one watch, and start the operator with `memo.settings`."""
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -23,8 +23,8 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
-    # kopf's own pauses grow to 21 s, a long time not to hear of jobs after the API server is back. When they are used
-    # up the process ends, and its pod starts it again.
+    # kopf's default pauses grow to 21 s, too long to miss changes of jobs after the API server is back. After the last
+    # pause the process ends, and the kubelet restarts it.
     settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 12)
     settings.execution.max_workers = 1
     try:
@@ -35,19 +35,19 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
 
 @kopf.on.cleanup(registry=registry)
 async def stop(memo: Any, **_: Any) -> None:
-    """Stop everything; the trainings go on."""
+    """Stop the operator; trainings continue."""
     if "operator" in memo:
         await memo.operator.stop()
 
 
 @kopf.on.login(registry=registry)
 def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """As the pod's service account, or by the kubeconfig. kopf's default would import the synchronous client."""
+    """Log in by the pod's service account or the kubeconfig. kopf's default would import the synchronous client."""
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
 async def changed(event: kopf.RawEvent, memo: Any, **_: Any) -> None:
-    """A job was added, changed or deleted: remember it, and put its key on the queue."""
+    """Cache a job that was added, changed or deleted, and put its key on the queue."""
     operator: Operator = memo.operator
     operator.jobs.take(event["object"], event["type"] == "DELETED", operator.queue.add)

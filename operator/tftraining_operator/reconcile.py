@@ -1,9 +1,9 @@
 """One pass over one job: cache → plan → one status write → children → events.
 
-The status is written first: it holds the intent (a new attempt, a charge, the end), so that a crash in between is
-finished by the next pass, and a pass that saw an outdated job is turned away by the API server before it did anything.
-A pass that writes no status reads the job again before it touches a child: nothing else would turn it away.
-A new job has no such intent yet: what it is made of comes first.
+The status is written first, because it holds the intent (a new attempt, a charge, the end): after a crash the next pass
+carries the intent out, and the API server rejects a pass on an outdated job (409) before that pass changes anything.
+A pass that writes no status reads the job again before it touches a child: nothing else detects an outdated job.
+A new job has no intent to lose: its children are created before its first status write.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from tftraining_operator.plan.status_writes import due
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
-# As many replicas or pods are a large gang: a decision on fewer takes less than a few milliseconds.
+# Number of replicas or pods of a large gang. The planner takes less than a few milliseconds for a smaller one.
 LARGE = 500
 
 
 class _Memory(msgspec.Struct):
-    """What is remembered of a job between passes; losing it costs a request, never a wrong step."""
+    """The reconciler's memory of a job between passes; its loss costs a request, but never causes a wrong step."""
 
     uid: str
     generation: int
@@ -47,7 +47,7 @@ class _Memory(msgspec.Struct):
 
 
 class World(NamedTuple):
-    """What a pass reads and writes."""
+    """The dependencies of a pass."""
 
     jobs: Jobs
     children: Children
@@ -58,7 +58,7 @@ class World(NamedTuple):
 
 
 class Reconciler:
-    """Carries out passes. `plan` is the planner, told of its surroundings; `clock` gives the time, with a zone."""
+    """Carries out passes. `plan` is the planner with its settings bound; `clock` returns the time, with a time zone."""
 
     def __init__(self, world: World, queue: WorkQueue, plan: Planner) -> None:
         self._jobs, self._children, self._launchers, self._quotas, self._events, self._metrics = world
@@ -69,7 +69,7 @@ class Reconciler:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def __call__(self, key: Key) -> None:
-        """Do one pass. Raises ApiError for trouble that the queue should retry."""
+        """Do one pass. Raises ApiError for an error after which the queue should retry."""
         raw = self._jobs.get(key)
         if raw is None:
             self._memories.pop(key, None)
@@ -91,7 +91,7 @@ class Reconciler:
         step = await self._decide(job, seen, now)
         self._launchers.follow(key, target(job, step.status, seen.pods))
         due_at = due(job, step.status, memory.written, self._launchers.followed)
-        # A clock that was set back must not hold up the status until it has caught up.
+        # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
         kept = step.status == job.status or memory.written <= now < due_at
         if kept and not step.delete_job:
             if step.status != job.status:
@@ -108,8 +108,8 @@ class Reconciler:
             self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 
     async def _decide(self, job: Job, seen: Observed, now: datetime) -> Step:
-        """The next step. To decide on a large gang takes a tenth of a second on a slow machine: a thread does it, and
-        lets the event loop have its turns meanwhile. Not more than one at a time, or each turn would wait for all."""
+        """The next step. Planning for a large gang takes 0.1 s on a slow machine: a thread does it, so the event loop
+        stays responsive. One thread at a time: several would all compete with the event loop."""
         size = max(len(seen.pods), len(job.spec.gang) if job.spec is not None else 0)
         if size < LARGE:
             return self._plan(job, seen, now)
@@ -117,14 +117,16 @@ class Reconciler:
             return await asyncio.to_thread(self._plan, job, seen, now)
 
     def _memory(self, job: Job, now: datetime) -> _Memory:
-        """The memory of the job; another one of that name, or a new spec, may be accepted where this was refused."""
+        """The memory of the job. It is reset for a new job of that name and for a new spec: the API server may accept
+        their writes where it refused the old ones."""
         memory = self._memories.get(job.key)
         if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
             memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
         return memory
 
     async def _write(self, raw: Manifest, job: Job, step: Step, memory: _Memory) -> bool:
-        """Write the status (or delete the job), then tell of it; False if the job is not as it was seen: then stop."""
+        """Write the status (or delete the job), then publish the events. False if the pass must stop, because the job
+        has changed or its deletion was refused."""
         key = job.key
         try:
             await self._write_job(key, raw, step)
@@ -151,8 +153,8 @@ class Reconciler:
             await self._jobs.write_status(key, raw, step.status)
 
     async def _is_as_seen(self, key: Key, raw: Manifest) -> bool:
-        """Whether the job is as it was seen: it may be deleted or changed and the watch behind, as that of a second
-        operator may be."""
+        """Whether the job has not changed since this pass read it from the cache. The watch of this operator, or of a
+        second one, may lag behind a change or a deletion."""
         await self._jobs.refresh(key)
         if self._jobs.get(key) is raw:
             return True
@@ -161,12 +163,13 @@ class Reconciler:
 
     async def _apply(self, job: Job, step: Step, memory: _Memory) -> None:
         refused = await self._children.change(job, step)
-        # What is wanted no more, or was done, is forgotten.
+        # Forget refused writes that are no longer wanted or have succeeded.
         still = {each.write for each in refused} | set(step.held_writes)
         before = memory.refused_changes
         memory.refused_changes = {each: old for each, old in before.items() if each in still}
         if len(memory.refused_changes) < len(before):
-            # The watch brings no event for a write whose answer is known, and the status still tells of the refusal.
+            # The status still reports the refusal, and the store swallows the watch event of a write whose answer it
+            # has: nothing else starts the next pass.
             self._queue.add(job.key)
         self._remember(job, memory, refused)
         try:
@@ -180,10 +183,10 @@ class Reconciler:
                 self._queue.add(job.key)
 
     def _remember(self, job: Job, memory: _Memory, refused: list[Refused]) -> None:
-        """Keep the changes that were refused, for the next pass to tell of."""
+        """Keep the refused changes; the next pass reports them in the status."""
         for error in refused:
             before = memory.refused_changes.get(error.write)
-            # Anew: the pass that goes on has seen the old ones.
+            # A new dict: the observation of the current pass shares the old one.
             memory.refused_changes = {**memory.refused_changes, error.write: self._judged(job, error, before)}
         if refused:
             self._queue.add(job.key)

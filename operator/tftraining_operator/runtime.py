@@ -1,4 +1,4 @@
-"""Puts the parts of the operator together, starts them, and stops them again."""
+"""Builds, starts and stops the parts of the operator."""
 
 import asyncio
 import logging
@@ -32,15 +32,15 @@ from tftraining_operator.reconcile import Reconciler, World
 
 logger = logging.getLogger(__name__)
 WORKERS = 16
-# How long a job that was deleted in a gap of kopf's watch may be counted among the living.
+# Period of the audit, which finds jobs that were deleted in a gap of kopf's watch.
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
 
 
 class Settings(Frozen, frozen=True):
-    """What the environment says. No namespaces means all of them; `image` is what helper pods run and launchers are
-    copied from; `launchers` is the way to them: direct, proxy (through the API server), or as the operator's place has
-    it if it is empty. NetworkPolicies let the pods of `operator_selector` in; None where no policies are wanted."""
+    """The settings from the environment. Empty `namespaces` means all. Helper pods run `image`, which also contains the
+    launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
+    cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
@@ -52,7 +52,7 @@ class Settings(Frozen, frozen=True):
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings. ValueError with one clear line if one of them is nonsense."""
+    """Read the settings. ValueError with a one-line message if one is invalid."""
     port = env.get("TFTRAINING_PORT", str(Settings().port))
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ValueError(f"TFTRAINING_PORT must be a port number from 1 to 65535, not {port!r}")
@@ -74,7 +74,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _asker(text: str) -> OperatorSelector | None:
-    """The operator's pods as NAMESPACE/LABEL=VALUE,… names them; None if that is empty."""
+    """Parse NAMESPACE/LABEL=VALUE,…, the selector of the operator's pods; None if empty."""
     namespace, _, labels = text.partition("/")
     pairs = [each.partition("=") for each in labels.split(",")]
     if text and not (namespace and all(name and value for name, _, value in pairs)):
@@ -83,8 +83,8 @@ def _asker(text: str) -> OperatorSelector | None:
 
 
 async def narrowed(settings: Settings) -> Settings:
-    """The settings without the namespaces that cannot be watched; the same ones if the cluster cannot be asked: the
-    start will say why."""
+    """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
+    start reports that."""
     try:
         api = await connect()
     except RuntimeError:
@@ -96,7 +96,7 @@ async def narrowed(settings: Settings) -> Settings:
 
 
 class Operator:
-    """All parts, running. `jobs` and `queue` are what the watch of the custom resource feeds."""
+    """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
@@ -121,19 +121,18 @@ class Operator:
             for namespace in settings.namespaces or ("",)
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
-        # What they hear is of use, and nothing waits for it.
+        # Optional reflectors: the start does not wait for their caches.
         self._listeners: list[Reflector[Any]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
     @classmethod
     async def start(cls, settings: Settings) -> "Operator":
-        """Connect and start, as soon as the API server is there. RuntimeError or OSError with one clear line if that
-        cannot be."""
+        """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure."""
         api = await connect()
         operator = cls(api, settings)
         try:
-            # First of all: the kubelet is to see that who waits for the API server is well.
+            # First, so that the kubelet finds the operator healthy while it waits for the API server.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
             await operator._listen_to_kubelets()
@@ -159,7 +158,7 @@ class Operator:
                 self._listeners.append(events)
 
     async def _listen(self, events: Reflector[Any]) -> None:
-        """Listen to kubelets once the pods are known: who does not know whose pod it is cannot keep what is said."""
+        """Run the events reflector once the pods are listed: a kubelet's event about an unknown pod is dropped."""
         await self._synced()
         await events.run()
 
@@ -167,13 +166,13 @@ class Operator:
         await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
 
     def dead(self) -> list[str]:
-        """What only a restart of the operator can cure: each part runs until it is stopped."""
+        """The failures that only a restart of the operator can fix, such as a part that has ended."""
         ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
         begun = self._reflectors if self._tasks else []
         return ended + [f"the watch of {each.what} is dead" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
-        """What is not known yet."""
+        """The caches that are not filled yet."""
         return [f"{each.what} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
 
     def _node_changed(self, name: str) -> None:
@@ -186,13 +185,13 @@ class Operator:
             await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
 
     async def _work(self) -> None:
-        """Start working once the caches are filled: an empty cache looks like a cluster that lost every pod."""
+        """Run the workers once the caches are filled: an empty cache looks like a cluster that lost every pod."""
         await self._synced()
         logger.info("the caches are filled: working on the jobs")
         await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
 
     async def stop(self) -> None:
-        """Stop everything that was started. Trainings go on."""
+        """Stop all parts. Trainings continue."""
         self.queue.close()
         for task in self._tasks.values():
             task.cancel()
@@ -210,21 +209,20 @@ class Operator:
 
 
 async def _may_read_nodes(api: Api) -> bool:
-    """Whether the nodes may be read; if not, the pods' conditions have to tell of their loss."""
+    """Whether this account may read nodes; if not, lost nodes are recognised by the pods' conditions only."""
     return await may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
 
 
 def _tell_end(name: str, task: asyncio.Task[None]) -> None:
-    """A part that ends by itself is a fault: say so at once; /healthz does so from now on."""
+    """Log a part that has ended by itself, which is a fault; /healthz fails from then on."""
     if not task.cancelled():
         logger.error("%s has ended", name, exc_info=task.exception())
 
 
 async def _check_installed(api: Api) -> None:
-    """Wait for the API server, and see that the custom resource is served. RuntimeError for what does not pass by
-    itself.
+    """Wait for the API server, and check that it serves the custom resource. RuntimeError for a permanent error.
 
-    To end for what does would cost minutes after an outage: Kubernetes starts what ends ever more slowly.
+    Exiting on a temporary error would cost minutes after an outage: the kubelet restarts a container with a back-off.
     """
     while True:
         try:
@@ -240,7 +238,7 @@ async def _check_installed(api: Api) -> None:
 
 
 def _may_pass(error: ApiError) -> bool:
-    """Whether it is the server's trouble, rather than a name, an address or a certificate that is wrong."""
+    """Whether the error is temporary, rather than due to a wrong name, address or certificate."""
     wrong = (aiohttp.ClientConnectorDNSError, aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
     return (error.status in (0, 429) or error.status >= 500) and not isinstance(error.__cause__, wrong)
 

@@ -1,1 +1,1 @@
-"""Manifests of what a job needs. Each builder is a pure function of the job. Never decides whether it is needed."""
+"""Manifests of a job's children. Each builder is a pure function of the job. Never decides which children to create."""

@@ -1,7 +1,7 @@
-"""The short-lived pod that removes the temporary save directories of a job that is done.
+"""The short-lived pod that removes the temporary save directories of a finished job.
 
-It runs as the workers did (user, group, place, tolerations): the directories are theirs, and where the chief is another
-user it may not remove them. What it removes is decided by `tftraining.cleanup`, which runs in it.
+The pod has the user, group, placement and tolerations of the workers: they own the directories, which a chief with
+another user may not remove. `tftraining.cleanup`, which runs in the pod, decides what to remove.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ PLACEMENT = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName",
 
 
 class CleanupTask(NamedTuple):
-    """One try at the cleanup; `indices` are those of the workers whose `workertemp_<index>` may go."""
+    """One attempt at the cleanup; `indices` are those of the workers whose `workertemp_<index>` it may remove."""
 
     storage: Storage
     indices: tuple[int, ...]
@@ -27,7 +27,7 @@ class CleanupTask(NamedTuple):
 
 
 def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
-    """The pod that carries out the task."""
+    """The manifest of the pod for the task."""
     template = spec.template_of("worker").get("spec") or {}
     labels = {LABEL_ROLE: CLEANUP, LABEL_ATTEMPT: str(task.attempt), "app.kubernetes.io/component": CLEANUP}
     return {
@@ -49,7 +49,7 @@ def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
 
 
 def _user(template: Manifest) -> Manifest:
-    """The security context of the training process; the container's own user wins over the pod's."""
+    """The security context of the training process; the container's user overrides the pod's."""
     containers = template.get("containers") or ()
     own = next((each.get("securityContext") or {} for each in containers if each.get("name") == CONTAINER), {})
     fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")

@@ -1,9 +1,9 @@
-"""Queues of Kueue, by its integration of plain pods: what pods carry so that their quota is reserved all at once.
+"""Labels and annotations of pods by which Kueue's integration of plain pods reserves the quota of a gang at once.
 
-As with every integration of Kueue, the job's own label kueue.x-k8s.io/queue-name asks for it. The pods that train are
-one pod group an attempt. The group is not retriable: Kueue then takes it for finished, and gives its quota and the
-names of its pods free, as soon as none of them runs. A retriable one would keep a deleted pod until another has taken
-its place, and ours has the same name.
+As with every integration of Kueue, the job's label kueue.x-k8s.io/queue-name names the queue. The training pods are one
+pod group per attempt. The group is not retriable: as soon as none of its pods runs, Kueue regards it as finished and
+releases its quota and the pods' names. A retriable group would keep a deleted pod until another pod replaces it, but
+the replacement has the same name.
 """
 
 from tftraining_operator.build.pod_group import Membership
@@ -16,7 +16,7 @@ LONGEST_LABEL = 63
 
 
 def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
-    """What puts the replica's pod into the job's queue; nothing if it is in none. A pod alone needs no group."""
+    """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
     if not job.queue_labels or replica.role == "evaluator" or spec.placed_together == 1:
         return Membership(dict(job.queue_labels), {})
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
@@ -27,6 +27,6 @@ def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
 
 
 def _group_name(job: Job) -> str:
-    """The name of the group, and of the Workload that Kueue makes for it: another one for each attempt of each job."""
+    """The name of the group and of its Workload in Kueue, unique for each attempt of each job."""
     suffix = f"-{job.uid[:8]}-{job.status.attempt}"
     return job.key.name[: LONGEST_LABEL - len(suffix)] + suffix

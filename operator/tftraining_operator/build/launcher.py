@@ -1,8 +1,8 @@
-"""What a pod needs for the launcher (see trainer/tftraining/launch), which restarts the program inside the running pod.
+"""The parts of a pod for the launcher (trainer/tftraining/launch), which restarts the program inside the running pod.
 
-An init container of the launcher's image copies it into the pod, so that it works in any image with a Python; it then
-stands in front of the user's command. The key by which a job's launchers know each other is in a Secret and reaches
-them as a file: it must never be in a variable, an argument, a log or an event.
+An init container with the launcher's image copies the launcher into the pod, so any image with Python works; the
+launcher then runs the user's command. The launchers of a job authenticate each other by a key from a Secret, mounted as
+a file: the key must never be in a variable, an argument, a log or an event.
 """
 
 import json
@@ -34,16 +34,16 @@ from tftraining_operator.model.tf_config import in_manifest
 INIT_CONTAINER = "tftraining-launcher"
 LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
 LAUNCHER_DIRECTORY, KEY_DIRECTORY, KEY = "/opt/tftraining-launcher", "/opt/tftraining-key", "key"
-# Limits equal to requests: a pod whose own containers are of the class Guaranteed stays so. Only of what its own
-# containers ask for too: a queue of Kueue that has no quota for some resource admits no pod that asks for it.
+# Limits equal requests, so a pod of QoS class Guaranteed stays Guaranteed. Only resources that the user's containers
+# request are set: a Kueue queue without quota for a resource admits no pod that requests it.
 RESOURCES = {"cpu": "250m", "memory": "64Mi"}
 NO_REASON = "OfPods"
-# The launcher kills the program after its grace; only then can it say how that ended.
+# Time for the launcher to report the program's end, after it has killed the program at the end of its grace period.
 LAST_WORDS_SECONDS = 2
 
 
 def secret(job: Job) -> Manifest:
-    """The job's Secret, still without its key: who sends it fills in random bytes, so that no plan ever holds them."""
+    """The job's Secret without its key: the sender fills in random bytes, so that no step of the planner has them."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -54,7 +54,7 @@ def secret(job: Job) -> Manifest:
 
 
 def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
-    """The init container. `image` is the operator's; `own` is the spec of the user's template."""
+    """The init container. `image` is the operator's; `own` is the pod spec of the user's template."""
     asked = _resources_of(own)
     return {
         "name": INIT_CONTAINER,
@@ -68,7 +68,7 @@ def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
 
 
 def _resources_of(own: Manifest) -> dict[str, str]:
-    """What the init container asks for."""
+    """The resource requests of the init container."""
     containers = [*(own.get("containers") or ()), *(own.get("initContainers") or ())]
     asks = [each.get("resources") or {} for each in containers]
     named = {name for each in asks for part in ("requests", "limits") for name in each.get(part) or ()}
@@ -76,7 +76,7 @@ def _resources_of(own: Manifest) -> dict[str, str]:
 
 
 def volumes(job: Job) -> list[Manifest]:
-    """Where the launcher is copied to, and the key, readable by the pod's own group (fsGroup) only."""
+    """The volumes: the launcher, the key (readable by the pod's fsGroup only), and the orders."""
     name = secret_name(job.key.name, job.uid)
     key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
     told = {"path": orders.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
@@ -88,9 +88,9 @@ def volumes(job: Job) -> list[Manifest]:
 
 
 def launched(container: Manifest) -> Manifest:
-    """The training container with the launcher in front of its command; `args` stay where they are.
+    """The training container with the launcher in front of its command; `args` are unchanged.
 
-    The kubelet expands $(VAR) in the longer command as it would have in the user's own.
+    The kubelet expands $(VAR) in the longer command as in the user's own.
     """
     command = container.get("command") or []
     probes = {"readinessProbe": _probe("/readyz", 2, 2, 2), "livenessProbe": _probe("/healthz", 10, 5, 12)}
@@ -108,13 +108,13 @@ def launched(container: Manifest) -> Manifest:
 
 
 def python_of(container: Manifest) -> str:
-    """The interpreter that runs the launcher: the user's own if the command begins with one, otherwise python3."""
+    """The interpreter for the launcher: the command's first word if that is a Python, otherwise python3."""
     command = container.get("command") or [""]
     return command[0] if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(command[0])) else "python3"
 
 
 def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) -> Manifest:
-    """The variable that tells the launcher of its job; no secret is in it."""
+    """The variable with the launcher's settings; it contains no secret."""
     settings = {
         "job": {"namespace": job.key.namespace, "name": job.key.name, "uid": job.uid},
         "attempt": job.status.attempt,
@@ -125,32 +125,32 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "directory": job_directory(job, spec.storage) if spec.storage else None,
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
         **_policy(spec),
-        # The chief's launcher decides for all.
+        # For the chief only: its launcher decides for all.
         "rules": _rules(spec) if replica == spec.chief else [],
         **_size(job, spec),
-        # A new worker of a gang that trains: what keeps it away is not the others' failure.
+        # False for a new worker of a running gang, which does not fail if that worker cannot join.
         "needed": job.status.phase != "Running",
         "orders": f"{orders.DIRECTORY}/{orders.FILE}",
-        # Left out where there are none, so that other pods are as they were.
+        # Left out without GPUs, so that manifests without GPUs stay as in earlier versions.
         **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
         **({} if in_manifest(job.key, spec, replica) else described(job, spec, replica)),
         "ledger": ledger(job.status.restarts),
-        # For a launcher of the chief whom nobody else can tell.
+        # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
     }
-    # The kubelet would take a $( in a path for a variable.
+    # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
 
 
 def gpus_of(container: Manifest) -> int:
-    """How many GPUs the container asks for, of all vendors; by Kubernetes' rules its limits and requests are equal."""
+    """The number of GPUs that the container requests, of all vendors; Kubernetes requires equal limits and requests."""
     resources = container.get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     return sum(int(str(amount)) for name, amount in asked.items() if name.endswith("/gpu") and str(amount).isdecimal())
 
 
 def _size(job: Job, spec: JobSpec) -> Manifest:
-    """What a launcher needs to know of gangs of another size than its TF_CONFIG has."""
+    """The settings for gangs of another size than that in TF_CONFIG."""
     worker = spec.role("worker")
     return {
         "minReplicas": spec.min_replicas,
@@ -160,7 +160,7 @@ def _size(job: Job, spec: JobSpec) -> Manifest:
 
 
 def ledger(restarts: Restarts) -> Manifest:
-    """What the job's restarts have cost so far, as the launchers count it."""
+    """The charges for the job's restarts so far, in the form of the launchers' ledger."""
     same = restarts.same_failure
     row = {"key": same.key, "count": same.count, "since": int(same.since.timestamp())} if same else None
     return {
@@ -190,8 +190,8 @@ def _policy(spec: JobSpec) -> Manifest:
 
 
 def _rules(spec: JobSpec) -> list[Manifest]:
-    """The rules without the reasons that no launcher gives: as many as a job may have must fit into one variable (128
-    KiB on Linux). A rule that has only such reasons keeps its place, and one that never holds."""
+    """The rules without reasons that launchers never report, because the most rules that a job may have must fit into
+    one variable (128 KiB on Linux). A rule with only such reasons gets NO_REASON, which never matches."""
     found: list[Manifest] = msgspec.to_builtins(spec.restart_policy.rules)
     for rule in found:
         if asked := rule.get("onReasons"):

@@ -1,4 +1,4 @@
-"""The labels and the owner that every child of a job carries."""
+"""The labels and the owner reference of every child of a job."""
 
 from tftraining_operator.model.job import Job
 from tftraining_operator.model.names import (
@@ -16,7 +16,7 @@ from tftraining_operator.model.spec import Manifest
 
 
 def child_metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
-    """Metadata of a child. `blockOwnerDeletion` stays unset: it would need a right on the job's finalizers."""
+    """Metadata of a child. `blockOwnerDeletion` is unset: it would require a right on the job's finalizers."""
     owner = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -33,7 +33,7 @@ def child_metadata(job: Job, name: str, labels: dict[str, str]) -> Manifest:
 
 
 def common_labels(job: Job) -> dict[str, str]:
-    """The labels of every child. A label value has at most 63 characters, as the job's name has."""
+    """The labels of every child. The job's name fits: like a label value, it has at most 63 characters."""
     return {
         LABEL_JOB: job.key.name,
         "app.kubernetes.io/name": "tftraining",
@@ -44,7 +44,7 @@ def common_labels(job: Job) -> dict[str, str]:
 
 
 def replica_labels(replica: Replica, attempt: int) -> dict[str, str]:
-    """The labels that tell one training pod from another."""
+    """The labels that identify one training pod."""
     return {
         LABEL_ROLE: replica.role,
         LABEL_INDEX: str(replica.index),

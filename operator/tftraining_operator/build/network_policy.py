@@ -1,6 +1,6 @@
-"""The NetworkPolicy of a job: its pods hear only each other, and the operator on the launchers' status port.
+"""The NetworkPolicy of a job: its pods accept connections from each other, and from the operator on the status port.
 
-All ports are open among the pods of a job, because NCCL chooses its own. What goes out of them is not restricted.
+All ports are open among the pods of a job, because NCCL chooses its own. Egress is not restricted.
 """
 
 from tftraining_operator.build.metadata import child_metadata
@@ -10,14 +10,14 @@ from tftraining_operator.model.spec import Frozen, JobSpec, Manifest
 
 
 class OperatorSelector(Frozen, frozen=True):
-    """Who may ask the launchers how it goes: the pods of the operator, by their namespace and labels."""
+    """The pods that may access the launchers' status port: those of the operator, by namespace and labels."""
 
     namespace: str
     labels: dict[str, str]
 
 
 def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
-    """The policy for all pods that carry the job's label."""
+    """The policy for all pods with the job's label."""
     own = {"podSelector": {"matchLabels": {LABEL_JOB: job.key.name}}}
     operator = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_selector.namespace}},
@@ -36,7 +36,7 @@ def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
 
 
 def on_host_network(spec: JobSpec) -> bool:
-    """Whether any pod of the job is on its node's network. A policy sees such a pod as its node: it would not protect
-    that pod, and keep it from the others."""
+    """Whether any pod of the job uses its node's network. A policy treats such a pod as its node: the policy would not
+    protect the pod, and would block its connections to the others."""
     roles = [role for role in ROLES if spec.role(role) is not None]
     return any((spec.template_of(role).get("spec") or {}).get("hostNetwork") for role in roles)

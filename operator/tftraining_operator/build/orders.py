@@ -1,9 +1,9 @@
-"""What a running gang's launchers are told when the job's spec changes: an annotation of the chief's pod.
+"""Spec updates for the launchers of a running gang: an annotation of the chief's pod.
 
-The kubelet shows it to the chief's launcher as a file, which is the one that decides for all. So nobody needs the right
-to read the job's Secret, and nobody but who may change pods can resize a gang. It must hold only what may change while
-the job runs, or be changed in a suspension that was over before anybody saw it (see plan/incident.SPEC_CHANGED for what
-takes new pods): everything else is in the pod as it was made.
+The kubelet mounts the annotation as a file for the chief's launcher, which decides for all launchers. So nobody needs
+the right to read the job's Secret, and only those with the right to change pods can resize a gang. The annotation must
+contain only fields that may change while the job runs, or in a suspension too short to be observed (fields whose change
+needs new pods: plan/incident.SPEC_CHANGED). Every other field is in the pod since its creation.
 """
 
 import json
@@ -14,7 +14,7 @@ VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders
 
 
 def orders(spec: JobSpec) -> Manifest:
-    """The orders of the spec as it is now."""
+    """The orders of the present spec."""
     worker = spec.role("worker")
     return {
         "workers": worker.replicas if worker else 0,
@@ -34,9 +34,9 @@ def written(spec: JobSpec) -> str:
 
 
 def changed(spec: JobSpec, present: str) -> str | None:
-    """The annotation that a pod with the present one should have instead; None if it says what the spec says.
+    """The annotation that replaces a pod's present one; None if that one matches the spec.
 
-    What a pod was not made with is left out: a new version of the operator changes no running pod.
+    Fields that the pod was created without stay out: a new version of the operator changes no running pod.
     """
     try:
         told = json.loads(present)

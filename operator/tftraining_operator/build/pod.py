@@ -1,6 +1,6 @@
-"""The pod of one replica: the user's template, and what TensorFlow, the launcher and the operator need added to it.
+"""The pod of one replica: the user's template with additions for TensorFlow, the launcher and the operator.
 
-What the user wrote wins wherever the two could meet, but for the names and the restart policy.
+The user's values take precedence over the additions, except for names and the restart policy.
 """
 
 import copy
@@ -31,9 +31,9 @@ SHM_VOLUME = "tftraining-shm"
 
 
 class PodManifests(Sequence[Manifest]):
-    """The manifests of these replicas' pods, each made when it is asked for.
+    """The manifests of the pods of `replicas`, each built on access.
 
-    Together the manifests of a large gang would take hundreds of MiB.
+    All manifests of a large gang together would take hundreds of MiB.
     """
 
     def __init__(self, job: Job, spec: JobSpec, replicas: Sequence[Replica], image: str) -> None:
@@ -58,7 +58,7 @@ class PodManifests(Sequence[Manifest]):
 
 
 def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
-    """The pod manifest of one replica in the job's present attempt. `image` is the operator's own."""
+    """The pod manifest of one replica in the job's present attempt. `image` is the operator's."""
     template = copy.deepcopy(spec.template_of(replica.role))
     own = template.get("spec") or {}
     pod_spec = _pod_spec(job, spec, replica, own) | {"hostname": pod_name(job.key.name, replica)}
@@ -97,9 +97,9 @@ def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     scheduling = spec.run_policy.scheduling
     defaults: Manifest = {
         "automountServiceAccountToken": False,
-        # A namespace full of Services would put a variable for each into every process.
+        # Otherwise each Service of the namespace adds variables to every process.
         "enableServiceLinks": False,
-        # TensorFlow swallows SIGTERM, so every second of grace is a second of waiting.
+        # TensorFlow ignores SIGTERM, so a deletion always takes the whole grace period.
         "terminationGracePeriodSeconds": spec.launcher.termination_grace_seconds
         + (launcher.LAST_WORDS_SECONDS if spec.in_place else 0),
     }
@@ -126,11 +126,11 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
     if own.get("name") != CONTAINER:
         return own
     result = dict(own)
-    # The last lines of the log travel in the status: no right to read pod logs is needed.
+    # The pod's status then has the last lines of the log, so the operator needs no right to read logs.
     result.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     user_env = own.get("env") or []
     named = {each.get("name") for each in user_env}
-    # First, so that $(TFTRAINING_DIR) expands in the user's own variables.
+    # The operator's variables come first, so that $(TFTRAINING_DIR) expands in the user's.
     ours = _environment(job, spec, replica)
     if spec.in_place:
         ours.append(launcher.environment(job, spec, replica, own))
@@ -149,10 +149,10 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
         {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
     ]
     if largest_gang(job.status, spec) > 1 and not spec.in_place:
-        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). The
-        # launcher, where there is one, sees whether tf_keras is there at all, and sets it then.
+        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). A launcher
+        # sets the variable itself, if tf_keras is installed.
         env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})
-    # A worker's log must not wait in a buffer for a person or for the termination message.
+    # Without buffering log lines appear at once, and the termination message is complete.
     env.append({"name": "PYTHONUNBUFFERED", "value": "1"})
     return env
 

@@ -1,7 +1,7 @@
-"""Gang scheduling: the PodGroup of a job, and what its pods carry so that the scheduler counts them into it.
+"""Gang scheduling: the PodGroup of a job, and the labels or annotations that make its pods members.
 
-Two schedulers know PodGroups: the coscheduling plugin of kubernetes-sigs/scheduler-plugins (scheduling.x-k8s.io) and
-Volcano (scheduling.volcano.sh). The evaluator is in no group: nothing waits for it.
+Two schedulers support PodGroups: the coscheduling plugin of kubernetes-sigs/scheduler-plugins (scheduling.x-k8s.io) and
+Volcano (scheduling.volcano.sh). The evaluator is not in the group, because the gang does not wait for it.
 """
 
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from tftraining_operator.model.names import Replica, companion_name
 from tftraining_operator.model.spec import JobSpec, Manifest, PodGroup
 
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
-# As the Helm charts of the two install them; a template that names another scheduler is believed.
+# The names in the Helm charts of the two schedulers; a scheduler named in the template takes precedence.
 SCHEDULERS = {COSCHEDULING: "scheduler-plugins-scheduler", VOLCANO: "volcano"}
 
 
 class Membership(NamedTuple):
-    """What a pod carries besides its own labels and annotations, and the scheduler that looks at it."""
+    """The labels and annotations that a group or a queue adds to a pod, and the pod's scheduler."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -25,7 +25,7 @@ class Membership(NamedTuple):
 
 
 def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
-    """The PodGroup. What is unset is there as null, so that it is also unset in a group that had it."""
+    """The PodGroup. Unset fields are null, so that a patch removes them from an existing group."""
     asked: Manifest = {"minMember": group.min_available or spec.placed_together}
     if group.api_version == COSCHEDULING:
         asked["scheduleTimeoutSeconds"] = group.timeout_seconds
@@ -42,7 +42,7 @@ def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
 
 
 def membership(job: Job, spec: JobSpec, replica: Replica) -> Membership:
-    """What puts the replica's pod into the job's group; nothing if there is none."""
+    """The labels, annotations and scheduler for the job's PodGroup; empty if there is no group."""
     group = spec.pod_group
     if group is None or replica.role == "evaluator":
         return Membership({}, {})

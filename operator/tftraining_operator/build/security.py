@@ -1,4 +1,4 @@
-"""Restricted by default: what the Pod Security Standard "restricted" asks for, unless the template says otherwise."""
+"""Security contexts by the Pod Security Standard "restricted", unless the template says otherwise."""
 
 from tftraining_operator.model.spec import Manifest
 
@@ -8,14 +8,14 @@ USER = 1000
 def pod_security(own: Manifest) -> Manifest:
     """The pod's security context: the template's own values over the restricted defaults.
 
-    A template that runs as root says so with runAsUser 0; runAsNonRoot would then keep the pod from starting.
+    Without runAsNonRoot for a template with runAsUser 0 (root): the pod could not start.
     """
     defaults: Manifest = {
         "runAsNonRoot": True,
         "runAsUser": USER,
         "runAsGroup": USER,
         "fsGroup": USER,
-        # Without it the kubelet walks and changes the owner of a whole training volume at every start.
+        # By default the kubelet would change the owner of every file in the training volume at each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
@@ -27,7 +27,7 @@ def pod_security(own: Manifest) -> Manifest:
 def container_security(own: Manifest, of_pod: Manifest) -> Manifest:
     """A container's security context: the template's own values over the restricted defaults.
 
-    `of_pod` is what the template itself says for the whole pod: only its own runAsNonRoot binds a container of root.
+    `of_pod` is the template's own security context of the pod: only its own runAsNonRoot forbids a root container.
     """
     defaults: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     if own.get("privileged"):

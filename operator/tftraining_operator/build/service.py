@@ -1,4 +1,4 @@
-"""The headless Service that gives the pods of a job their addresses."""
+"""The headless Service that gives the pods of a job their DNS names."""
 
 from tftraining_operator.build.metadata import child_metadata
 from tftraining_operator.model.job import Job
@@ -7,7 +7,7 @@ from tftraining_operator.model.spec import JobSpec, Manifest
 
 
 def service(job: Job, spec: JobSpec) -> Manifest:
-    """One headless Service for all roles, named as the job.
+    """One headless Service for all roles, with the name of the job.
 
     Not-ready addresses are published: TensorFlow's servers must find each other before any of them is ready.
     """
@@ -27,5 +27,5 @@ def service(job: Job, spec: JobSpec) -> Manifest:
 
 
 def _distinct(ports: list[Manifest]) -> list[Manifest]:
-    """One entry a port number: a Service refuses the same number twice."""
+    """One entry per port number: the API server refuses a Service with duplicates."""
     return list({port["port"]: port for port in reversed(ports)}.values())[::-1]

@@ -1,4 +1,4 @@
-"""The storage that the pods of a job share, and where the job's own directory is in it."""
+"""The storage that the pods of a job share, and the job's directory in it."""
 
 from posixpath import join
 
@@ -9,7 +9,7 @@ VOLUME = "tftraining-storage"
 
 
 def job_directory(job: Job, storage: Storage) -> str:
-    """The job's directory as its containers see it: `<mountPath>/<directory>`, the directory being the job's name."""
+    """The job's directory in its containers: `<mountPath>/<directory>`; the default directory is the job's name."""
     return join(storage.mount_path, storage.directory or job.key.name)
 
 
@@ -19,5 +19,5 @@ def storage_volume(storage: Storage) -> Manifest:
 
 
 def storage_mount(storage: Storage) -> Manifest:
-    """Where the whole volume is mounted; a subPath would be created by root, and escape a non-root user."""
+    """The mount of the whole volume: the kubelet would create a subPath as root, not writable by other users."""
     return {"name": VOLUME, "mountPath": storage.mount_path}

@@ -1,4 +1,4 @@
-"""TF_CONFIG: how each TensorFlow process learns who its peers are and which of them it is."""
+"""TF_CONFIG: the variable that tells a TensorFlow process the addresses of its cluster and its own task."""
 
 from tftraining.launch.tf_config import text
 from tftraining_operator.model.job import Job
@@ -13,6 +13,6 @@ def tf_config(job: Job, spec: JobSpec, replica: Replica) -> str:
 
 
 def described(job: Job, spec: JobSpec, replica: Replica) -> Manifest:
-    """What a launcher needs to make the same text."""
+    """The settings from which a launcher generates the same TF_CONFIG."""
     cluster = {role: [count, address] for role, count, address in cluster_of(job.key, spec)}
     return {"cluster": cluster, "task": {"type": replica.role, "index": replica.index}}

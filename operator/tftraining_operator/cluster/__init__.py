@@ -1,1 +1,1 @@
-"""Everything that talks to the API server or to the clock. Never decides what a job needs."""
+"""All access to the API server and to the clock. Never decides what a job needs."""

@@ -1,6 +1,6 @@
 """Requests to the API server with raw JSON in and out, through the official client's transport.
 
-Its generated models are not used: they cost memory and time for each object, and drop what they do not know.
+The client's generated models are not used: they cost memory and time per object, and drop unknown fields.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.creation_errors import is_denial
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
-# Bookmarks come every minute: silence for longer is a dead connection, not a quiet cluster.
+# Bookmarks come every minute: a longer silence means a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -31,7 +31,7 @@ Said = TypeVar("Said")
 
 
 class ApiError(Exception):
-    """The API server's answer that was not a success. `status` is the HTTP status, 0 if there was no answer."""
+    """A request to the API server failed. `status` is the HTTP status, 0 if there was no answer."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -41,20 +41,20 @@ class ApiError(Exception):
 
     @property
     def exists(self) -> bool:
-        """Whether a creation failed as the name is taken. A ResourceQuota that many write to at once answers with a 409
-        too, of reason Conflict: nothing is there then (kubernetes#67761)."""
+        """Whether a creation failed because the name is taken. Concurrent updates of a ResourceQuota cause a 409 too,
+        with reason Conflict, though no object has the name (kubernetes#67761)."""
         return self.status == 409 and self.reason != "Conflict" and not is_denial(self.message)
 
     @property
     def gone(self) -> bool:
-        """Whether what was to be changed or deleted is not there (404), or another one of that name (409 on its UID).
-        A webhook may deny a request with either code."""
+        """Whether the object to change or delete does not exist (404), or another object has the name (409 on the UID).
+        A webhook's denial with either code does not count."""
         return self.status in (404, 409) and not is_denial(self.message)
 
 
 class Api:
-    """A connection to one API server. `requests` counts what was sent, by HTTP method; `inside` is whether this process
-    runs in the cluster."""
+    """A connection to one API server. `requests` counts the requests sent by HTTP method; `inside` is whether this
+    process runs in the cluster."""
 
     def __init__(self, client: ApiClient, inside: bool = False) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class Api:
         await self._client.close()
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
-        """Send one request and return the object in the answer. Raises ApiError for anything but a 2xx."""
+        """Send one request and return the object in the answer. Raises ApiError for any status but 2xx."""
         return _decoded(await self._text(method, path, body, query or []), Manifest)
 
     async def _text(self, method: str, path: str, body: Any, query: Query) -> bytes:
@@ -82,8 +82,8 @@ class Api:
     async def list(
         self, path: str, query: Query, lean: Callable[[Manifest], Manifest] = lambda raw: raw
     ) -> tuple[list[Manifest], int]:
-        """All objects of a collection, read page by page and made `lean`, and the resourceVersion at which they were
-        so. Other work is done in between: no page holds it up for long, however large the objects are."""
+        """All objects of a collection, each reduced by `lean`, and the resourceVersion of the list. The list is read
+        page by page and yields to the event loop within a page, however large the objects are."""
         raws: list[Manifest] = []
         limit, more = FIRST_PAGE, ""
         while True:
@@ -99,7 +99,7 @@ class Api:
             limit = next_limit(len(page.items or ()), len(text))
 
     async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
-        """The events of one watch request, until the server ends it. Raises ApiError, 410 included."""
+        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
         response = await self._send("GET", path, None, [*query, ("watch", "true")], WATCH_TIMEOUT)
         try:
             if response.status != 200:
@@ -115,7 +115,7 @@ class Api:
             response.close()
 
     async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
-        """The bytes at a path that is no object, such as that of a pod's proxy. ApiError; ValueError if too many."""
+        """The bytes at a path that serves no API object, such as a pod's proxy. ApiError; ValueError if too many."""
         response = await self._send("GET", path, None, query or [], patience)
         try:
             text = await read_bounded(response, limit)
@@ -131,7 +131,7 @@ class Api:
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1
-        # The body is left out here: the client would copy it, to find model classes in it.
+        # Without the body: the client would copy it in search of model classes.
         accepted = {"Accept": "application/json"} | (MERGE if method == "PATCH" else {})
         _, url, headers, _, _ = await self._client.param_serialize(
             method,
@@ -149,9 +149,9 @@ class Api:
 
 
 async def connect() -> Api:
-    """Connect as the pod's service account, or by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config) outside.
+    """Connect as the pod's service account, or outside by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config).
 
-    RuntimeError with one clear line if neither is there; the API server itself is not asked yet.
+    RuntimeError with a one-line message if neither is there. No request is sent to the API server yet.
     """
     configuration, inside = Configuration(), True
     try:
@@ -164,14 +164,14 @@ async def connect() -> Api:
             why = " ".join(str(error).split())
             raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
     _read_environment_once(configuration)
-    # Unlimited: each watched namespace holds three connections as long as the operator runs, and in a pool of 100 the
-    # watches of 34 namespaces leave none for requests. WORKERS and CONCURRENCY bound the requests.
+    # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
+    # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.
     configuration.connection_pool_maxsize = 0
     return Api(ApiClient(configuration), inside)
 
 
 def _read_environment_once(configuration: Configuration) -> None:
-    """Find the proxy now. The client would ask the environment and ~/.netrc in a thread before every single request."""
+    """Find the proxy now. The client would read the environment and ~/.netrc in a thread before every request."""
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.netloc):
         configuration.proxy = getproxies().get(server.scheme)
@@ -180,7 +180,7 @@ def _read_environment_once(configuration: Configuration) -> None:
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The whole body; ValueError as soon as it is longer than `limit` bytes."""
-    # Bytes would be copied anew for each chunk, and who sends them decides how small those are.
+    # A bytearray: `bytes` would be copied for each chunk, and the sender chooses how small the chunks are.
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -190,7 +190,7 @@ async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader gives up on one that is longer than its buffer."""
+    """Lines of any length: aiohttp's own reader fails on a line longer than its buffer."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -200,7 +200,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _decoded(text: bytes | msgspec.Raw, kind: type[Said]) -> Said:
-    """The object in an answer. What is not one (a proxy's page, say) is trouble of the connection, to be retried."""
+    """The object in an answer. Any other text, such as a proxy's error page, is a connection error, to be retried."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:

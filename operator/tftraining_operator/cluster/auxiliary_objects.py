@@ -1,6 +1,6 @@
-"""Makes and removes what stands beside the pods of a job. Their names are the job's own, so nothing needs to be read.
+"""Creates and deletes a job's NetworkPolicy and PodGroup. Their names follow from the job's, so no read is needed.
 
-Asked for things that the cluster does not know, such as the PodGroup of a scheduler that is not installed, it says so.
+A kind that the cluster does not serve, such as PodGroup without its scheduler, is refused with a message that says so.
 """
 
 from tftraining_operator.cluster.api import Api, ApiError
@@ -12,7 +12,7 @@ PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 
 
 async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
-    """Create the object, or bring the spec of the one that is there up to date. Raises Refused."""
+    """Create the object, or update the spec of the existing one. Raises Refused."""
     child, path = _child(manifest), _path(job, manifest)
     try:
         await _create_or_patch(api, path, manifest)
@@ -22,7 +22,7 @@ async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
 
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:
-    """Delete the object, if it is there. Raises Refused."""
+    """Delete the object if it exists. Raises Refused."""
     try:
         await api.request("DELETE", f"{_path(job, manifest)}/{manifest['metadata']['name']}")
     except ApiError as error:

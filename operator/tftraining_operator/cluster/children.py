@@ -1,4 +1,4 @@
-"""Creates and deletes the children of a job, so that doing it twice is as good as once."""
+"""Creates and deletes the children of a job; every operation is idempotent."""
 
 import asyncio
 import logging
@@ -25,17 +25,17 @@ from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
 logger = logging.getLogger(__name__)
-# As many as a busy API server answers at once; each one more is a TLS connection and its memory.
+# Parallel writes: as many as a busy API server answers at once. Each one more costs a TLS connection and its memory.
 CONCURRENCY = 16
 KEY_BYTES = 32
-# The label of an attempt before the first.
+# Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
 FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
 UNLABELLED = "belongs to this job but loses its labels as often as it is given them: see what takes them away"
 
 
 class Children:
-    """The Services and pods of all jobs, with what is known of them and of the pods' nodes."""
+    """The Services and pods of all jobs, with caches of them, of the pods' nodes and of kubelets' warnings."""
 
     def __init__(self, api: Api, pods: Store, services: Store, nodes: NodeStore) -> None:
         self._api = api
@@ -45,7 +45,7 @@ class Children:
         self.warnings = Warnings(pods.job_of)
 
     def observe(self, job: Job) -> Observed:
-        """The job's own children as they were last seen."""
+        """The job's children, and leftovers of an earlier job of the name, from the caches."""
         children, services = self.pods.of(job.key), self.services.of(job.key)
         left, services_left = of_earlier(job, children), of_earlier(job, services)
         pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
@@ -59,8 +59,9 @@ class Children:
         )
 
     async def change(self, job: Job, plan: Step) -> list[Refused]:
-        """Carry out the deletions of a plan and what pods are told; what was refused. One refusal keeps no other write
-        from being done, but for the Service: it goes last, after what is deleted only as long as it is there."""
+        """Carry out a step's deletions, pod failures and annotations; returns the refused ones. After a refusal the
+        other writes continue. The Service is deleted last, once all auxiliary objects are deleted: a pass deletes those
+        only while the Service exists."""
         deletions = (self._delete_pod(job, each) for each in plan.delete_pods)
         endings = (self._end_pod(job, each) for each in plan.fail_pods)
         orders = (self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None)
@@ -73,9 +74,9 @@ class Children:
         return refused + beside
 
     async def create(self, job: Job, plan: Step) -> None:
-        """Carry out the creations of a plan: what pods need first, the pods last.
+        """Carry out a step's creations: first the objects that pods need, then the pods.
 
-        Raises Refused for the first that was refused; those after it are not tried.
+        Raises Refused for the first refused creation; the later ones are not tried.
         """
         if plan.create_service is not None:
             await self._create(job, "services", self.services, plan.create_service)
@@ -88,7 +89,7 @@ class Children:
         await self._create_pods(job, plan.create_pods)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
-        """Create the Secret with a key that nobody else has seen; one that is there already keeps its own."""
+        """Create the Secret with a new random key; an existing Secret keeps its key."""
         body = {**manifest, "data": {KEY: b64encode(secrets.token_bytes(KEY_BYTES)).decode()}}
         try:
             await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
@@ -97,20 +98,20 @@ class Children:
                 raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
 
     async def _expect_secret(self, job: Job, manifest: Manifest) -> None:
-        """Raise Refused if the Secret is not there: to create it is asked for, and not done."""
+        """Raise Refused if the Secret does not exist. The check is a dry-run creation: the operator may not read it."""
         child = f"secret/{manifest['metadata']['name']}"
         path = f"/api/v1/namespaces/{job.key.namespace}/secrets"
         try:
             await self._api.request("POST", path, manifest, [("dryRun", "All")])
         except ApiError as error:
-            # A quota or a webhook may have its say before: if the Secret is gone then, the pods will tell.
+            # A quota or a webhook may answer first. If the Secret is missing all the same, the pods will show it.
             if error.status not in (400, 403, 409):
                 raise Refused(child, error.status, error.message) from error
             return
         raise Refused(child, 410, KEY_GONE)
 
     async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
-        """Create the pods, CONCURRENCY at a time; no more manifests than that exist at once."""
+        """Create the pods, CONCURRENCY at a time; no more manifests than that are in memory at once."""
         waiting = iter(manifests)
         refused: list[Refused] = []
 
@@ -130,7 +131,7 @@ class Children:
     async def _create(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
         path, name = f"/api/v1/namespaces/{job.key.namespace}/{kind}", manifest["metadata"]["name"]
         try:
-            # Strict: a misspelt field in a template is an error, not a surprise.
+            # Strict: the API server rejects a misspelt field in a template instead of dropping it.
             store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
         except ApiError as error:
             if not error.exists:
@@ -138,8 +139,8 @@ class Children:
             await self._adopt(job, kind, store, manifest)
 
     async def _adopt(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
-        """Something of that name is there: fine if it is ours (the cache was late, or it has lost its labels, which it
-        is given again), otherwise it is in the way."""
+        """Take over the existing object of that name if the job owns it: the cache lagged, or the object has lost its
+        labels, which are restored. Raises Refused for any other object."""
         name = manifest["metadata"]["name"]
         child, path = f"{kind[:-1]}/{name}", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}"
         try:
@@ -148,7 +149,7 @@ class Children:
                 logger.info("%s: %s has lost its labels: labelling it again", job.key, child)
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
-            # It is there, or was: nothing is wrong with what was to be made.
+            # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.
             raise Refused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
         if why := _in_the_way(job, raw):
             raise Refused(child, 409, why)
@@ -158,12 +159,12 @@ class Children:
         await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
     async def _end_pod(self, job: Job, ending: PodFailure) -> None:
-        """Declare a pod Failed, if it is still as it was seen. Raises Refused."""
+        """Set a pod's phase to Failed, if the pod has not changed since it was observed. Raises Refused."""
         status = {"phase": "Failed", "message": ending.message}
         await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
 
     async def _annotate(self, job: Job, wanted: PodAnnotation) -> None:
-        """Annotate a pod, if it is still as it was seen. Raises Refused."""
+        """Annotate a pod, if it has not changed since it was observed. Raises Refused."""
         await self._patch_pod(job, wanted.name, {"metadata": {**_seen(wanted), "annotations": wanted.values}})
 
     async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
@@ -171,7 +172,7 @@ class Children:
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
-            # Gone, or changed (409): the watch will tell, and the next pass looks at it as it is then.
+            # The pod is gone or has changed (409): the watch will report it, and the next pass decides anew.
             if not error.gone:
                 raise Refused.to("PATCH", f"pod/{name}", error) from error
 
@@ -196,8 +197,8 @@ class Children:
 
 
 async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
-    """Do all writes, CONCURRENCY at a time; those that were refused, in their order. No more of them than that are
-    begun at once: the tasks of 5,000 would keep everybody else waiting."""
+    """Do all writes, CONCURRENCY at a time; returns the refusals in the order of the writes. Starting 5,000 tasks at
+    once would block the event loop."""
     waiting = enumerate(writes)
     refused: dict[int, Refused] = {}
 
@@ -215,8 +216,8 @@ async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
 
 
 def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
-    """A merge patch that gives the object the operator's labels. Only its own label says which attempt a pod is of: one
-    that has lost that too becomes one of the past, which is replaced."""
+    """A merge patch that restores the operator's labels. Only the pod's own label tells its attempt: a pod without it
+    is labelled as of a past attempt, which the planner replaces."""
     labels = {name: value for name, value in wanted["metadata"]["labels"].items() if name.startswith(f"{GROUP}/")}
     if LABEL_ATTEMPT in labels:
         own = (raw["metadata"].get("labels") or {}).get(LABEL_ATTEMPT, "")
@@ -225,14 +226,14 @@ def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
 
 
 def _seen(pod: PodAnnotation | PodFailure) -> Manifest:
-    """By what the API server knows whether the pod is still as it was seen; otherwise it answers 409."""
+    """The precondition for a patch: the API server answers 409 if the pod has changed since it was observed."""
     return {"uid": pod.uid, "resourceVersion": pod.version}
 
 
 def _in_the_way(job: Job, raw: Manifest) -> str:
-    """Why the object cannot be taken for the child that was to be made; empty if it can.
+    """Why the existing object cannot serve as the wanted child; empty if it can.
 
-    What the planner would not recognise must be refused here, or it would be created again and again, without a pause.
+    An object that the planner would not recognise must be refused here, or each pass would create it again at once.
     """
     if owned_by(raw, job.uid):
         recognised = job_of(raw) == job.key and (raw["kind"] != "Pod" or parse_pod(raw) is not None)

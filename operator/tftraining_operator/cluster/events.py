@@ -1,4 +1,4 @@
-"""Kubernetes Events about a job, sent in the background: telling people must not hold up the work."""
+"""Kubernetes Events about a job, sent in the background so that they never delay a pass."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ NOTE_BYTES, REASON_LENGTH = 1024, 128
 
 
 class Events:
-    """Publishes notes as events.k8s.io/v1 Events."""
+    """Publishes events as events.k8s.io/v1 Events."""
 
     def __init__(self, api: Api, instance: str) -> None:
         self._api = api
@@ -23,7 +23,7 @@ class Events:
         self._queue: asyncio.Queue[Manifest] = asyncio.Queue(maxsize=1000)
 
     def publish(self, job: Job, note: Event) -> None:
-        """Hand a note over; if the API server does not keep up, events are dropped, not memory filled."""
+        """Queue an event; if the API server does not keep up, events are dropped to bound memory."""
         logger.info("%s: %s: %s", job.key, note.reason, note.message)
         try:
             self._queue.put_nowait(_event(job, note, self._instance))
@@ -31,7 +31,7 @@ class Events:
             logger.warning("%s: the event %s was dropped", job.key, note.reason)
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send queued events until cancelled."""
         while True:
             event = await self._queue.get()
             namespace = event["metadata"]["namespace"]

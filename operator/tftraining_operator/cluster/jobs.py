@@ -1,4 +1,4 @@
-"""The jobs as the watch of the custom resource and our own status writes last showed them."""
+"""A cache of the jobs, fed by the watch of the custom resource and by the answers to the operator's status writes."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Jobs:
         self._jobs: dict[Key, Manifest] = {}
 
     def get(self, key: Key) -> Manifest | None:
-        """The job as it was last seen."""
+        """The cached job; None if it is unknown or deleted."""
         return self._jobs.get(key)
 
     def all(self) -> list[Manifest]:
@@ -30,44 +30,44 @@ class Jobs:
         return list(self._jobs.values())
 
     def take(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
-        """Take in what the watch tells; a version older than our own last write is no news."""
+        """Take in an object from a watch or list; ignored if older than the answer to the operator's last write."""
         raw = dict(raw)
         key = _key(raw)
         old = self._jobs.get(key)
         if deleted:
             if old is not None and old["metadata"]["uid"] == raw["metadata"]["uid"]:
                 self.forget(key)
-        # Events of an earlier job of the same name may come late: kopf keeps the order only within one object.
+        # Watch events of an earlier job of the same name may come late: kopf keeps the order only within one object.
         elif old is None or version(old) < version(raw):
             raw["metadata"] = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
             self._jobs[key] = raw
         changed(key)
 
     def forget(self, key: Key) -> None:
-        """The job is gone."""
+        """Drop a deleted job."""
         self._jobs.pop(key, None)
 
     async def write_status(self, key: Key, raw: Manifest, status: Status) -> None:
-        """Replace the status of the job as it was seen, but for what only another version of the operator knows;
-        ApiError 409 if it has changed since, 404 if it is gone."""
+        """Replace the job's status, but keep fields that only another version of the operator knows. ApiError 409 if
+        the job has changed since `raw`, 404 if it is gone."""
         body = {**raw, "status": replaced_status(raw.get("status"), status)}
         self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
 
     async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> None:
-        """Set a condition of the job as it was seen, and leave the rest of its status as it is; ApiError likewise."""
+        """Set one condition and keep the rest of the job's status; ApiError as in `write_status`."""
         seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
         body = {"metadata": seen, "status": patched_conditions(raw.get("status"), condition)}
         self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
 
     async def delete(self, key: Key, raw: Manifest) -> None:
-        """Delete the job as it was seen, and what it owns; ApiError 409 if it has changed since, 404 if it is gone."""
+        """Delete the job and the objects it owns; ApiError 409 if it has changed since `raw`, 404 if it is gone."""
         seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         logger.info("%s: deleting it, as spec.runPolicy.ttlSecondsAfterFinished says", key)
         await self._api.request("DELETE", _path(key), {**options, "preconditions": seen})
 
     async def refresh(self, key: Key) -> None:
-        """Read the job anew, when the watch may be behind; it is forgotten if it is gone."""
+        """Read the job from the API server, as the watch may lag; drop it if it is gone."""
         try:
             self._keep(key, await self._api.request("GET", _path(key)))
         except ApiError as error:
@@ -77,14 +77,14 @@ class Jobs:
             self.forget(key)
 
     def _keep(self, key: Key, raw: Manifest) -> None:
-        """Take in an answer, unless the watch was faster: it may have told of a newer version, or of the end."""
+        """Cache an answer, unless the watch has already brought a newer version or the deletion."""
         known = self._jobs.get(key)
         if known is not None and version(known) < version(raw):
             self._jobs[key] = _lean(raw)
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
-        """Compare with a list from the API server: kopf tells nothing of jobs that were deleted while its watch was
-        broken. An empty namespace stands for all; trouble with one keeps no other from being compared."""
+        """Compare the cache with a list from the API server: kopf does not report jobs that were deleted while its
+        watch was broken. An empty namespace means all; an error in one namespace does not affect the others."""
         for namespace in namespaces:
             try:
                 await self._audit(namespace, changed)

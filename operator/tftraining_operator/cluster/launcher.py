@@ -1,9 +1,9 @@
-"""Asks the chief's launcher of each job how it goes, and has it answer when something has changed; one that cannot be
-waited for is asked often after a change, seldom when all is calm.
+"""Requests the report of each job's chief launcher, by long polls that the launcher answers after a change. A launcher
+that cannot hold a request is polled instead: often after a change, seldom otherwise.
 
-The answers come out of users' pods: their size and the time for them are bounded, what is no report is ignored, and no
-redirect, cookie or compression is followed. Never decides what a report means, and never asks the API server, but for
-its way into the pod where the operator runs outside the cluster.
+The answers come from users' pods: their size and duration are bounded, invalid reports are ignored, and redirects,
+cookies and compression are not followed. Never decides what a report means, and never uses the API server, except as
+the proxy to pods where the operator runs outside the cluster.
 """
 
 import asyncio
@@ -29,24 +29,24 @@ from tftraining_operator.model.status import Status
 
 logger = logging.getLogger(__name__)
 PATIENCE = 2.0
-# For so long a launcher is to wait for a change: then it tells how far the training is.
+# A launcher holds a long poll for at most so long, and then answers with the training's progress.
 HANGING_SECONDS = 15.0
-# A gang of 10,000, the most that a job may have, says 2 MiB; of one that is not large it is a few KiB. No more than
-# CONCURRENCY large answers are held at a time, and what is kept of each is a few KiB and the names of who has finished.
+# The report of a gang of 10,000, the largest allowed, has 2 MiB; that of a small gang a few KiB. At most CONCURRENCY
+# large answers are in memory at once; of each the operator keeps a few KiB and the names of the finished members.
 LONGEST_ANSWER = 4 * 1024 * 1024
 SMALL_ANSWER = 64 * 1024
 CONCURRENCY = 16
-# Through the API server each takes one of the hundred connections on which everything else is asked, too.
+# Through the API server's proxy each long poll holds a connection of the operator to the API server.
 MOST_PROXIED = 16
-# Files that are left for all else: the API server's connections, the scrapers', the kubelet's.
+# Open files reserved for other connections: those of the API server, the metrics scrapers and the kubelet.
 OTHER_FILES = 200
-# So many questions in a row without an answer, and what was heard before is worth nothing any more.
+# After so many requests in a row without an answer the last report is dropped as outdated.
 MOST_SILENCES = 3
 
 
 class Target(Frozen, frozen=True):
-    """Whom to ask: the chief's pod, with its UID and its job's. `mark` is what, when it changes, is worth a question at
-    once."""
+    """The pod to ask: the chief's, with its UID (`uid`) and its job's (`job`). A change of `mark` (the job's phase and
+    ready count) triggers a request at once."""
 
     uid: str
     job: str
@@ -56,12 +56,12 @@ class Target(Frozen, frozen=True):
     mark: str
 
 
-# Fetches /status: at once, or, with the revision that is known, when there is another one.
+# Fetches /status of a target. A non-empty revision makes it a long poll, answered when the revision has changed.
 Fetch = Callable[[Target, str], Awaitable[bytes]]
 
 
 def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
-    """The launcher to ask about the job as `status` has it; None if there is none to ask."""
+    """The launcher to ask about a job with this status; None if there is none."""
     unasked = job.deleting or not job.ours or status.phase not in ("Starting", "Running", "Restarting")
     if job.spec is None or not job.spec.in_place or unasked:
         return None
@@ -73,7 +73,7 @@ def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
 
 
 class _Followed:
-    """One job that is asked about. `known` is the revision of the last answer, "" to be answered at once."""
+    """One followed job. `known` is the revision of the last answer; with "" the launcher answers at once."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -87,11 +87,11 @@ class _Followed:
 
     @property
     def silent(self) -> bool:
-        """Whether it has not answered for so long that it may never do."""
+        """Whether the last MOST_SILENCES requests got no answer."""
         return self.silences >= MOST_SILENCES
 
     def turn_to(self, target: Target) -> None:
-        """Ask this one from now on, at once. What an earlier pod did not answer says nothing of it."""
+        """Ask this target from now on, starting at once. Unanswered requests to an earlier pod do not count."""
         self.silences = self.silences if self.target.uid == target.uid else 0
         self.target, self.known = target, ""
         self.pace.begin_again()
@@ -101,8 +101,8 @@ class _Followed:
 
 
 class Launchers:
-    """What the chiefs' launchers say, by job. `changed` is told of each job that there is news of; of `most_hanging`
-    jobs at a time the answer may be waited for until something has changed."""
+    """The reports of the chiefs' launchers, by job. Calls `changed` with each job whose report has changed; at most
+    `most_hanging` jobs have a long poll at a time."""
 
     def __init__(self, fetch: Fetch, changed: Callable[[Key], None], most_hanging: int) -> None:
         self._fetch = fetch
@@ -112,19 +112,19 @@ class Launchers:
 
     @property
     def followed(self) -> int:
-        """How many jobs' launchers are asked."""
+        """The number of followed jobs."""
         return len(self._followed)
 
     def heard(self, key: Key) -> Heard | None:
-        """What the job's launcher last said."""
+        """The last report of the job's launcher."""
         return self._followed[key].heard if key in self._followed else None
 
     def silent(self, key: Key) -> bool:
-        """Whether the job's launcher is asked in vain."""
+        """Whether the job's launcher does not answer."""
         return key in self._followed and self._followed[key].silent
 
     def follow(self, key: Key, target: Target | None) -> None:
-        """Ask the target from now on, at once if anything about it is new; nobody if it is None."""
+        """Ask the target from now on, at once if it has changed; stop asking if it is None."""
         known = self._followed.get(key)
         if target is None:
             if known is not None:
@@ -137,7 +137,7 @@ class Launchers:
             known.turn_to(target)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop following all jobs."""
         tasks = [self._stop(each) for each in self._followed.values()]
         self._followed.clear()
         await asyncio.gather(*(each for each in tasks if each is not None), return_exceptions=True)
@@ -159,7 +159,7 @@ class Launchers:
             except Exception:
                 logger.exception("%s: what its launcher says could not be taken in", key)
             with suppress(TimeoutError):
-                # Not wait_for: in Python 3.11 that forgets a cancellation that comes with the awakening.
+                # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the wake-up.
                 async with asyncio.timeout(followed.pace.pause):
                     await followed.wake.wait()
 
@@ -188,7 +188,7 @@ class Launchers:
         return followed.known if self._turns.take(key) else ""
 
     async def _answer(self, followed: _Followed, question: "_Question") -> Report:
-        """The next report; _Interrupted if there is somebody else to ask, or a reason to ask at once."""
+        """The next report; _Interrupted if the target has changed meanwhile."""
         hanging = asyncio.timeout(None)
         try:
             async with hanging:
@@ -210,7 +210,7 @@ class Launchers:
         else:
             followed.pace.note_poll(before is None or before.uid != uid or _has_changed(before.report, report))
         followed.heard, followed.silences = Heard(uid, report), 0
-        # What became of the target meanwhile is worth a question that is answered at once.
+        # If the target has changed meanwhile, the next request must be answered at once.
         followed.known = report.revision if followed.target == question.target else ""
 
     def _note_silence(self, key: Key, followed: _Followed, error: Exception) -> None:
@@ -223,7 +223,7 @@ class Launchers:
 
 
 class _Question(NamedTuple):
-    """Who is asked since when, with the revision that is `known` ("" for an answer at once); is it the `first`?"""
+    """One request: target, `known` revision ("" for an answer at once), whether it is the `first`, and start time."""
 
     target: Target
     known: str
@@ -231,32 +231,32 @@ class _Question(NamedTuple):
     began: float
 
     def is_waited_for(self, report: Report, after: float) -> bool:
-        """Whether the next change is waited for at this launcher: it told of one, or kept the answer back until the
-        time was over. An old one does not know how, one with too many clients answers some at once."""
+        """Whether this launcher holds long polls: it has answered with a new revision, or held the request until the
+        time was over. An old launcher cannot; a launcher with too many clients answers some at once."""
         waited = self.known and (report.revision != self.known or after >= CALM)
         return bool(report.revision and (self.first or waited))
 
 
 class _Interrupted(Exception):
-    """What was asked is not worth waiting for any longer."""
+    """The request in progress is obsolete."""
 
 
 def _of_job(report: Report, uid: str) -> Report:
-    """The report; ValueError if it is another job's: chiefs that use one host's network share its address, and one that
-    was given back may be given to another pod."""
+    """The report; ValueError if it is another job's: chiefs on one host's network share its address, and a released
+    address may be assigned to another pod."""
     if report.job.uid not in ("", uid):
         raise ValueError("the launcher of another job answered")
     return report
 
 
 def _has_changed(old: Report, new: Report) -> bool:
-    """Whether there is more to it than progress, or soon will be."""
+    """Whether more than the progress differs, or soon will, as the gang is not training."""
     return new.phase != "Training" or msgspec.structs.replace(new, progress=old.progress) != old
 
 
 class Direct:
-    """The way to pods from inside the cluster. As many questions may be under way as this process may open files: a pod
-    that cannot be reached keeps no other waiting. `most_hanging` leaves some for those that are answered at once."""
+    """The connection to pods from inside the cluster. Only the limit of open files bounds the concurrent requests, so
+    an unreachable pod delays no other. `most_hanging` leaves some for requests that are answered at once."""
 
     def __init__(self) -> None:
         most = max(2 * CONCURRENCY, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
@@ -270,7 +270,7 @@ class Direct:
         )
 
     async def fetch(self, target: Target, known: str) -> bytes:
-        """GET /status from the pod; an OSError, aiohttp's errors, TimeoutError or ValueError if that cannot be."""
+        """GET /status from the pod; raises OSError, aiohttp's errors, TimeoutError or ValueError on failure."""
         host = ip_address(target.ip)
         url = f"http://{f'[{host}]' if isinstance(host, IPv6Address) else host}:{STATUS_PORT}/status"
         query, patience = _query(known), _patience(known)
@@ -281,7 +281,7 @@ class Direct:
                 return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        # Bytes would be copied anew for each chunk, and who sends them decides how small those are.
+        # A bytearray: `bytes` would be copied for each chunk, and the sender chooses how small the chunks are.
         body = bytearray()
         async with AsyncExitStack() as held:
             async for chunk in response.content.iter_any():
@@ -298,7 +298,7 @@ class Direct:
 
 
 def through(api: Api) -> Fetch:
-    """The way to pods from outside the cluster: the API server's proxy, which needs the right to get pods/proxy."""
+    """The connection to pods from outside the cluster: the API server's proxy, with the right to get pods/proxy."""
     limit = asyncio.Semaphore(CONCURRENCY)
 
     async def fetch(target: Target, known: str) -> bytes:
@@ -313,7 +313,7 @@ def through(api: Api) -> Fetch:
 
 
 def _query(known: str) -> dict[str, str]:
-    """Launchers that can be waited for need not tell of each member; those of an older version tell all the same."""
+    """The query of a long poll, without the list of members; launchers of older versions send the list all the same."""
     if not known:
         return {}
     return {"changedSince": known, "timeoutSeconds": f"{HANGING_SECONDS:g}", "members": "false"}

@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus: jobs by phase, restarts by reason, how long passes and recoveries take."""
+"""The operator's Prometheus metrics: jobs by phase, restarts by reason, durations of passes and recoveries."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from tftraining_operator.plan import auxiliary_objects, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
-# Those that Kubernetes and Kueue give to pods and containers, besides the ones that the operator itself goes by.
+# Reasons that Kubernetes and Kueue give to pods and containers, beyond those that the operator interprets.
 OF_PODS = (
     "PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC",
     "TerminationByKubelet", "PodDeleted", "DisruptionTarget", "Evicted", "DeadlineExceeded",
@@ -26,14 +26,14 @@ OF_PODS = (
     "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
 )  # fmt: skip
 OF_JOBS = (*rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, auxiliary_objects.KEY_LOST)
-# Reasons come out of users' pods, and each new value of a label would be a time series for ever: all others are one.
+# Reasons come from users' pods, and each label value is a permanent time series: all unknown reasons share OTHER.
 KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
 OTHER = "Other"
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
 class Metrics:
-    """The operator's registry. `jobs` gives all jobs, `requests` the API requests sent so far by method."""
+    """The operator's registry. `jobs` returns all jobs; `requests` counts the API requests by method."""
 
     def __init__(self, jobs: Callable[[], list[Manifest]], requests: Counter[str]) -> None:
         self.registry = CollectorRegistry()
@@ -54,7 +54,7 @@ class Metrics:
         )
 
     def collect(self) -> Iterable[Metric]:
-        """Count the jobs by phase when asked, so that a phase can never be counted twice or missed."""
+        """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
         phases = Counter((raw.get("status") or {}).get("phase", "Pending") for raw in self._jobs())
         jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase.", labels=["phase"])
         for phase in PHASES:
@@ -65,12 +65,12 @@ class Metrics:
         return (jobs, requests)
 
     def observe(self, old: Status, new: Status) -> None:
-        """Take note of what a written status tells beyond the one before it."""
+        """Record the restarts and recoveries that a written status adds to the one before it."""
         recreated = new.restarts.recreated - old.restarts.recreated
         in_place = new.restarts.in_place - old.restarts.in_place
         if new.last_restart is not None and recreated + in_place > 0:
             reason = new.last_restart.reason or "Unknown"
-            # The charge of a restart in place may have been written before it began.
+            # The charge of a restart in place may have been written before the restart began.
             charged = reason in rules.REASONS if in_place > 0 else new.restarts.counted > old.restarts.counted
             labels = (
                 reason if reason in KNOWN else OTHER,

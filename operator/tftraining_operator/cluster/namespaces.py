@@ -1,4 +1,4 @@
-"""Finds out before the start which of the namespaces to watch can be watched at all. Never changes anything in them."""
+"""Checks before the start which of the configured namespaces can be watched. Never changes anything in them."""
 
 import asyncio
 import logging
@@ -10,10 +10,10 @@ logger = logging.getLogger(__name__)
 
 
 async def watchable(api: Api, namespaces: tuple[str, ...]) -> tuple[str, ...]:
-    """The namespaces without those whose jobs may not be listed, each of which is named in a warning.
+    """The namespaces whose jobs may be listed; a warning names each of the others.
 
-    A namespace that was deleted took the operator's Role with it: it must not keep the jobs of the others waiting. All
-    are kept if none is left, and where the API server has other trouble: whoever watches them finds out, and says so.
+    A deleted namespace has no Role for the operator any more, and must not block the jobs of the others. All namespaces
+    are kept if none would be left; one is kept after other API errors. The watches then report the error.
     """
     refusals = await asyncio.gather(*(_refusal(api, each) for each in namespaces))
     left = tuple(name for name, refusal in zip(namespaces, refusals, strict=True) if refusal is None)

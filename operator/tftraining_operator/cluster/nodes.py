@@ -1,7 +1,7 @@
-"""What is known of the cluster's nodes: a few words each, however large the objects are and however many there are.
+"""A cache of the cluster's nodes, which keeps only the few facts about each that the planner needs.
 
-A reflector feeds it. A node that a pod names and the watch has not told of is asked for by name: its watch may be
-behind that of the pods, and nobody may take a young node for one that is gone.
+A reflector feeds the cache. A node that a pod names and the cache does not have is requested by name: the watch of
+nodes may lag behind that of pods, and a new node must not be taken for one that is gone.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class _Known(NamedTuple):
 
 
 class NodeStore:
-    """All nodes by name. `changed` is told of each that is found or found gone when it was asked for."""
+    """All nodes by name. Calls `changed` with each node that was requested by name, whether it exists or not."""
 
     def __init__(self, api: Api, changed: Callable[[str], None]) -> None:
         self._api = api
@@ -37,14 +37,14 @@ class NodeStore:
         self._asked: set[str] = set()
         self._questions: asyncio.Queue[str] = asyncio.Queue()
         self._listed = False
-        # Of all nodes, so not found out anew for each job.
+        # Computed from all nodes, so cached instead of computed for each job.
         self._heard_since: datetime | None = None
         self._outdated = True
 
     def of(self, names: Collection[str]) -> Nodes | None:
-        """Those of the nodes of which something is known; None as long as nothing is known of any.
+        """The known ones among these nodes; None until the nodes are listed.
 
-        The others are asked for; `changed` tells when there is an answer.
+        Unknown nodes are requested; `changed` is called with each answer.
         """
         if not self._listed:
             return None
@@ -56,7 +56,7 @@ class NodeStore:
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
-        """The node without its images, addresses and capacity: they are most of it."""
+        """The node without its images, addresses and capacity, which are most of its size."""
         meta, status = raw["metadata"], raw.get("status") or {}
         return {
             "metadata": {name: meta[name] for name in ("name", "resourceVersion", "creationTimestamp") if name in meta},
@@ -65,7 +65,7 @@ class NodeStore:
         }
 
     def upsert(self, raw: Manifest) -> set[str]:
-        """Take in a new or changed node; its name if that matters to its pods: heartbeats do not."""
+        """Take in a new or changed node; returns its name if the change matters to its pods (heartbeats do not)."""
         name = raw["metadata"]["name"]
         old, new = self._known.get(name), _Known(version(raw), parse_node(raw))
         if old is not None and old.version >= new.version:
@@ -77,12 +77,12 @@ class NodeStore:
         return {name} if news else set()
 
     def discard(self, raw: Manifest) -> set[str]:
-        """Take a node for gone; its name if it was not yet."""
+        """Mark a node as gone; returns its name if that is new."""
         name = raw["metadata"]["name"]
         return {name} if self._known.pop(name, None) is not None and self._bury(name) else set()
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[str]:
-        """Take in a whole list: what is not in it is gone, unless it is newer. Nodes are in no namespace."""
+        """Take in a whole list: cached nodes missing from it are gone, unless newer. Nodes have no namespace."""
         self._listed = True
         raws = list(raws)
         present = {raw["metadata"]["name"] for raw in raws}
@@ -95,7 +95,7 @@ class NodeStore:
         return changed
 
     async def run(self) -> None:
-        """Ask for the nodes that nobody has told of, until cancelled."""
+        """Request the unknown nodes by name, until cancelled."""
         while True:
             name = await self._questions.get()
             try:
@@ -119,7 +119,7 @@ class NodeStore:
         return self._gone.get(name)
 
     def _bury(self, name: str) -> bool:
-        """Remember that the node is gone, unless the watch has told of it meanwhile."""
+        """Record that the node is gone, unless the watch has brought it meanwhile."""
         if name in self._known:
             return False
         self._outdated = True

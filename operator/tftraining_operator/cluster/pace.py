@@ -1,43 +1,43 @@
-"""When a launcher is asked next, and which jobs may have a question that hangs until something has changed.
+"""When to ask a launcher next, and which jobs may have a long poll.
 
-Pure but for the loop's clock that others read: no I/O. A pod decides what it answers and when, so nothing that it says
-may make it be asked more often than once in FIRST_PAUSE seconds for long.
+No I/O and no clock: callers pass durations. A pod chooses its answers and their timing, so no answer may lead to more
+than one request in FIRST_PAUSE seconds for long.
 """
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 15.0
-# A restart is several changes within a second: each is to be known at once.
+# A restart brings several changes within a second, and the operator wants each at once.
 QUICK_PAUSE = 0.1
-# A question that hung for so long came to a launcher where all is calm, or that makes its clients wait.
+# A long poll that lasted so long, in seconds, shows that changes are rare, or that the launcher delays its clients.
 CALM = 2.0
 K = TypeVar("K", bound=Hashable)
 
 
 class Pace:
-    """The pauses between the questions to one launcher. `pause` is the next one."""
+    """The pauses between the requests to one launcher. `pause` is the next one, in seconds."""
 
     def __init__(self) -> None:
         self.pause = FIRST_PAUSE
         self._slow, self._quick = FIRST_PAUSE, QUICK_PAUSE
 
     def begin_again(self) -> None:
-        """Something is new about the pod."""
+        """Reset the slow pause after a change of the pod."""
         self._slow = FIRST_PAUSE
 
     def note_silence(self) -> None:
-        """It did not answer."""
+        """Note a request without an answer."""
         self._take_slow()
 
     def note_poll(self, news: bool) -> None:
-        """It answered at once, and cannot be waited for: an old one, or one that has too many clients."""
+        """Note an answer of a launcher that does not hold long polls: it is old, or has too many clients."""
         if news:
             self._slow = FIRST_PAUSE
         self._take_slow()
 
     def note_change(self, after: float) -> None:
-        """It can be waited for, and answered after so many seconds."""
+        """Note an answer to a long poll after so many seconds."""
         self._slow = FIRST_PAUSE
         if after >= CALM:
             self._quick = QUICK_PAUSE
@@ -48,8 +48,8 @@ class Pace:
 
 
 class Turns(Generic[K]):
-    """Who may have a question that hangs, when not all may: one after the other, so that nobody is left to be polled
-    for ever. `call` is told whose turn it is."""
+    """Shares a limited number of long polls among jobs, in turn, so that no job is limited to plain polls for ever.
+    Calls `call` with the key whose turn it is."""
 
     def __init__(self, most: int, call: Callable[[K], None]) -> None:
         self._most = most
@@ -58,7 +58,7 @@ class Turns(Generic[K]):
         self._queue: dict[K, None] = {}
 
     def take(self, key: K) -> bool:
-        """Whether it is the turn of this one; if not, it is called when it is."""
+        """Take a turn for the key; if False, `call` is called with the key when a turn is free."""
         self._queue.setdefault(key)
         ahead = 0 if next(iter(self._queue)) == key else len(self._queue) - 1
         if len(self._taken) + ahead >= self._most:
@@ -69,7 +69,7 @@ class Turns(Generic[K]):
         return True
 
     def give(self, key: K) -> None:
-        """Its question is over, or it has none that would hang: it neither has a turn nor waits for one."""
+        """Give up the key's turn, or its place in the queue."""
         self._queue.pop(key, None)
         self._taken.discard(key)
         self._call_next()

@@ -1,15 +1,15 @@
-"""The pages of a list, in a form that costs little before one looks at the objects: each of them is still its bytes.
+"""The pages of a list, decoded down to the objects, each of which stays raw bytes until it is needed.
 
-Pure. A page of 500 pods that carry the addresses of 5,000 others has 100 MB: to decode that at once would keep a gang
-that has lost a member waiting for half a second.
+Pure. A page of 500 pods, each with the addresses of 5,000 others, has 100 MB: decoding it at once would delay the
+recovery of another gang by half a second.
 """
 
 import msgspec
 
 FIRST_PAGE, MOST, LEAST = 100, 500, 10
-# What a page is to have, in bytes.
+# The wanted size of a page, in bytes.
 PAGE_BYTES = 2 * 1024 * 1024
-# So many objects are decoded and taken in before other work has its turn.
+# Number of objects that are decoded before the event loop gets a turn.
 AT_ONCE = 20
 
 
@@ -23,12 +23,12 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """One page: the objects, and where the next one begins (`metadata.more`)."""
+    """One page: the objects, and the token of the next page (`metadata.more`)."""
 
     metadata: _Metadata
     items: list[msgspec.Raw] | None = None
 
 
 def next_limit(objects: int, size: int) -> int:
-    """How many objects to ask for next, if so many had that size in bytes."""
+    """How many objects to request next, if a page of `objects` objects had `size` bytes."""
     return max(LEAST, min(MOST, objects * PAGE_BYTES // max(1, size)))

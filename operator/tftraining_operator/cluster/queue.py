@@ -1,4 +1,4 @@
-"""The work queue: each key is worked on by one worker at a time, once for any number of reasons, now or at a time."""
+"""The work queue: one worker at a time works on a key; several additions of a key lead to one pass."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ class WorkQueue:
         self._failures: dict[Key, int] = {}
 
     def add(self, key: Key) -> None:
-        """Work on the key as soon as a worker is free; if it is being worked on, once more after that."""
+        """Work on the key as soon as a worker is free; if a worker has the key, once more after that."""
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
@@ -31,7 +31,7 @@ class WorkQueue:
             self._ready.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Work on the key after some time. A key has one timer: the earliest wins, each pass sets it anew."""
+        """Work on the key after `seconds`. A key has one timer: the earliest time wins, and a pass clears it."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, seconds)
         if (timer := self._timers.get(key)) is not None:
@@ -45,7 +45,7 @@ class WorkQueue:
         self.add(key)
 
     async def run(self, work: Callable[[Key], Awaitable[None]]) -> None:
-        """Be one worker until cancelled. A failing pass is logged and tried again later; it never stops the others."""
+        """Run one worker until cancelled. A failing pass is logged and retried later; it never stops other passes."""
         while True:
             key = await self._ready.get()
             self._waiting.discard(key)
@@ -62,13 +62,14 @@ class WorkQueue:
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
-            # What a large job's pass leaves to be cleared away, and the next one's look at its pods, are no one turn.
+            # Let other tasks run between two passes: freeing a large job's objects takes time, and so does the start
+            # of the next pass.
             await asyncio.sleep(0)
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
-        # Trouble of the API server needs no traceback: it is not a fault of this program.
+        # An error of the API server needs no traceback: it is not a fault of this program.
         trace = None if isinstance(error, ApiError) else error
         logger.error("%s: the pass failed: %s; trying again in %.1f s", key, error, pause, exc_info=trace)
         self.add_after(key, pause)

@@ -1,8 +1,8 @@
-"""Wakes the jobs that a ResourceQuota holds, when there is room for what it has refused them.
+"""Wakes the jobs whose pods a ResourceQuota has refused, when the quota has room for them.
 
-The quotas of a namespace are watched only while a job there is held, and a few jobs are woken by each change: a watch
-takes a connection, and a try costs requests. Without the right to watch them each job's own next try has to do. Never
-tries anything itself, and never decides what a refusal means.
+The quotas of a namespace are watched only while a job there is refused, because a watch takes a connection. Each change
+wakes only a few jobs, because a retry costs requests. Without the right to watch quotas a job waits for its own next
+retry. Never retries anything itself, and never decides what a refusal means.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ from tftraining_operator.model.spec import Manifest
 logger = logging.getLogger(__name__)
 KIND = "resourcequotas"
 MOST_WATCHES = 50
-# What is left in a quota is seldom enough for many: those that wait longest come first, and go to the end of the line.
+# Free quota is seldom enough for many jobs: those that wait longest are woken first, and move to the end of the queue.
 MOST_WOKEN = 5
-# How the API server words what a quota has not allowed.
+# The API server's message about a request that exceeds a quota.
 _EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.*?), used: ")
 _UNTOLD = "jobs that a quota holds are not woken when it changes: this account may not list and watch resourcequotas"
 
 
 class Ask(NamedTuple):
-    """What the quota of that name has not allowed, by resource."""
+    """The refused amounts by resource, and the name of the quota that refused them."""
 
     quota: str
     asked: dict[str, Decimal]
 
 
 class Quotas:
-    """The jobs that quotas hold. `wake` is told of those that have room; `everywhere` is whether all namespaces may be
-    watched at once."""
+    """The jobs that quotas hold back. Calls `wake` with each job that has room; `everywhere` is whether one watch may
+    cover all namespaces."""
 
     def __init__(self, api: Api, wake: Callable[[Key], None], everywhere: bool) -> None:
         self._api = api
         self._wake = wake
         self._everywhere = everywhere
-        # In the order in which they are to be woken.
+        # In the order in which to wake the jobs.
         self._held: dict[Key, Ask] = {}
         self._with_room: set[Key] = set()
         self._watches: dict[str, asyncio.Task[None]] = {}
@@ -53,11 +53,11 @@ class Quotas:
 
     @property
     def watches(self) -> int:
-        """How many watches there are: each takes a connection."""
+        """The number of open watches; each takes a connection."""
         return sum(1 for each in self._watches.values() if not each.done())
 
     def follow(self, key: Key, refusal: Refusal | None) -> None:
-        """Watch the quotas for this job as long as its last refusal was by one of them."""
+        """Watch the quotas for this job while its last refusal is by a quota."""
         ask = parse_ask(refusal.message) if refusal is not None else None
         if ask is not None:
             self._held[key] = ask
@@ -67,11 +67,11 @@ class Quotas:
         self._with_room.discard(key)
 
     def has_room(self, key: Key) -> bool:
-        """Whether there was room for what was refused, since that was last tried."""
+        """Whether the quota has had room for the job since the job's last attempt."""
         return key in self._with_room
 
     async def close(self) -> None:
-        """Watch nothing any more."""
+        """End all watches."""
         tasks = list(self._watches.values())
         self._watches.clear()
         for task in tasks:
@@ -99,31 +99,31 @@ class Quotas:
         await reflector.run()
 
     def note_room(self, key: Key) -> None:
-        """The job may try again."""
+        """Let the job try again."""
         logger.debug("%s: the quota that holds it has room", key)
-        # The next one that is woken is another one.
+        # Move the job to the end, so that the next change wakes another job.
         self._held[key] = self._held.pop(key)
         self._with_room.add(key)
         self._wake(key)
 
-    # --- what the reflector feeds
+    # --- the reflector's Cache protocol
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
-        """The quota without what nobody asks for."""
+        """The quota's metadata and status only."""
         return {name: raw[name] for name in ("metadata", "status") if name in raw}
 
     def upsert(self, raw: Manifest) -> set[Key]:
-        """Take in a new or changed quota; the jobs to wake."""
+        """Take in a new or changed quota; returns the jobs to wake."""
         room = room_of(raw.get("status") or {})
         return self._first(raw, lambda ask: fits(ask, room))
 
     def discard(self, raw: Manifest) -> set[Key]:
-        """The quota is gone; the jobs to wake."""
+        """Take in the deletion of a quota; returns the jobs to wake."""
         return self._first(raw, lambda ask: fits(ask, {}))
 
     def replace(self, _: str, __: Iterable[Manifest], ___: int) -> set[Key]:
-        """Nothing is kept that could be missing. Whoever is held by a quota that is gone tries by itself."""
+        """Do nothing: no quotas are cached. A job whose quota was deleted in a gap of the watch retries by itself."""
         return set()
 
     def _first(self, raw: Manifest, is_met: Callable[[Ask], bool]) -> set[Key]:
@@ -134,7 +134,7 @@ class Quotas:
 
 
 def parse_ask(message: str) -> Ask | None:
-    """What a quota has not allowed, in the API server's words; None if it was no quota, or the words are others."""
+    """Parse an API server's message about an exceeded quota; None for any other message."""
     found = _EXCEEDED.search(message)
     if found is None:
         return None
@@ -146,11 +146,11 @@ def parse_ask(message: str) -> Ask | None:
 
 
 def room_of(status: Manifest) -> dict[str, Decimal]:
-    """What a quota has left, by resource."""
+    """The free amounts of a quota, by resource."""
     hard, used = status.get("hard") or {}, status.get("used") or {}
     return {each: parse_quantity(limit) - parse_quantity(used.get(each, "0")) for each, limit in hard.items()}
 
 
 def fits(ask: Ask, room: dict[str, Decimal]) -> bool:
-    """Whether there is room for what was asked for; what is not limited is not in `room`."""
+    """Whether the requested amounts fit in `room`, which has only the limited resources."""
     return all(amount <= room[each] for each, amount in ask.asked.items() if each in room)

@@ -1,7 +1,7 @@
-"""Keeps a store equal to what the API server has: list, watch, and list again when the watch has expired.
+"""Keeps a cache equal to the API server's objects: list, watch, and list again when the watch has expired.
 
-Unlike kopf's index it synthesises the deletes that fell into a gap, selects by label on the server, and starts up in
-linear time (kopf's took 77 CPU seconds with 4,000 pods).
+Unlike kopf's index it detects deletions in a gap between watches, selects by label on the server, and starts up in
+linear time (kopf's index took 77 CPU seconds with 4,000 pods).
 """
 
 import asyncio
@@ -19,43 +19,44 @@ from tftraining_operator.model.spec import Manifest
 logger = logging.getLogger(__name__)
 WATCH_SECONDS, EVENTS_SECONDS = 300, 60
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-# A watch that lasted this long has worked: the next one need not wait.
+# After a watch that lasted so long the pause starts from FIRST_PAUSE again.
 STEADY_SECONDS = 10.0
-# By these a cache knows an object that it has taken in already.
+# The fields by which a cache recognises an object that it has already.
 IDENTITY = ("namespace", "name", "uid", "resourceVersion")
 CHILDREN = ("pods", "services")
 K = TypeVar("K", bound=Hashable)
 
 
 class Cache(Protocol[K]):
-    """What a reflector feeds: the objects by the keys of those whom their changes concern."""
+    """A cache that a reflector feeds. Each write returns the keys (jobs, nodes) that the change concerns."""
 
     def lean(self, raw: Manifest, /) -> Manifest:
-        """The object without what nobody will ask for."""
+        """The object without the fields that the cache does not use."""
 
     def upsert(self, raw: Manifest, /) -> set[K]:
-        """Take in a new or changed object; the keys that this is news for."""
+        """Take in a new or changed object; returns the keys that the change concerns."""
 
     def discard(self, raw: Manifest, /) -> set[K]:
-        """Forget an object; the keys that this is news for."""
+        """Drop an object; returns the keys that the change concerns."""
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int, /) -> set[K]:
-        """Take in a whole list, as it was at that version; the keys that it changes something for. Of what was taken in
-        already the identity is enough."""
+        """Take in the list of a namespace at version `listed_at`; returns the keys that the changes concern. Objects
+        that the cache has already may have the IDENTITY fields only."""
 
 
 class Reflector(Generic[K]):
-    """Watches the objects of one kind (`pods`, `services`, `nodes` …) in one namespace, in all if it is empty.
+    """Watches the objects of one kind (`pods`, `services`, `nodes` …) in one namespace, or in all if it is empty.
 
-    Those that belong to a job have a label for it; others belong to none. Of events only new ones are of use:
-    a large cluster has a hundred thousand old ones.
+    Pods and services are selected by the label that those of a job have. Events are watched without a list of the old
+    ones, of which a large cluster has a hundred thousand.
     """
 
     def __init__(self, api: Api, kind: str, namespace: str, store: Cache[K], changed: Callable[[K], None]) -> None:
         self._api = api
         label = LABEL_JOB if kind in CHILDREN else ""
         self._selector = [("labelSelector", label), *([("fieldSelector", FIELDS)] if kind == "events" else [])]
-        # The API server keeps no events in memory, and so sends no bookmarks for them: it has to end the watch itself.
+        # The API server does not cache events, so it sends no bookmarks for them: a watch of events must end before
+        # WATCH_SILENCE.
         self._only_new = kind == "events"
         self._seconds = EVENTS_SECONDS if self._only_new else WATCH_SECONDS
         self.what = kind if kind == "nodes" else f"{kind} in {namespace or 'all namespaces'}"
@@ -70,11 +71,11 @@ class Reflector(Generic[K]):
 
     @property
     def alive(self) -> bool:
-        """Whether the API server has been heard of lately; a bookmark a minute is enough."""
+        """Whether the API server has sent anything lately; a bookmark a minute is enough."""
         return self.clock() - self._heard < WATCH_SILENCE + LONGEST_PAUSE
 
     async def run(self) -> None:
-        """Reflect until cancelled. A watch that ends early, for whatever reason, is begun again ever more slowly."""
+        """Reflect until cancelled. A watch that ends early is restarted with a growing pause."""
         pause, self._heard = FIRST_PAUSE, self.clock()
         while True:
             began = self.clock()
@@ -95,7 +96,7 @@ class Reflector(Generic[K]):
             logger.warning("watching %s: %s; trying again", self.what, error)
 
     async def _once(self) -> None:
-        """One watch, after a list where one is needed."""
+        """One watch, after a list if needed."""
         if not self._version:
             await self._list()
             self.synced.set()
@@ -121,8 +122,8 @@ class Reflector(Generic[K]):
         self._version = str(listed_at)
 
     def _take_listed(self, raw: Manifest) -> Manifest:
-        """Take in an object as its page comes: the pods of all pages at once would take long, and memory. What is given
-        back is enough to know what is not there any more."""
+        """Take in an object as soon as its page arrives, because taking in all pages at once would need much time and
+        memory. Returns only the identity, which is enough to find deleted objects."""
         for key in self._store.upsert(self._store.lean(raw)):
             self._changed(key)
         meta = raw["metadata"]
@@ -137,12 +138,12 @@ class Reflector(Generic[K]):
 
 
 async def may_read(api: Api, path: str, otherwise: str) -> bool:
-    """Whether this account may read a collection; a warning of what it is like `otherwise`, if there is one to give."""
+    """Whether this account may read a collection. If it may not, logs the warning `otherwise`, unless empty."""
     try:
         await api.request("GET", path, query=[("limit", "1")])
     except ApiError as error:
         if error.status == 403 and otherwise:
             logger.warning(otherwise)
-        # Any other trouble is the reflector's to outlast.
+        # The reflector retries after any other error.
         return error.status != 403
     return True

@@ -1,4 +1,4 @@
-"""The API server's refusal of a write, as an error that names what it was about."""
+"""The exception for a write that the API server refuses; it names the object and the method."""
 
 from tftraining_operator.cluster.api import ApiError
 
@@ -16,7 +16,7 @@ class Refused(Exception):
 
     @classmethod
     def to(cls, verb: str, child: str, error: ApiError) -> "Refused":
-        """The refusal of a change that the error tells of."""
+        """The refusal of a write that failed with `error`."""
         return cls(child, error.status, error.message, verb)
 
     @property

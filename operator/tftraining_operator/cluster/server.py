@@ -9,9 +9,9 @@ Problems = Callable[[], list[str]]
 
 
 async def serve(port: int, dead: Problems, unready: Problems, registry: CollectorRegistry) -> web.AppRunner:
-    """Start serving on all addresses; the runner's `cleanup()` ends it. OSError if the port is taken.
+    """Start serving on all addresses; the runner's `cleanup()` stops the server. OSError if the port is taken.
 
-    `dead` and `unready` say what speaks against being healthy and ready; each is asked at each request.
+    `dead` and `unready` return what makes the operator unhealthy or not ready; they are called at each request.
     """
 
     async def healthz(_: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
-"""What is known of one kind of child, by job: fed by the reflector, and by the answers to the operator's own writes.
+"""A cache of one kind of child, by job, fed by the reflector and by the answers to the operator's own writes.
 
-The answers keep a pass from acting twice before the watch has told of the first time. Each object is parsed once, when
-it arrives, and kept in that form only: the objects of 5,000 pods as they are sent would take some 100 MiB.
+The answers keep a pass from repeating a write before the watch has reported it. Each object is parsed once, on arrival,
+and kept in parsed form only: the raw objects of 5,000 pods would take some 100 MiB.
 """
 
 from collections import OrderedDict, defaultdict
@@ -15,11 +15,11 @@ REMEMBERED = 4096
 
 
 class Store:
-    """Children by job and name. Older versions never replace newer ones, and what was deleted does not come back."""
+    """Children by job and name. Old versions never replace newer ones, nor restore deleted objects."""
 
     def __init__(self) -> None:
         self._jobs: defaultdict[Key, dict[str, Child]] = defaultdict(dict)
-        # By namespace and name: labels may change, and the deletion then tells of the new ones only.
+        # By namespace and name: labels may change, and a deletion event has only the new ones.
         self._keys: dict[tuple[str, str], Key] = {}
         # Namespace and name of the pods on each node.
         self._nodes: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -30,7 +30,7 @@ class Store:
         return list(self._jobs[key].values()) if key in self._jobs else []
 
     def job_of(self, namespace: str, name: str) -> Key | None:
-        """The job that the object of that name is known to belong to."""
+        """The job of the object of that name, if the object is cached."""
         return self._keys.get((namespace, name))
 
     def on_node(self, name: str) -> set[Key]:
@@ -39,14 +39,14 @@ class Store:
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
-        """The object without what no pass asks for: TF_CONFIG alone grows with the square of the gang."""
+        """The object without unused fields; the TF_CONFIGs alone grow with the square of the gang."""
         raw["metadata"].pop("managedFields", None)
         node = (raw.get("spec") or {}).get("nodeName")
         return {**raw, "spec": {"nodeName": node} if node else {}}
 
     def upsert(self, raw: Manifest) -> set[Key]:
-        """Take in a new or changed object; the key of its job if that was news, and of the job that it was labelled
-        for before."""
+        """Take in a new or changed object. Returns the key of its job, and of its job by the labels before; nothing for
+        a version that is already known."""
         key, meta = job_of(raw), raw["metadata"]
         before, old = self._known(meta)
         newest = max(self._deleted.get(meta["uid"], -1), old.version if old else -1)
@@ -62,12 +62,12 @@ class Store:
         return {key, before or key}
 
     def discard(self, raw: Manifest) -> set[Key]:
-        """Forget an object that was deleted, or has lost its label; the key of its job if it was known."""
+        """Drop an object that was deleted or has lost its label; returns the key of its job if it was cached."""
         meta = raw["metadata"]
         return self._forget(meta["namespace"], meta["name"], meta["uid"], version(raw))
 
     def _forget(self, namespace: str, name: str, uid: str, deleted_at: int) -> set[Key]:
-        # By version: what only lost its label may get it back.
+        # With the version: an object that has only lost its label may get the label back, with a newer version.
         self._deleted[uid] = deleted_at
         if len(self._deleted) > REMEMBERED:
             self._deleted.popitem(last=False)
@@ -78,7 +78,7 @@ class Store:
         return {key}
 
     def _known(self, meta: Manifest) -> tuple[Key | None, Child | None]:
-        """What is known of the name: the job that it is kept under, whatever its labels say now, and the object."""
+        """The cached object of that name, and the job it is cached under, whatever its labels say now."""
         key = self._keys.get((meta["namespace"], meta["name"]))
         return key, self._jobs[key][meta["name"]] if key is not None else None
 
@@ -94,16 +94,16 @@ class Store:
             del self._jobs[key]
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[Key]:
-        """Take in a whole list: what is not in it has been deleted meanwhile, unless it is newer than the list.
+        """Take in a whole list: cached objects missing from it are deleted, unless newer than the list.
 
-        Returns the keys of the jobs that it changes something for. An empty `namespace` stands for all.
+        Returns the keys of the jobs that the changes concern. An empty `namespace` means all.
         """
         changed: set[Key] = set()
         present = set()
         for raw in raws:
             meta = raw["metadata"]
             present.add(meta["uid"])
-            # Most have been taken in as their page came, and this is done for all at once.
+            # Skip the objects taken in when their page came: this loop over all objects does not yield.
             known = self._known(meta)[1]
             if known is None or known.version < version(raw):
                 changed |= self.upsert(raw)
@@ -122,7 +122,7 @@ class Store:
 
 
 def job_of(raw: Manifest) -> Key:
-    """The job whose name the object carries."""
+    """The job that the object's label names."""
     meta = raw["metadata"]
     return Key(meta["namespace"], meta.get("labels", {}).get(LABEL_JOB, ""))
 

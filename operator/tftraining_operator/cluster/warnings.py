@@ -1,6 +1,6 @@
-"""What kubelets have last said of the pods of jobs that they cannot start. A reflector feeds it with their events.
+"""A cache of kubelets' last warnings about pods that they cannot start. A reflector feeds it with the kubelets' events.
 
-Only those of pods that are known to be a job's are kept, a few words each. It never decides whether they still hold.
+Only warnings about cached pods of jobs are kept, a few words each. Never decides whether a warning still holds.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from tftraining_operator.model.names import Key
 from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import Warned, parse_warning
 
-# The API server selects: what a cluster has most of is left out there.
+# Selected by the API server: the most frequent events of a cluster are not sent.
 FIELDS = "involvedObject.kind=Pod,type=Warning,reason!=Unhealthy,reason!=BackOff,reason!=FailedScheduling"
 
 
@@ -22,24 +22,24 @@ class _Known(NamedTuple):
 
 
 class Warnings:
-    """The last warning about each pod, by the pod's UID. `job_of` knows whose the pod of a namespace and a name is."""
+    """The last warning about each pod, by the pod's UID. `job_of` returns the job of a pod by namespace and name."""
 
     def __init__(self, job_of: Callable[[str, str], Key | None]) -> None:
         self._job_of = job_of
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def of(self, uid: str) -> Warned | None:
-        """The last one about that pod."""
+        """The last warning about the pod."""
         known = self._known.get(uid)
         return known.warned if known is not None else None
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
-        """The event without what nobody asks for."""
+        """The event without unused fields."""
         return {name: raw[name] for name in ("metadata", "involvedObject", "reason", "message") if name in raw}
 
     def upsert(self, raw: Manifest) -> set[Key]:
-        """Take in a new or repeated event; the key of the job that it is news for."""
+        """Take in a new or repeated event; returns the key of the job if the warning is new."""
         about, warned = raw.get("involvedObject") or {}, parse_warning(raw)
         key = self._job_of(about.get("namespace", ""), about.get("name", ""))
         uid = about.get("uid", "")
@@ -53,9 +53,9 @@ class Warnings:
         return {key} if old is None or old.warned != warned else set()
 
     def discard(self, _: Manifest) -> set[Key]:
-        """An event that is gone was an hour old: what it said has long come true in the pod's status, or passed."""
+        """Do nothing: an expired event is an hour old, and its cause is in the pod's status or over by now."""
         return set()
 
     def replace(self, _: str, raws: Iterable[Manifest], __: int) -> set[Key]:
-        """Take in what is listed."""
+        """Take in the listed events."""
         return {key for raw in sorted(raws, key=version) for key in self.upsert(raw)}

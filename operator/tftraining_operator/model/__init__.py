@@ -1,1 +1,1 @@
-"""The custom resource and what is observed of it, parsed once into frozen types. Never does I/O, never decides."""
+"""The custom resource and its observed children, parsed once into frozen types. Never does I/O, never decides."""

@@ -1,4 +1,4 @@
-"""Conditions: set one without touching the others, and keep the time of its last real change."""
+"""Sets and removes single conditions, and keeps the time of the last change of a condition's status."""
 
 from datetime import datetime
 
@@ -19,5 +19,5 @@ def with_condition(status: Status, kind: str, value: ConditionStatus, why: tuple
 
 
 def without_condition(status: Status, kind: str) -> Status:
-    """The status without the condition: nobody knows anything of it any more."""
+    """The status without the condition, for a state that is unknown or not applicable."""
     return msgspec.structs.replace(status, conditions=tuple(each for each in status.conditions if each.type != kind))

@@ -1,4 +1,4 @@
-"""Indexes of replicas as text, in the format of `completedIndexes` of a batch/v1 Job: `1,3-5`. Never raises on text."""
+"""Indexes of replicas as text, in the format of a batch/v1 Job's `completedIndexes`: `1,3-5`. Never raises on text."""
 
 import re
 from bisect import bisect_right
@@ -8,7 +8,7 @@ _RUN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def pack(indexes: Iterable[int]) -> str:
-    """The indexes as text, sorted, runs joined."""
+    """The indexes as text, sorted, with consecutive ones joined to runs."""
     runs: list[list[int]] = []
     for index in sorted(set(indexes)):
         if runs and index == runs[-1][1] + 1:
@@ -19,7 +19,7 @@ def pack(indexes: Iterable[int]) -> str:
 
 
 def chosen(text: str, among: Collection[int]) -> set[int]:
-    """Those of `among` that the text names. Parts of the text that make no sense name none."""
+    """The indexes of `among` that the text contains. Invalid parts of the text are ignored."""
     if not text or not among:
         return set()
     starts, ends = _runs(text)
@@ -27,7 +27,7 @@ def chosen(text: str, among: Collection[int]) -> set[int]:
 
 
 def _runs(text: str) -> tuple[list[int], list[int]]:
-    """First and last indexes of the runs in the text, in ascending order, none inside another."""
+    """First and last indexes of the runs in the text, in ascending order; runs inside another are dropped."""
     found = (_RUN.fullmatch(part) for part in text.split(","))
     starts: list[int] = []
     ends: list[int] = []

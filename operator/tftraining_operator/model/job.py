@@ -14,12 +14,12 @@ from tftraining_operator.model.template import check_template
 from tftraining_operator.model.tf_config import why_not_settable
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-# What these fields tell of is over: what is said of another occurrence does not hold for a new one.
+# Fields that each describe one past occurrence: unknown fields of an earlier occurrence do not hold for a new one.
 OCCURRENCES = ("lastRestart", "failure")
 
 
 class Problem(Frozen, frozen=True):
-    """Why a job cannot be run at all, for a person."""
+    """Why a job cannot run, for users."""
 
     reason: str
     message: str
@@ -29,12 +29,11 @@ NOBODY_TRAINS = Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a wor
 
 
 class Job(Frozen, frozen=True):
-    """One job: who it is, what was asked for, and what its status says. `spec` is None where `problem` or `unreadable`
-    says why.
+    """One job: identity, spec and status. `spec` is None if invalid or unreadable; `problem` or `unreadable` says why.
 
-    `unreadable` is why the spec or the status cannot be read, by this version of the operator at least: nothing may be
-    done with the job then (see plan/unreadable.py). Of a status that cannot be read, `status` has the conditions only.
-    `queue_labels` are those of its labels that ask Kueue for a queue, empty if there is none.
+    `unreadable` is why this version of the operator cannot read the spec or the status; it must not act on the job then
+    (see plan/unreadable.py). If the status is unreadable, `status` has its readable conditions only. `queue_labels` are
+    the job's labels for Kueue, empty if the job names no queue.
     """
 
     key: Key
@@ -51,7 +50,7 @@ class Job(Frozen, frozen=True):
 
     @property
     def ours(self) -> bool:
-        """Whether this operator is the one to act (spec.runPolicy.managedBy)."""
+        """Whether this operator reconciles the job (spec.runPolicy.managedBy)."""
         return self.managed_by == MANAGER
 
 
@@ -68,7 +67,7 @@ class _Meta(Frozen, frozen=True):
 def parse_job(raw: Manifest) -> Job:
     """Parse a TFTrainingJob from the API server.
 
-    What cannot be read gives a job that says so, not an error: somebody has to be told in its status.
+    An unreadable spec or status sets `unreadable` instead of raising an error, so that the status can report it.
     """
     meta = msgspec.convert(raw["metadata"], _Meta)
     spec, unreadable = _parse_spec(raw.get("spec", {}))
@@ -98,10 +97,10 @@ def _problem(key: Key, spec: JobSpec) -> Problem | None:
 
 
 def dump_status(status: Status) -> dict[str, Any]:
-    """The status as the API server takes it. A Condition's message is required there, even if it is empty."""
+    """The status as the API server accepts it. The CRD requires a condition's message, even if empty."""
     raw: dict[str, Any] = msgspec.to_builtins(status)
     raw["phase"] = status.phase
-    # Shown as a column: no restarts is a number too.
+    # kubectl shows the number of restarts as a column, so 0 must be there too.
     raw.setdefault("restarts", {}).setdefault("counted", 0)
     for condition in raw.get("conditions", ()):
         condition.setdefault("message", "")
@@ -109,19 +108,19 @@ def dump_status(status: Status) -> dict[str, Any]:
 
 
 def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
-    """The status as it replaces `raw`, with the fields of that which only another version of the operator knows."""
+    """The status that replaces `raw`, with those fields of `raw` that only another version of the operator knows."""
     return _with_unknown(raw or {}, dump_status(_parse_status(raw or {})[0]), dump_status(status))
 
 
 def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
-    """A merge patch that sets the condition in the status `raw`, and changes nothing else."""
+    """A merge patch that sets one condition in the status `raw`, and changes nothing else."""
     held = (raw or {}).get("conditions") or ()
     others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
     return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}
 
 
 def _with_unknown(raw: dict[str, Any], known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`new` with what is in `raw` and neither there nor in `known`, which is what was read of `raw`."""
+    """`new` with the fields of `raw` that are in neither `new` nor `known`, the part of `raw` that was understood."""
     kept = {name: value for name, value in raw.items() if name not in known and name not in new}
     for name, value in new.items():
         old, read = raw.get(name), known.get(name, {})
@@ -135,7 +134,7 @@ def _other(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def _manager(raw: Any) -> str:
-    """Who reconciles the job; read apart from the rest, which need not make sense to us if that is somebody else."""
+    """The controller that reconciles the job. Read apart from the spec, which may be unreadable if it is another's."""
     policy = raw.get("runPolicy") if isinstance(raw, dict) else None
     named = policy.get("managedBy") if isinstance(policy, dict) else None
     return named if isinstance(named, str) else MANAGER
@@ -171,7 +170,7 @@ def _parse_status(raw: Any) -> tuple[Status, Problem | None]:
 
 
 def _conditions(raw: Any) -> Iterator[Condition]:
-    """Those of the conditions that can be read."""
+    """The readable conditions."""
     held = raw.get("conditions") if isinstance(raw, dict) else None
     for each in held if isinstance(held, list) else ():
         with suppress(msgspec.ValidationError):

@@ -1,9 +1,9 @@
-"""What kstatus reads (Helm, Flux and others decide by it whether they have to wait): the conditions Ready and Stalled.
+"""The conditions Ready and Stalled for kstatus, by which Helm, Flux and others decide whether to wait.
 
-kstatus takes a Stalled that is True for a failure, otherwise a Ready that is False for work in progress, and a job with
-neither for one that is as it should be. That is so while the job trains, with all its members or without some, while it
-is suspended, and when it has succeeded. Both follow from the phase alone, whatever an earlier version has written:
-its Stalled told of the watchdog, and its Ready was False in a job that was done.
+kstatus reads Stalled=True as failed, otherwise Ready=False as in progress, and a job with neither as current. A job is
+current while it trains (with or without all members), while it is suspended, and after success. Both conditions follow
+from the phase alone and replace those of an earlier version, which set Stalled for the watchdog and Ready=False on
+finished jobs.
 """
 
 from datetime import datetime
@@ -16,19 +16,19 @@ STALLED = "Stalled"
 
 
 def with_ready_and_stalled(status: Status, now: datetime) -> Status:
-    """The status with both conditions as its phase has them."""
+    """The status with both conditions set according to its phase."""
     return _with_ready(_with_stalled(status, now), now)
 
 
 def _with_stalled(status: Status, now: datetime) -> Status:
-    """True when the job has failed for good, otherwise not there."""
+    """Stalled is True if the job has failed, otherwise absent."""
     if status.phase != "Failed":
         return without_condition(status, STALLED)
     return with_condition(status, STALLED, "True", _why(status), now)
 
 
 def _with_ready(status: Status, now: datetime) -> Status:
-    """Never False where nothing is left to be waited for; True where it was decided that the gang is complete."""
+    """Ready is False only while there is something to wait for. A True of the planner (a complete gang) stays."""
     if status.phase in ("Suspended", "Succeeded") or (status.phase == "Running" and not status.is_true(READY)):
         return without_condition(status, READY)
     return status if status.phase == "Running" else with_condition(status, READY, "False", _why(status), now)

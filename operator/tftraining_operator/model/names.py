@@ -1,4 +1,4 @@
-"""The names that a job and its children have in the cluster: they are part of the public contract."""
+"""The names of a job and its children in the cluster, which are part of the public contract."""
 
 from typing import Literal, NamedTuple
 
@@ -18,9 +18,9 @@ ANNOTATION_GANG = f"{GROUP}/gang"
 ANNOTATION_SPEC = f"{GROUP}/spec"
 ANNOTATION_ORDERS = f"{GROUP}/orders"
 MANAGER = f"{GROUP}/operator"
-# Labels of a job that Kueue reads: the first asks for a queue, the second for a priority in it.
+# Kueue's labels of a job: the queue, and the priority in it.
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
-# The label of a pod that names its group, and the Workload that Kueue makes for the group.
+# The pod label with the name of the pod's group, which is also the name of the group's Workload.
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 
 CONTAINER = "tensorflow"
@@ -29,7 +29,7 @@ RENDEZVOUS_PORT = 8471
 STATUS_PORT = 8472
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
-# Those that make steps; who meets at the rendezvous; and who is looked after.
+# Roles that make steps; roles that meet at the rendezvous; all roles.
 TRAINER_ROLES: tuple[Role, ...] = ("chief", "worker")
 GANG_ROLES: tuple[Role, ...] = (*TRAINER_ROLES, "ps")
 ROLES: tuple[Role, ...] = (*GANG_ROLES, "evaluator")
@@ -46,7 +46,7 @@ class Replica(msgspec.Struct, frozen=True, order=True):
 
 
 class Key(NamedTuple):
-    """Which job: what the work queue holds."""
+    """The key of a job in caches and in the work queue."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class Key(NamedTuple):
 
 
 def pod_name(job: str, replica: Replica | str) -> str:
-    """The pod's name, which is its hostname too: `<job>-<role>-<index>`."""
+    """The name and the hostname of the pod: `<job>-<role>-<index>`."""
     return f"{job}-{replica}"
 
 
@@ -66,26 +66,26 @@ def cleanup_pod_name(job: str) -> str:
 
 
 def secret_name(job: str, uid: str) -> str:
-    """The Secret by which the job's launchers know each other. The UID keeps apart jobs that follow each other."""
+    """The name of the Secret with the launchers' shared key. The UID distinguishes successive jobs of one name."""
     return f"{job}-launcher-{uid[:8]}"
 
 
 def companion_name(job: str, uid: str) -> str:
-    """The name of what stands beside the pods (NetworkPolicy, PodGroup). By the UID nothing of it is in the way of the
-    next job of that name, and nobody else's object is ever taken for it."""
+    """The name of the job's NetworkPolicy and PodGroup. The UID prevents conflicts with the next job of the name and
+    with objects of others."""
     return f"{job}-{uid[:8]}"
 
 
 def address(key: Key, replica: Replica, port: int) -> str:
-    """Where the replica listens, as its peers resolve it: `<pod>.<service>.<namespace>.svc:<port>`."""
+    """The replica's address for its peers: `<pod>.<service>.<namespace>.svc:<port>`."""
     return address_pattern(key, replica.role, port).replace("%d", str(replica.index))
 
 
 def address_pattern(key: Key, role: Role, port: int) -> str:
-    """The address of the replicas of a role, with `%d` for the index: no name can have a percent sign."""
+    """The address of a role's replicas, with `%d` for the index; Kubernetes names have no percent sign."""
     return f"{pod_name(key.name, role)}-%d.{key.name}.{key.namespace}.svc:{port}"
 
 
 def selector(job: str) -> str:
-    """The label selector of the workers: what the scale subresource, and so an autoscaler, counts."""
+    """The label selector of the workers, which the scale subresource, and so an autoscaler, counts."""
     return f"{LABEL_JOB}={job},{LABEL_ROLE}=worker"

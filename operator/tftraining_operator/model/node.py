@@ -1,4 +1,4 @@
-"""What is known of the nodes that a job's pods run on, parsed once from the API's objects. Never decides."""
+"""The nodes that a job's pods run on, parsed once from the API's objects. Never decides."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ import msgspec
 
 from tftraining_operator.model.spec import Frozen, Manifest
 
-# By this taint a person says that the node is shut down and will not come back by itself.
+# The taint by which an administrator marks a node that is shut down and will not return by itself.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Node(Frozen, frozen=True):
-    """One node. `unready_since` is when its kubelet was last ready; None if it is. `ready_since` is when it became
-    ready; None if it is not, or nobody knows. `gone` nodes have no object.
+    """One node. `unready_since` is when it stopped being ready; None if it is ready. `ready_since` is when it became
+    ready; None if it is not ready or the time is unknown. A `gone` node has no object in the API.
 
-    `evicts` is whether Kubernetes deletes the pods of one that is out of service, unless they tolerate the taint.
+    `evicts` is whether the out-of-service taint makes Kubernetes delete pods that do not tolerate it.
     """
 
     name: str
@@ -28,10 +28,10 @@ class Node(Frozen, frozen=True):
 
 
 class Nodes(Frozen, frozen=True):
-    """Those nodes of a job's pods of which something is known, by name.
+    """The known nodes of a job's pods, by name.
 
-    `heard_since` is since when there has been a ready node in the cluster, without a break; None if not one is ready:
-    then it is not the nodes that cannot be trusted.
+    `heard_since` is the time since which some node of the cluster has been ready without a break; None if no node is
+    ready: suspect the control plane then.
     """
 
     named: dict[str, Node] = msgspec.field(default_factory=dict)
@@ -39,12 +39,12 @@ class Nodes(Frozen, frozen=True):
 
 
 def heard_since(nodes: Iterable[Node]) -> datetime | None:
-    """Since when one of them, which are all of the cluster, has been ready; None if none is."""
+    """The time since which some node has been ready, given all nodes of the cluster; None if none is ready."""
     return min((node.ready_since or _LONG_AGO for node in nodes if node.unready_since is None), default=None)
 
 
 def parse_node(raw: Manifest) -> Node:
-    """A node from the API server. One that has never told how it is counts as ready."""
+    """Parse a node from the API server. A node without a Ready condition counts as ready."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     ready = next((each for each in conditions if each.get("type") == "Ready"), None)
     since = None

@@ -1,4 +1,4 @@
-"""What is observed of a job's children, parsed once from the API's objects into the facts that policies ask for."""
+"""The observed children of a job, parsed once from the API's objects into the facts that policies need."""
 
 import re
 from collections.abc import Iterable
@@ -26,9 +26,9 @@ from tftraining_operator.model.node import Nodes
 from tftraining_operator.model.report import Report, Verdict, split_verdict
 from tftraining_operator.model.spec import Frozen, Manifest
 
-# Reasons that the kubelet or a controller gives for ending, or not admitting, a pod that did nothing wrong.
-# `Evicted` is none of them: where the node was short of something the kubelet adds the condition DisruptionTarget;
-# without it the pod was over its own limit of ephemeral storage, and would be again.
+# Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
+# Without `Evicted`: if the node was short of a resource the kubelet adds the condition DisruptionTarget; without that
+# condition the pod exceeded its own limit of ephemeral storage, and would again.
 DISRUPTIONS = frozenset(
     {
         "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated",
@@ -36,14 +36,14 @@ DISRUPTIONS = frozenset(
         "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType",
     }
 )  # fmt: skip
-# The kubelet has no room for the pod: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
+# Prefix of the kubelet's reasons for a pod that does not fit on the node: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
 NO_ROOM = "OutOf"
-# The conditions that announce a pod's end: Kubernetes' own, and the one of Kueue when it takes a group's quota back.
+# The conditions that announce a pod's end: Kubernetes' own, and Kueue's for a group that loses its quota.
 DISRUPTION_TARGET, TERMINATION_TARGET = "DisruptionTarget", "TerminationTarget"
 GATED = "SchedulingGated"
-# What the kubelet and containerd report of a container that they find dead after its node has rebooted.
+# Reasons of the kubelet and containerd for a container that is dead after a reboot of its node.
 LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
-# What the kubelet says of a container whose image it does not have (pkg/kubelet/images).
+# The kubelet's reasons for a container whose image is missing (pkg/kubelet/images).
 NO_IMAGE = frozenset(
     {
         "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -52,14 +52,14 @@ NO_IMAGE = frozenset(
 )  # fmt: skip
 
 
-# The label of an attempt.
+# Pattern of the attempt label.
 ATTEMPT = r"\d{1,9}"
-# The status and the events that repeat these words have limits of their own; a kubelet keeps to these by itself.
+# Limits of reasons and messages, because the status and events that repeat them are limited; kubelets stay below.
 LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
 
 
 class Exit(Frozen, frozen=True):
-    """How a container ended. The times have a resolution of one second; `message` is without the verdict."""
+    """The end of a container. Times have a resolution of one second; `message` excludes the launcher's verdict."""
 
     code: int
     reason: str = ""
@@ -70,27 +70,27 @@ class Exit(Frozen, frozen=True):
 
     @property
     def signal(self) -> int | None:
-        """The signal that ended it: runtimes report 128 + signal as the exit code."""
+        """The signal that killed the container: runtimes report 128 + signal as the exit code."""
         return self.code - 128 if 128 < self.code < 128 + 65 else None
 
     @property
     def ran(self) -> timedelta | None:
-        """For how long it ran; None for one that never did."""
+        """How long the container ran; None if it never started."""
         return self.finished_at - self.started_at if self.started_at and self.finished_at else None
 
 
 class Pod(Frozen, frozen=True):
-    """A pod, as the planner sees it.
+    """A pod, with the facts that the planner needs.
 
     * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
-      the spec that it was created from.
-    * `waiting` is why a container does not start, or the trouble with a node that is not ready (`node_not_ready`).
-      `unprepared` is why its volumes or its network are not ready, as far as that is known.
+      the spec from which the pod was created.
+    * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
+      `unprepared` is why its volumes or its network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
-    * A `queued` pod has asked Kueue for its quota, and waits for it while it is `gated`.
-    * `orders` is the annotation by which its launcher learns of changes of the spec; empty for a pod without one.
-    * `node_lost`: no kubelet is there any more to delete the pod. `evicting`: Kubernetes deletes the pod because of its
-      node, which the status names only when that is over (both are set in plan/node_loss.py).
+    * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
+    * `orders` is the annotation that tells its launcher of spec changes; empty for a pod without one.
+    * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
+      which the pod's status shows only afterwards (both are set in plan/node_loss.py).
     """
 
     name: str
@@ -129,46 +129,46 @@ class Pod(Frozen, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether somebody has asked for the pod's end."""
+        """Whether the pod has a deletion timestamp."""
         return self.deleted_at is not None
 
     @property
     def terminating(self) -> bool:
-        """Whether somebody has asked for the pod's end, spoken of or not."""
+        """Whether the pod is being deleted or evicted."""
         return self.deleting or self.evicting
 
     @property
     def disruption_announced_at(self) -> datetime | None:
-        """When somebody first announced or asked for the pod's end."""
+        """When the pod's end was first announced or requested."""
         if self.deleted_at is None or self.disrupted_at is None:
             return self.deleted_at or self.disrupted_at
         return min(self.deleted_at, self.disrupted_at)
 
     @property
     def succeeded(self) -> bool:
-        """Whether the program has done its work; a side-car that still runs does not matter."""
+        """Whether the program has succeeded; a side-car may still run."""
         return self.exit.code == 0 if self.exit else self.phase == "Succeeded"
 
     @property
     def failed(self) -> bool:
-        """Whether the program, or the pod before it, has ended otherwise."""
+        """Whether the program has failed, or the pod has failed before the program could run."""
         return self.exit.code != 0 if self.exit else self.phase == "Failed"
 
     @property
     def ended(self) -> bool:
-        """Whether the program can write nothing any more."""
+        """Whether the program has ended, so that it writes no more."""
         return self.exit is not None or self.phase in ("Succeeded", "Failed")
 
     @property
     def label(self) -> str:
-        """How people call it: the replica, such as worker-1, or the pod's name."""
+        """The name for users: the replica, such as worker-1, or the pod's name."""
         return str(self.replica) if self.replica else self.name
 
 
 class Child(Frozen, frozen=True):
-    """One object that carries the label of a job. `owner` is the UID of its controller, empty if it has none, and
-    `owner_job` the name of that if it is a TFTrainingJob; `removal_due` is when the deletion
-    that somebody has asked for is to be over; `pod` is None where the labels are not those of a pod of the operator."""
+    """One object with the label of a job. `owner` is the UID of its controller, empty if it has none; `owner_job` is
+    the controller's name if it is a TFTrainingJob. `removal_due` is the end of a requested deletion's grace period.
+    `pod` is None if the labels are not those of a pod of the operator."""
 
     name: str
     uid: str
@@ -181,16 +181,16 @@ class Child(Frozen, frozen=True):
 
 
 class Leftover(Frozen, frozen=True):
-    """A child of the earlier job, such as `pod/x`. From `since` on nothing but the cluster keeps it from being removed:
-    the job that waits for it is there, and a pod's own grace is over."""
+    """A child of an earlier job of the same name, such as `pod/x`. From `since` on only the cluster delays its removal:
+    the new job exists, and the pod's grace period is over."""
 
     child: str
     since: datetime
 
 
 class Refusal(Frozen, frozen=True):
-    """The API server's last refusal to create a child, or to change it. A permanent one will not change by trying
-    again; `tries` is how many there were in a row."""
+    """The API server's last refusal to create or change a child. Retrying does not help against a permanent one;
+    `tries` counts refusals in a row."""
 
     child: str
     message: str
@@ -200,19 +200,19 @@ class Refusal(Frozen, frozen=True):
 
 
 class Heard(Frozen, frozen=True):
-    """What the launcher in the pod of that UID last said."""
+    """The last report of the launcher in the pod with this UID."""
 
     uid: str
     report: Report
 
 
 class Observed(Frozen, frozen=True, dict=True, gc=True):
-    """The children of one job: those that it owns, what kept others from being made, what the chief's launcher says.
+    """The children of one job, the last refusals of their creation or change, and the report of the chief's launcher.
 
-    `refused_changes` are the changes and deletions that were refused, by the write (`DELETE pod/x`).
-    An operator that was just started has heard nothing; `silent` is a launcher that it asks in vain. `nodes` are those
-    of the pods; None where nobody may read them. `leftovers` are not the job's: an earlier one of its name had them;
-    `earlier` are those of its pods whose end somebody has asked for.
+    `refused_changes` are the refused changes and deletions, by the write (`DELETE pod/x`). `heard` is None at first
+    after a start of the operator; `silent` means that the launcher does not answer. `nodes` are the nodes of the pods;
+    None if the operator may not read nodes. `leftovers` are children of an earlier job of the same name; `earlier` are
+    those of its pods that are being deleted.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -227,12 +227,12 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:
-        """The pods that train. Every policy asks for them, so they are looked for once."""
+        """The pods of replicas. Cached, because every policy uses them."""
         return tuple(pod for pod in self.pods if pod.replica is not None)
 
     @property
     def suspects(self) -> list[Pod]:
-        """The pods whose node may be lost; none of a gang on nodes that are all ready."""
+        """The pods whose node may be lost; none if all nodes are ready."""
         pods = (*self.pods, *self.earlier)
         if self.nodes is None:
             return [pod for pod in pods if pod.node_silent_since is not None or pod.deletion_deadline is not None]
@@ -252,7 +252,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
 
 
 def parse_child(raw: Manifest) -> Child:
-    """An object from the API server as much of it as passes ask for."""
+    """Parse an object from the API server into the facts that passes need."""
     meta, spec = raw["metadata"], raw.get("spec") or {}
     owner: Manifest = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
     return Child(
@@ -268,19 +268,19 @@ def parse_child(raw: Manifest) -> Child:
 
 
 def pods_of(children: Iterable[Child], uid: str) -> tuple[Pod, ...]:
-    """The pods that the job of that UID owns, in the order of their names."""
+    """The pods that the job with this UID owns, sorted by name."""
     owned = (child.pod for child in children if child.owner == uid and child.pod is not None)
     return tuple(sorted(owned, key=lambda pod: pod.name))
 
 
 def owned_by(raw: Manifest, uid: str) -> bool:
-    """Whether the object's controller is the one with that UID: labels alone prove nothing."""
+    """Whether the object's controller has this UID; labels are no proof of ownership."""
     owners = raw["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
 def parse_pod(raw: Manifest) -> Pod | None:
-    """A pod from the API server; None if its labels are not those that the operator writes, or belie its name."""
+    """Parse a pod from the API server; None if the operator does not write such labels, or they contradict its name."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
@@ -290,7 +290,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
     state = container.get("state") or {}
-    # A side-car among the init containers ends with the pod, however that ended.
+    # An init container that is a side-car ends with the pod, so its exit code does not explain the pod's failure.
     init = ("", "") if "terminated" in state else _failed_init(status)
     return Pod(
         name=meta["name"],
@@ -337,21 +337,21 @@ def _time(text: str) -> datetime:
 
 
 def _deleted_at(meta: Manifest) -> datetime | None:
-    """When the deletion was asked for: the API server stores when it will be enforced."""
+    """When the deletion was requested: deletionTimestamp, the end of the grace period, minus the grace period."""
     if "deletionTimestamp" not in meta:
         return None
     return _time(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
 
 
 def _deletion_deadline(meta: Manifest) -> datetime | None:
-    """When the pod's deletion is to be over; None if nobody asked for one, or for one by force."""
+    """The end of the deletion's grace period; None without a deletion, or after a forced one."""
     return _time(meta["deletionTimestamp"]) if meta.get("deletionGracePeriodSeconds") else None
 
 
 def _node_silent_since(status: Manifest) -> datetime | None:
-    """Since when the node controller has not heard of the node of a pod that was ready by its kubelet's last word.
+    """Since when the node controller has not heard from the node of a pod that its kubelet last reported as ready.
 
-    A readiness gate of the user gives a reason; the node controller changes nothing but the condition's status.
+    The node controller changes only the status of the Ready condition; an unmet readiness gate sets a reason too.
     """
     conditions = {each.get("type"): each for each in status.get("conditions") or ()}
     ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
@@ -386,7 +386,7 @@ def _disruption_target(status: Manifest) -> Manifest | None:
 
 
 def _disruption(status: Manifest, state: Manifest) -> str:
-    """Why the cluster, not the program, ended the pod; empty if it did not."""
+    """Why the cluster, not the program, ended the pod; "" if it did not."""
     if (condition := _disruption_target(status)) is not None:
         return str(condition.get("reason") or "DisruptionTarget")[:LONGEST_REASON]
     reason = str(status.get("reason", ""))
@@ -397,19 +397,19 @@ def _disruption(status: Manifest, state: Manifest) -> str:
 
 
 def _told(status: Manifest) -> str:
-    """Why Kueue has taken the pod's quota back, in its words."""
+    """Kueue's message about why it has taken the pod's quota back."""
     condition = _disruption_target(status) or {}
     return str(condition.get("message", "")) if condition.get("type") == TERMINATION_TARGET else ""
 
 
 def _disrupted_at(status: Manifest) -> datetime | None:
-    """When the pod's end was announced; None also if the cluster gives only the reason."""
+    """When the pod's end was announced; None also if the status has no condition for it, but only a reason."""
     condition = _disruption_target(status)
     return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
 def _scheduled_at(status: Manifest) -> datetime | None:
-    """When the pod was given a node."""
+    """When the pod was scheduled."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
             return _time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
@@ -417,7 +417,7 @@ def _scheduled_at(status: Manifest) -> datetime | None:
 
 
 def _failed_init(status: Manifest) -> tuple[str, str]:
-    """Reason and message of the init container that failed, and the pod with it; both empty if none did."""
+    """Reason and message of the init container whose failure failed the pod; both empty if there is none."""
     if status.get("phase") != "Failed":
         return "", ""
     for init in status.get("initContainerStatuses") or ():
@@ -429,9 +429,9 @@ def _failed_init(status: Manifest) -> tuple[str, str]:
 
 
 def _waiting(status: Manifest, labels: Manifest) -> str:
-    """What the pod waits for, in the words of the part of Kubernetes that holds it up.
+    """What the pod waits for, in the words of the scheduler or the kubelet.
 
-    The training container comes before side-cars: a pod whose side-car cannot start may train, and is ready then.
+    The training container comes before side-cars: a pod whose side-car cannot start may still train.
     """
     if unplaced := _unplaced(status):
         if unplaced.get("reason") == GATED:
@@ -442,7 +442,7 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
 
 
 def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
-    """The states of the pod's containers, with what people call them: `init container x`, `container y`."""
+    """The statuses of the pod's containers, with names for users: `init container x`, `container y`."""
     inits, containers = status.get("initContainerStatuses") or (), status.get("containerStatuses") or ()
     own_first = sorted(containers, key=lambda each: each.get("name") != CONTAINER)
     named = [(f"init container {each.get('name')}", each) for each in inits]
@@ -450,14 +450,14 @@ def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
 
 
 def _unplaced(status: Manifest) -> Manifest:
-    """The condition that says why the pod has no node; empty if it has one, or nobody has looked for one yet."""
+    """The condition that says why the pod has no node; empty if it has one, or no scheduler has tried yet."""
     conditions: list[Manifest] = status.get("conditions") or []
     found = (each for each in conditions if (each.get("type"), each.get("status")) == ("PodScheduled", "False"))
     return next(found, {})
 
 
 def _gated(labels: Manifest) -> str:
-    """Nobody may read the Workloads of queues for it, but which one to look at is known."""
+    """The message for a gated pod. The operator may not read Kueue's Workloads, but can name the one to look at."""
     more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
     return f"waits for its quota: a scheduling gate is still on it{more}"
 
@@ -475,7 +475,7 @@ def _waiting_reason(container: Manifest) -> str:
 
 
 def pull_failure(image: str, words: str) -> str:
-    """How an image that cannot be pulled is told of, with the kubelet's words."""
+    """The message about an image that cannot be pulled, with the kubelet's words."""
     return f"image pull failed ({image}): {words}" if words else f"image pull failed ({image})"
 
 

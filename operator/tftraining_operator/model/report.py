@@ -1,7 +1,7 @@
-"""What launchers say: the chief's /status, and the first line of a termination message.
+"""The messages of launchers: the chief's /status, and the first line of a termination message.
 
-It comes out of a user's pod and is not trusted: what is not of the right type or size is refused as a whole (ValueError
-or None), strings are cut, and nothing here reads more than it was given. It never decides what a report means.
+They come from users' pods and are not trusted: a message of a wrong type or size is refused as a whole (ValueError or
+None), and strings are cut. Never does I/O, and never decides what a report means.
 """
 
 import json
@@ -18,12 +18,13 @@ from tftraining_operator.model.status import Progress, SameFailure
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
 MOST_FINISHED = 10_000
-# Longer texts are not read with patience: see _decode. The lists and metrics of a gang of 10,000 are not so long.
+# Texts beyond LONG bytes are decoded strictly, see _decode. The lists and metrics of a gang of 10,000 are shorter than
+# LONGEST_LISTS.
 LONG, LONGEST_LISTS = 256 * 1024, 512 * 1024
 VERDICT = "tftraining/1 "
-# Reasons of restarts in place that nobody's program is to blame for.
+# Reasons of restarts in place that are not the fault of a program.
 LOST = ("MemberLost", "Terminated")
-# Restarts that somebody has asked for, or that bring a lost worker back.
+# Reasons of restarts for a changed size: a user's request, or the return of a lost worker.
 CHANGED_SIZE = ("Resized", "Grown")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -37,19 +38,19 @@ Said = TypeVar("Said", bound="Frozen")
 
 
 class Row(Frozen, frozen=True):
-    """How often the last failure that counts has come in a row; `since` is in seconds since 1970."""
+    """How often in a row the last counted failure has occurred; `since` is in seconds since 1970."""
 
     key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,16}$")]
     count: Tally
     since: Annotated[int, msgspec.Meta(ge=0, le=2**37)]
 
     def same_failure(self) -> SameFailure:
-        """The same as the status has it."""
+        """The row as a field of the status."""
         return SameFailure(key=self.key, count=self.count, since=datetime.fromtimestamp(self.since, UTC))
 
 
 class Ledger(Frozen, frozen=True):
-    """What restarts have cost, as the launchers count it. All but the last two only rise."""
+    """The launchers' count of restarts and their charges. All fields but the last two only rise."""
 
     in_place: Tally = 0
     process_failures: Tally = 0
@@ -60,7 +61,7 @@ class Ledger(Frozen, frozen=True):
 
 
 class Resumption(Frozen, frozen=True):
-    """The last restart inside the running pods. Without `down_seconds` it is not over."""
+    """The last restart inside the running pods. Without `down_seconds` the restart is not over."""
 
     time: Time | None = None
     member: Member | None = None
@@ -87,8 +88,8 @@ class Culprit(Frozen, frozen=True):
 
 
 class Reported(Frozen, frozen=True):
-    """How far the training is. `first_epoch` and `first_step` are what was done before the programs started,
-    `checkpoint` is the step of the newest checkpoint that is known of."""
+    """The training's progress. `first_epoch` and `first_step` are the progress at the start of the programs;
+    `checkpoint` is the step of the newest known checkpoint."""
 
     epoch: Count | None = None
     epochs: Count | None = None
@@ -102,7 +103,7 @@ class Reported(Frozen, frozen=True):
     updated_time: Time | None = None
 
     def progress(self) -> Progress:
-        """The same as the status has it. Metrics that are no number just now (NaN) are left out."""
+        """The progress as a field of the status, without metrics that are not finite (NaN)."""
         known = [(_sound(name[:LONGEST_REASON]), value) for name, value in self.metrics.items() if value is not None]
         known = [(name, value) for name, value in known if isfinite(value)]
         rate = None if self.steps_per_second is None else round(self.steps_per_second, 2)
@@ -125,7 +126,7 @@ class Reported(Frozen, frozen=True):
 
 
 class Size(Frozen, frozen=True):
-    """How many make steps in this round, and how many when all are there."""
+    """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
 
     size: Tally
     full: Tally
@@ -138,9 +139,9 @@ class Subject(Frozen, frozen=True):
 
 
 class Report(Frozen, frozen=True):
-    """What the chief's launcher says of the gang of its job. Who has `finished` has done its work before the others.
-    In those of `no_gpu` TensorFlow sees none of the GPUs that the container asks for.
-    `revision` changes with all but the progress; it is empty of a launcher that cannot be waited for."""
+    """The report of the chief's launcher on the gang. The `finished` members have completed their work before the
+    others. TensorFlow in the `no_gpu` members sees none of the GPUs that the container requests.
+    `revision` changes with everything but the progress; it is empty if the launcher does not support long polls."""
 
     phase: Phase
     version: Literal[1] = 1
@@ -160,7 +161,7 @@ class Report(Frozen, frozen=True):
 
 
 class _Lists(Frozen, frozen=True):
-    """What of a report takes long to read if it is long, still as it was sent."""
+    """The fields of a report that may be too long to decode, as raw bytes."""
 
     missing: msgspec.Raw = msgspec.Raw()
     finished: msgspec.Raw = msgspec.Raw()
@@ -169,7 +170,7 @@ class _Lists(Frozen, frozen=True):
 
 
 class Verdict(Frozen, frozen=True):
-    """What a launcher leaves behind. An empty verdict means that it was told to go, or could not go on."""
+    """A launcher's final result. An empty verdict means that it was told to stop, or could not continue."""
 
     verdict: Literal["Succeeded", "Failed", ""]
     reason: str = ""
@@ -183,7 +184,7 @@ class Verdict(Frozen, frozen=True):
 
 
 def parse_report(text: bytes) -> Report:
-    """What /status answered. ValueError if it is not what a launcher says."""
+    """Parse an answer of /status. ValueError if it is not a valid report."""
     report = _decode(text.decode(errors="replace"), Report)
     last, failure, progress = report.last_restart, report.failure, report.progress
     return msgspec.structs.replace(
@@ -208,7 +209,7 @@ def parse_report(text: bytes) -> Report:
 
 
 def split_verdict(message: str) -> tuple[Verdict | None, str]:
-    """The verdict in the first line of a termination message, if there is one, and the log lines after it."""
+    """Split a termination message into the verdict in its first line, if any, and the log lines after it."""
     first, _, rest = message.partition("\n")
     if not first.startswith(VERDICT):
         return None, message
@@ -221,11 +222,10 @@ def split_verdict(message: str) -> tuple[Verdict | None, str]:
 
 
 def _decode(text: str, kind: type[Said]) -> Said:
-    """JSON as Python writes it: a NaN among the metrics must not cost the rest.
+    """Decode JSON as Python writes it: a NaN among the metrics must not invalidate the rest.
 
-    A long text is that of a large gang, or of somebody who would have the operator build objects for half a second: of
-    it only what is asked for is built, and only if that is not too long. It has to be JSON to the letter, as launchers
-    write it.
+    A long text comes from a large gang, or from an attack that makes the operator build objects for half a second. Only
+    its known fields are decoded, and only if its lists are not too long. It must be strict JSON, as launchers write it.
     """
     try:
         if len(text) > LONG:
@@ -247,7 +247,7 @@ def _refuse_long_lists(text: str) -> None:
 
 
 def _word(text: str) -> str:
-    """A reason as conditions take them, or nothing."""
+    """The text if it is a valid reason of a condition, otherwise ""."""
     return text if re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_REASON - 1}}}", text) else ""
 
 
@@ -260,5 +260,5 @@ def _exception(text: str) -> str:
 
 
 def _sound(text: str) -> str:
-    """The text as UTF-8 can have it: JSON can name halves of a character ("\\ud800"), which nobody could write on."""
+    """The text without lone surrogates ("\\ud800"), which JSON can contain but UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()

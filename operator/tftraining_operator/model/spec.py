@@ -1,6 +1,6 @@
 """The spec of a TFTrainingJob, field for field as in the CRD, with the same defaults.
 
-The CRD's schema and CEL rules have already judged the values; these types only carry them.
+The CRD's schema and CEL rules have already validated the values; these types only hold them.
 """
 
 from functools import cached_property
@@ -14,14 +14,14 @@ from tftraining_operator.model.names import GANG_ROLES, ROLES, TRAINER_ROLES, Re
 Manifest = dict[str, Any]
 
 
-# Without gc: the garbage collector need not look at the values, of which a large gang has a hundred thousand, again and
-# again. None can be part of a cycle, because all that a value holds was there before it.
+# gc=False spares the garbage collector repeated scans of the values, of which a large gang has a hundred thousand. No
+# value can be part of a cycle, because everything that it refers to existed before it.
 class Frozen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """A value read from or written to the API: frozen, camelCase on the wire, unset fields left out."""
 
 
 class RoleSpec(Frozen, frozen=True):
-    """One role: how many, from which template (instead of the common one), on which port."""
+    """One role: the number of replicas, their port, and a template that replaces the common one."""
 
     replicas: int = 1
     port: int = 2222
@@ -47,7 +47,7 @@ class Storage(Frozen, frozen=True):
 
 
 class RestartRule(Frozen, frozen=True):
-    """What to do about an exit that matches."""
+    """The action for a matching exit."""
 
     action: str
     on_exit_codes: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class RestartRule(Frozen, frozen=True):
 
 
 class RestartPolicy(Frozen, frozen=True):
-    """Who restarts what, and how often."""
+    """How and what to restart, and how often."""
 
     mode: Literal["InPlace", "Recreate"] = "InPlace"
     scope: Literal["Job", "Pod"] | None = None
@@ -68,7 +68,7 @@ class RestartPolicy(Frozen, frozen=True):
 
 
 class Launcher(Frozen, frozen=True):
-    """What runs as PID 1 in front of the user's command."""
+    """The settings of the launcher, which runs as PID 1 and starts the user's command."""
 
     warm_start: bool = True
     termination_grace_seconds: int = 5
@@ -77,7 +77,7 @@ class Launcher(Frozen, frozen=True):
 
 
 class PodGroup(Frozen, frozen=True):
-    """The group that a gang scheduler places as a whole; `api_version` says which scheduler that is."""
+    """The group of pods that a gang scheduler places as a whole; `api_version` tells which scheduler."""
 
     api_version: Literal["scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"]
     min_available: int | None = None
@@ -93,7 +93,7 @@ class Scheduling(Frozen, frozen=True):
 
 
 class RunPolicy(Frozen, frozen=True):
-    """Deadlines, suspension and what stays when the job is done."""
+    """Deadlines, suspension, and what to keep after the job's end."""
 
     suspend: bool = False
     active_deadline_seconds: int | None = None
@@ -108,7 +108,7 @@ class RunPolicy(Frozen, frozen=True):
 
 
 class JobSpec(Frozen, frozen=True, dict=True, gc=True):
-    """What the user asked for. What is derived for each of its pods is derived once: a gang of 200 asks 200 times."""
+    """The spec of a job. Properties that every pod's manifest needs are cached: a gang of 200 needs them 200 times."""
 
     replica_specs: ReplicaSpecs
     template: Manifest | None = None
@@ -120,7 +120,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     success_policy: Literal["Chief", "AllWorkers"] = "Chief"
 
     def role(self, role: Role) -> RoleSpec | None:
-        """The role's spec, if the job has that role."""
+        """The role's spec; None if the job lacks the role."""
         spec: RoleSpec | None = getattr(self.replica_specs, role)
         return spec
 
@@ -141,12 +141,12 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @cached_property
     def trainers(self) -> tuple[Replica, ...]:
-        """Those of the gang that make steps."""
+        """The members of the gang that make steps."""
         return self._of(TRAINER_ROLES)
 
     @property
     def evaluators(self) -> tuple[Replica, ...]:
-        """The evaluator, if there is one: it gates neither the start nor a restart nor the success of the gang."""
+        """The evaluator, if there is one. The gang's start, restarts and success do not depend on it."""
         return self._of(("evaluator",))
 
     def _of(self, roles: tuple[Role, ...]) -> tuple[Replica, ...]:
@@ -159,31 +159,31 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @property
     def restart_scope(self) -> Literal["Job", "Pod"]:
-        """What restarts together, where the spec leaves it open: with parameter servers, only what failed."""
+        """What restarts after a failure. Default: with parameter servers only the failed pod, otherwise the gang."""
         return self.restart_policy.scope or ("Job" if self.replica_specs.ps is None else "Pod")
 
     def restarts_alone(self, replica: Replica) -> bool:
-        """Whether the others go on while this one is restarted. The launchers (launch/alone.py) go by the same."""
+        """Whether the others continue while this replica restarts; same rule as the launchers' (launch/alone.py)."""
         worker = replica.role == "worker" and replica != self.chief
         return replica.role == "evaluator" or (worker and self.restart_scope == "Pod")
 
     @cached_property
     def gang_size(self) -> str:
-        """The shape of the gang as pods are annotated with it; a pod of another shape has an outdated TF_CONFIG."""
+        """The annotation with the shape of the gang; a pod with another shape has an outdated TF_CONFIG."""
         counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
         return ",".join(f"{role}={count}" for role, count in counts.items() if count)
 
     @cached_property
     def fingerprint(self) -> str:
-        """What pods are made from, but for their number, as a short text that they are annotated with.
+        """The annotation with a hash of everything that pods are made from, except their number.
 
-        Defaults are left out of it, so that a version of the operator with more fields gives the same.
+        Defaults are left out, so that a version of the operator with more fields computes the same hash.
         """
         roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
         template_hash = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
         scheduling = self.run_policy.scheduling or Scheduling()
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
-        # What an earlier version did not have is left out where it is not used.
+        # Fields that earlier versions did not have are left out if unused.
         later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
         later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
@@ -197,8 +197,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @property
     def placed_together(self) -> int:
-        """How many pods a scheduler or a queue is asked to place together: all that train; nothing waits for an
-        evaluator."""
+        """The number of pods that a scheduler or a queue has to place together: all but the evaluator's."""
         return sum(own.replicas for role in ROLES if role != "evaluator" and (own := self.role(role)) is not None)
 
     @property

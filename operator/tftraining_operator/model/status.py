@@ -27,10 +27,10 @@ class Condition(Frozen, frozen=True):
 
 
 class Counts(Frozen, frozen=True):
-    """Pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down.
+    """The pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down.
 
-    `completed_indexes` (see model/indexes.py) keeps those that have finished from running again when their pods go;
-    by `absent_indexes`, those without a pod, it is known which one is lost when a pod is gone without a word.
+    `completed_indexes` (see model/indexes.py) keeps finished replicas from running again after their pods are deleted.
+    `absent_indexes` are the replicas without a pod: a missing pod of any other replica has been lost.
     """
 
     desired: int = 0
@@ -44,11 +44,11 @@ class Counts(Frozen, frozen=True):
 
     @property
     def seen(self) -> int:
-        """How many pods of the present attempt were there when the status was written."""
+        """The number of pods of the present attempt when the status was written."""
         return self.active + self.succeeded + self.failed
 
     def had(self, indexes: Collection[int]) -> set[int]:
-        """Those of `indexes` that had a pod then; an older version did not say who was absent."""
+        """The ones of `indexes` that had a pod then. An older version of the operator wrote no `absent_indexes`."""
         if not self.absent_indexes:
             return {each for each in indexes if each < self.desired <= self.seen}
         absent = chosen(self.absent_indexes, indexes)
@@ -56,8 +56,8 @@ class Counts(Frozen, frozen=True):
 
 
 class SameFailure(Frozen, frozen=True):
-    """How many times in a row, and since when, the program has failed by the same exception in the same place, which
-    `key` stands for (see tftraining.launch.same_failure)."""
+    """How many times in a row, and since when, the program has failed with the same exception at the same place. `key`
+    identifies both (see tftraining.launch.same_failure)."""
 
     key: str
     count: int
@@ -65,9 +65,9 @@ class SameFailure(Frozen, frozen=True):
 
 
 class Restarts(Frozen, frozen=True):
-    """Restarts so far. From `budget_used` on it is what the budget and the back-off go by: `pod_failures` are those of
-    `counted` that no launcher can count, `epoch` and `checkpoint` are those of the last restart, by which progress is
-    measured."""
+    """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
+    part of `counted` that no launcher can count; `epoch` and `checkpoint` are those at the last restart, to measure
+    progress by."""
 
     counted: int = 0
     disruptions: int = 0
@@ -82,7 +82,7 @@ class Restarts(Frozen, frozen=True):
 
 
 class LastRestart(Frozen, frozen=True):
-    """The last time that the gang, or one of its members alone, was restarted, and why."""
+    """The last restart of the gang, or of one member `alone`, and its reason."""
 
     time: datetime
     pod: str | None = None
@@ -109,7 +109,7 @@ class Failure(Frozen, frozen=True):
 
 
 class Progress(Frozen, frozen=True):
-    """How far the training is."""
+    """The training's progress."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -123,7 +123,7 @@ class Progress(Frozen, frozen=True):
 
 
 class Cleanup(Frozen, frozen=True):
-    """What became of the temporary save directories."""
+    """The result of the cleanup of temporary save directories."""
 
     removed: int | None = None
     message: str | None = None
@@ -133,9 +133,9 @@ class Cleanup(Frozen, frozen=True):
 class Status(Frozen, frozen=True):
     """The whole status; equal statuses need no write.
 
-    `replaced` holds, by replica, the UID of the pod of this attempt that was last given up: it is charged once, however
-    long it takes to go. `accepted_templates` holds, by role, what its pods were made from (JobSpec.fingerprint) when
-    the API server last accepted one.
+    `replaced` maps a replica to the UID of its pod of this attempt that was last given up: the pod is charged once,
+    however long its deletion takes. `accepted_templates` maps a role to the JobSpec.fingerprint of the last pod that
+    the API server accepted.
     """
 
     phase: Phase = msgspec.field(default="Pending")
@@ -160,7 +160,7 @@ class Status(Frozen, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Whether the job is done, for good or bad: such a phase is never left."""
+        """Whether the job has succeeded or failed; both phases are final."""
         return self.phase in TERMINAL
 
     @property
@@ -170,7 +170,7 @@ class Status(Frozen, frozen=True):
 
     @property
     def latest_restart(self) -> LastRestart | None:
-        """The last restart, unless the job was suspended after it: what it does now does not follow from it."""
+        """The last restart, unless the job was suspended after it: the present run is then not due to that restart."""
         suspended = self.condition("Suspended")
         if self.last_restart is None or suspended is None or self.last_restart.time >= suspended.last_transition_time:
             return self.last_restart
@@ -178,23 +178,24 @@ class Status(Frozen, frozen=True):
 
     @property
     def proven(self) -> bool:
-        """Whether the job may have made a step: it told of progress, or ran before without an end that is for good."""
+        """Whether the job may have made a step: it has reported progress, or has been restarted."""
         restarts = self.restarts
         before = restarts.counted + restarts.disruptions + restarts.in_place + restarts.recreated
         return self.progress is not None or before > 0
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of that type, if it was ever set."""
+        """The condition of that type; None if it is not set."""
         return next((each for each in self.conditions if each.type == kind), None)
 
     def is_true(self, kind: str) -> bool:
-        """Whether the condition is there and True."""
+        """Whether the condition is set and True."""
         condition = self.condition(kind)
         return condition is not None and condition.status == "True"
 
 
 def largest_gang(status: Status, spec: JobSpec) -> int:
-    """The most chiefs and workers that the job has ever had or may have: what Keras it saves with must not change."""
+    """The largest number of chiefs and workers that the job has had or may have. The choice of Keras 2 or 3 depends on
+    it, and must not change between checkpoints."""
     chief, worker = spec.role("chief"), status.replicas.get("worker")
     ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
     return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

@@ -1,6 +1,7 @@
-"""The parts of a pod template that the operator reads or adds to, by their types.
+"""The types of those parts of a pod template that the operator reads or changes.
 
-The CRD has them too; a job may be older than its rules. All else is for the API server to judge when the pods are made.
+The CRD checks these types too, but a job may be older than the CRD's rules. The API server checks everything else when
+the pods are created.
 """
 
 from typing import Any
@@ -49,5 +50,5 @@ class _Template(Frozen, frozen=True):
 
 
 def check_template(template: Object) -> None:
-    """Raise msgspec.ValidationError, which says where, if a part that the operator works on is of another type."""
+    """Raise msgspec.ValidationError, with the path, if a part that the operator uses has a wrong type."""
     msgspec.convert(template, _Template)

@@ -1,10 +1,10 @@
-"""TF_CONFIG of a job's replicas: who makes it, and whether it can be set at all. The one place for both.
+"""The TF_CONFIG of a job's replicas: whether the pod's manifest contains it, and whether it can be set at all.
 
-It stands in the pod's manifest if it is short (IN_MANIFEST bytes), if there is no launcher, if the launcher comes from
-an image of the user's choice, which may not know better, or if the template refers to it. Otherwise the launcher makes
-it from the pattern of the addresses: a manifest that grows with the gang makes the objects of a job grow with its
-square. What is longer than Linux takes in the environment of a new process never stands in a manifest; the launcher
-sets it inside a Python interpreter, and a job in which that cannot be done is invalid.
+The manifest contains TF_CONFIG if it is short (IN_MANIFEST bytes), if there is no launcher, if the launcher comes from
+the user's choice of image, which may be too old to generate it, or if the template refers to it. Otherwise the launcher
+generates it from the pattern of the addresses, because the manifests of a gang would grow with the square of its size.
+A TF_CONFIG longer than Linux allows in the environment of a new process is never in a manifest: the launcher sets it
+inside the Python interpreter, and a job in which it cannot is invalid.
 """
 
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ _REFERENCE = f"$({NAME})"
 
 
 def cluster_of(key: Key, spec: JobSpec) -> Cluster:
-    """The roles of the gang, as `tftraining.launch.tf_config` takes them."""
+    """The roles of the gang in the form that `tftraining.launch.tf_config` uses."""
     roles = ((role, own) for role in GANG_ROLES if (own := spec.role(role)) is not None and own.replicas)
     return tuple((role, own.replicas, address_pattern(key, role, own.port)) for role, own in roles)
 
 
 def in_manifest(key: Key, spec: JobSpec, replica: Replica) -> bool:
-    """Whether the replica's TF_CONFIG stands in its pod's manifest; otherwise its launcher makes it."""
+    """Whether the pod's manifest contains the replica's TF_CONFIG; otherwise the launcher generates it."""
     size = size_of(cluster_of(key, spec), replica.role, replica.index)
     pinned = spec.launcher.image is not None
     return size <= IN_MANIFEST or not spec.in_place or (size <= LONGEST and (pinned or _refers(spec, replica.role)))
 
 
 def why_not_settable(key: Key, spec: JobSpec) -> str | None:
-    """Why the TF_CONFIG of some replica cannot be set, for a person; None if that of each can."""
+    """Why the TF_CONFIG of some replica cannot be set, for users; None if all can be set."""
     cluster = cluster_of(key, spec)
     for role in ROLES:
         own = spec.role(role)
@@ -49,7 +49,7 @@ def why_not_settable(key: Key, spec: JobSpec) -> str | None:
 
 
 def _hindrance(spec: JobSpec, role: Role) -> str:
-    """Why no TF_CONFIG that is longer than Linux takes can be set for the role; "" if one can."""
+    """Why no TF_CONFIG longer than Linux's limit can be set for the role; "" if it can."""
     if not spec.in_place:
         return f"there is none with spec.restartPolicy.mode: {spec.restart_policy.mode}"
     if _refers(spec, role):
@@ -71,6 +71,6 @@ def _words(spec: JobSpec, role: Role) -> list[str]:
 
 
 def _refers(spec: JobSpec, role: Role) -> bool:
-    """Whether the kubelet is to put the TF_CONFIG into the command or a variable."""
+    """Whether the kubelet has to expand $(TF_CONFIG) in the command, the arguments or a variable."""
     values = [str(each.get("value")) for each in _container(spec, role).get("env") or ()]
     return any(_REFERENCE in text for text in (*_words(spec, role), *values))

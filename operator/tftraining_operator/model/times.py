@@ -1,10 +1,10 @@
-"""Arithmetic with times that users' numbers reach: no number of seconds may break a pass. Never asks for the time."""
+"""Time arithmetic that is safe for any number of seconds in a user's spec. Never reads the clock."""
 
 from datetime import UTC, datetime, timedelta
 
 
 def later(time: datetime, seconds: int) -> datetime | None:
-    """The time so many seconds later; None if the calendar ends before it."""
+    """The time `seconds` later; None if datetime cannot represent it."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
@@ -12,7 +12,7 @@ def later(time: datetime, seconds: int) -> datetime | None:
 
 
 def earliest(*times: datetime | None) -> datetime | None:
-    """The first of those that are times; None if none is."""
+    """The earliest time; None if all are None."""
     return min((each for each in times if each is not None), default=None)
 
 

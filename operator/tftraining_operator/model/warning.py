@@ -1,6 +1,6 @@
-"""What a kubelet says of a pod that it cannot start, parsed from its event.
+"""A kubelet's warning about a pod that it cannot start, parsed from its event.
 
-Of an image it says so in the pod's status too, when it next looks at the pod; of volumes and networks in events only.
+Image errors appear in the pod's status too, at the kubelet's next sync; volume and network errors in events only.
 """
 
 import re
@@ -12,12 +12,12 @@ from tftraining_operator.model.spec import Frozen, Manifest
 
 PULL = re.compile(r'Failed to pull image "([^"]+)": (.*)', re.DOTALL)
 PLACE = re.compile(r"spec\.(initContainers|containers)\{([^{}]+)\}")
-# Volumes and the network; what else goes wrong with a pod its status tells as soon.
+# Errors of volumes and of the network; the pod's status reports other errors as early as events do.
 UNPREPARED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
 class Warned(Frozen, frozen=True):
-    """A kubelet's warning about a pod: `image` of a `container` that it could not pull, or what keeps the whole pod."""
+    """A kubelet's warning: it cannot pull `image` of `container`, or, if both are empty, cannot prepare the pod."""
 
     words: str
     container: str = ""
@@ -38,7 +38,7 @@ def parse_warning(event: Manifest) -> Warned | None:
 
 
 def with_warning(pod: Pod, warned: Warned | None) -> Pod:
-    """The pod with what its kubelet has said of it, as long as its status says no more and it still waits for that."""
+    """The pod with the kubelet's warning, if the pod still waits for it and its status gives no reason itself."""
     if warned is None or pod.waiting or pod.running or pod.ended:
         return pod
     if not warned.container:
