@@ -100,7 +100,7 @@ class Member:
         return self.verdict
 
     async def finish(self) -> None:
-        """End the program; after a success the rest of the gang has the grace period to finish."""
+        """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
         gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
         if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
             grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
