@@ -40,7 +40,8 @@ def quiet(peer: Peer, since: float) -> bool:
     """Whether certainly no program of the member runs, nor will before it joins again.
 
     A member silent since before `since` has already killed its program. An absent member has none: `Rounds` waits out
-    the programs of earlier rendezvous."""
+    the programs of earlier rendezvous.
+    """
     if not settled(peer, since):
         return False
     if peer.state == "lost":
@@ -83,7 +84,7 @@ def newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> lis
 
 def soon_backed_up(progress: Snapshot, epoch: int | None, waited: float) -> bool:
     """Whether the current epoch ends so soon that newcomers should wait for its backup, which saves repeating its
-    steps. `epoch` is the epoch in which they came; after the last epoch the job may even end first."""
+    steps. `epoch` is the epoch in which they came. In the last epoch, the job may even end first."""
     rate, size, step = progress.steps_per_second, progress.steps_per_epoch, progress.step
     if epoch is None or progress.epoch != epoch or not rate or size is None or step is None:
         return False
