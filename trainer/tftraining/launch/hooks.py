@@ -33,7 +33,7 @@ def install() -> None:
     global _environment  # noqa: PLW0603  # one process
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
-    _environment = dict(os.environ)  # after legacy.apply, which a fork of the warm interpreter has behind it
+    _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
     offer.install(os.path.dirname(LAUNCH))
     if path := os.environ.get(PROGRESS):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from .after_import import after_import
 from .tracker import Tracker
 
-EPOCHS_DONE = "_tftraining_epochs_done"  # attribute of a CallbackList: the epochs that a restored `fit` had done
+EPOCHS_DONE = "_tftraining_epochs_done"  # CallbackList attribute of a restored `fit`: fewer than all after early stopping
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",
