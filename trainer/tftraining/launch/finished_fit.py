@@ -23,7 +23,7 @@ from . import call_site, finished_copy
 from .keras_backup import Backup, backup_of
 from .keras_hook import EPOCHS_DONE
 
-VISIBLE_SECONDS = 60.0  # for all members to see a copy that the chief sees: NFS caches directory entries that long
+VISIBLE_SECONDS = 60.0  # for all members to see a copy that the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"
 
 
@@ -50,7 +50,7 @@ class Keeper:
             return None
 
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
-        """The Fit as the chief decides for all members. Its sum is 0 to keep nothing, 1 for no copy, copy number + 1."""
+        """The Fit as the chief decides for all. Its sum: 0 to keep nothing, 1 if there is no copy, or copy number + 1."""
         identity = self._identity(callbacks, backup) if backup.writes else ""
         told = backup.total(1 + self._found(backup, identity) if identity else 0)
         if not told:
