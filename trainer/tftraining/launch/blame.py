@@ -116,7 +116,7 @@ class Blame:
         return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
 
     def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
-        """An uncharged incident; `at` in monotonic seconds."""
+        """An uncharged incident of member `name`; `at` in monotonic seconds."""
         steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 

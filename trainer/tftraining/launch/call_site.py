@@ -29,7 +29,7 @@ def fingerprint_of(environment: Mapping[str, str]) -> str:
 
 
 def identity(frame: FrameType | None, *more: object) -> str:
-    """The identity of the call that runs in `frame`, including the values in `more`; "" if it is not unique."""
+    """The identity of the call that runs in `frame`, including the values in `more`; "" if it cannot be determined."""
     frames = list(_user_frames(frame))
     if not frames or any(_in_a_loop(each) for each in frames):
         return ""

@@ -54,7 +54,7 @@ _OPTION = re.compile(r"-([a-zA-Z?]*?)(?:([cmWX])(.*))?", re.DOTALL)
 
 
 def imports_sitecustomize(command: Sequence[str]) -> bool:
-    """Whether the command is a Python that imports the launcher's sitecustomize: with -E, -I or -S it does not."""
+    """Whether the command is a Python that imports the launcher's sitecustomize; -E, -I and -S prevent that."""
     if not command or not PYTHON.match(command[0].rpartition("/")[2]):
         return False
     words = iter(command[1:])
@@ -234,7 +234,7 @@ def _last_name(node: ast.AST) -> str:
 
 def _constant(node: ast.AST) -> str | None:
     """The text of a string or bytes literal; None for any other expression."""
-    node = getattr(node, "value", node) if type(node).__name__ == "Index" else node  # Python 3.8
+    node = getattr(node, "value", node) if type(node).__name__ == "Index" else node  # ast.Index of Python 3.8
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
         return node.value if isinstance(node.value, str) else node.value.decode("utf-8", "replace")
     return None

@@ -50,7 +50,7 @@ class Keeper:
             return None
 
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
-        """The Fit as the chief decides for all. Its sum: 0 to keep nothing, 1 if there is no copy, or copy number + 1."""
+        """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
         identity = self._identity(callbacks, backup) if backup.writes else ""
         told = backup.total(1 + self._found(backup, identity) if identity else 0)
         if not told:
@@ -172,7 +172,7 @@ class Fit:
         return bool(path)
 
     def _prepared(self) -> str:
-        """Rename the backup to the directory of the copy; return its path, "" if that fails."""
+        """Make the copy's directory, from the backup if Keras would delete that; return its path, "" if it cannot."""
         backup, keeper = self._backup, self._keeper
         try:
             taken = finished_copy.copies(backup.path)

@@ -30,7 +30,7 @@ CHARACTER_BYTES = 12  # the largest size of one character in JSON
 
 @dataclass(frozen=True)
 class Incident:
-    """Why the gang has to start again. `at` is monotonic, `time` wall-clock seconds."""
+    """Why a round ended, or one member's program. `at` is in monotonic, `time` in wall-clock seconds."""
 
     member: str
     reason: str  # Error, Killed, Stalled, MemberLost, Terminated, or the kind of the exit
@@ -84,7 +84,7 @@ def reason_of(ended: Exit) -> str:
 
 
 def describe(member: str, ended: Exit) -> str:
-    """`worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`, `worker-1 failed with exit code 3: <last>`."""
+    """The message, such as `worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`."""
     if ended.kind == OOM_KILLED:
         return f"{member} ran out of memory (OOMKilled)"
     if ended.signal is not None:

@@ -1,7 +1,7 @@
 """`python -m tftraining.launch.install DIRECTORY`: copies the launcher to where the user's image can run it.
 
 Any Python from 3.9 on runs the copy as `python DIRECTORY -- command…`; an older one reports that and fails the job. The
-copy must hold every module that the launcher imports. The installer must write nothing outside DIRECTORY.
+copy must hold every module that the launcher imports. The installer needs write access to DIRECTORY only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Adapts BackupAndRestore of tf_keras and Keras 3 for finished_fit.py: its path, its writer, and how to save and restore
-the final state of `fit`.
+"""Adapts BackupAndRestore of tf_keras and Keras 3 for finished_fit.py: its path, its writer, and the methods that save
+and restore the final state of `fit`.
 
 It must save and restore with Keras' own methods, and never import Keras or TensorFlow: the program has imported them.
 """
@@ -117,7 +117,7 @@ class Legacy(Backup):
         self._remove_aside()
 
     def ended(self, stopped: bool) -> None:
-        """Also remove the temporary directory: Keras creates it at the start of `fit`, and removes it only on a save."""
+        """Also remove the temporary directory that Keras creates at the start of `fit` and removes only with a save."""
         super().ended(stopped)
         self._remove_aside()
 

@@ -16,7 +16,7 @@ from typing import Any
 from .after_import import after_import
 from .tracker import Tracker
 
-EPOCHS_DONE = "_tftraining_epochs_done"  # set on a restored `fit`'s CallbackList; fewer than all if it was stopped early
+EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",

@@ -72,8 +72,8 @@ def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callabl
 
 
 def _tell_of_the_next(context: Any, name: str, connects: Callable[[bool], None]) -> None:
-    """Wrap only the next call of a method of `context` to call `connects`. TensorFlow connects in that call, if it was
-    configured before its initialization, and calls the method again with every operation."""
+    """Wrap only the next call of a method of `context` to call `connects`. TensorFlow connects to its peers in that
+    call, and calls the method again with every operation."""
     method = getattr(context, name, None)
     if method is None or name in vars(context):
         return

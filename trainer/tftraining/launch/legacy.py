@@ -6,7 +6,7 @@ imported: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` raises. It must
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # every Python of the program imports this
+TYPE_CHECKING = False  # every Python process of the program imports this module, so it must be cheap
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
