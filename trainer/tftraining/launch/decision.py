@@ -158,7 +158,7 @@ def _names_of_environ(tree: ast.AST) -> frozenset[str]:
 
 def _defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.AST]]:
     plain = [*arguments.posonlyargs, *arguments.args]
-    yield from zip(reversed(plain), reversed(arguments.defaults))  # no strict= in 3.9; the first may have none
+    yield from zip(reversed(plain), reversed(arguments.defaults))  # no strict= in 3.9; the first may have no default
     yield from ((arg, value) for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults) if value)
 
 

@@ -84,7 +84,7 @@ def reason_of(ended: Exit) -> str:
 
 
 def describe(member: str, ended: Exit) -> str:
-    """The message, such as `worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`."""
+    """`worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`, `worker-1 failed with exit code 3: <last>`."""
     if ended.kind == OOM_KILLED:
         return f"{member} ran out of memory (OOMKilled)"
     if ended.signal is not None:

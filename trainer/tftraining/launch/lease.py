@@ -46,7 +46,7 @@ class Lease:
 
     @property
     def over(self) -> bool:
-        """Whether the lease has run out or lost its watchdog; true until the next lease begins."""
+        """Whether the lease has run out or lost its watchdog; true until `end` or the next `begin`."""
         return self._unguarded or self.fenced or time.monotonic() >= self.deadline
 
     async def begin(self, deadline: float) -> None:
@@ -120,7 +120,7 @@ class Lease:
                 self._unguarded = True
 
     def _drop(self) -> None:
-        """Kill the watchdog; without a replacement."""
+        """Kill the watchdog without replacing it."""
         if self.pid is not None:
             self._reaper.watch(self.pid, lambda _: None)
             with contextlib.suppress(ProcessLookupError):
