@@ -1,8 +1,8 @@
 """The launcher: PID 1 of a training container, in front of the user's command.
 
-Read it in this order: `settings` (what it is told), `member` (what every launcher does), `coordinator` (what the one
-of the chief decides, purely) with `peer`, `ledger`, `incident`, `watchdog` and `verdict`, `rendezvous` and `wire` (how
-the two talk), `status` and `server` (what it shows), `launcher` (how the parts fit); `program` is the user's process.
+Reading order: `settings` (its configuration), `member` (the client that every launcher runs), `coordinator` (the
+decisions of the chief's launcher; pure) with `peer`, `ledger`, `incident`, `watchdog` and `verdict`, `rendezvous` and
+`wire` (the protocol), `status` and `server` (the HTTP pages), `launcher` (assembly); `program` is the user's process.
 
-It must never import anything but the standard library of Python 3.9: it is copied into images that have nothing else.
+It must import only the standard library of Python 3.9: it is copied into images that may have nothing else.
 """

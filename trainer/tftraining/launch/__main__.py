@@ -1,6 +1,6 @@
 """`python -m tftraining.launch -- command args…`: PID 1 of a training container, or one replica of `tftj run`.
 
-Errors are one line and exit code 2; whatever else ends the launcher is the exit code of the job as seen from here.
+A configuration error prints one line and exits with 2; otherwise the exit code is the job's result for this member.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Before Python 3.13 asyncio takes a connection that is cancelled for an error, and prints a traceback."""
+    """Suppress cancellations: before Python 3.13 asyncio reports a cancelled connection as an error with traceback."""
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)
 
@@ -42,13 +42,13 @@ async def _run(command: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the launcher; the exit code."""
+    """Run the launcher and return its exit code."""
     command = list(arguments[1:]) if arguments[:1] == ["--"] else []
     if not command:
         print(USAGE, file=sys.stderr)
         return 2
     try:
-        # Not asyncio.run: it waits for the threads of run_in_executor, and one that hangs in dead storage never ends.
+        # Not asyncio.run: it waits for run_in_executor threads, and a thread that hangs in dead storage never ends.
         return asyncio.new_event_loop().run_until_complete(_run(command))
     except SettingsError as error:
         print(f"tftraining: {error}", file=sys.stderr)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def leave_last_words(message: str) -> None:
-    """The termination message of a launcher that cannot say how the job is: of all that is left of it, this is read."""
+    """Write the termination message of a crashed launcher; the operator reads nothing else of it."""
     print(f"tftraining: {message}", file=sys.stderr)
     with contextlib.suppress(Exception):
         path = json.loads(os.environ[VARIABLE])["terminationMessage"]
@@ -68,10 +68,10 @@ def leave_last_words(message: str) -> None:
 
 
 def run() -> NoReturn:
-    """The launcher as a process of its own."""
+    """Run the launcher as this process."""
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    # Not sys.exit: a thread that hangs in a read from dead storage or a write to a blocked log would hold us for ever.
+    # Not sys.exit: it would wait for ever for a thread that hangs in a read from dead storage or a blocked log write.
     os._exit(code)
 
 

@@ -1,6 +1,6 @@
-"""Has modules extended as soon as they have been imported, whoever imports them; those that are there already, at once.
+"""Import hook: extends modules as soon as any code imports them, and already imported ones at once.
 
-It must never import one of them itself, nor be seen by the program but for the extension.
+It must never import such a module itself, nor change anything else that the program can see.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ Extend = Callable[[Any], None]
 
 
 def after_import(names: frozenset[str], extend: Extend) -> None:
-    """Call `extend` with each module of these names once it has been executed. `extend` must not raise.
+    """Call `extend` with each module of these names after its execution. `extend` must not raise.
 
-    Each name may be given once in a process: of two finders for one name each would ask the other for ever.
+    Register each name only once per process: two finders for one name would call each other for ever.
     """
     sys.meta_path.insert(0, _Finder(names, extend))
     for name in names & set(sys.modules):
@@ -23,7 +23,7 @@ def after_import(names: frozenset[str], extend: Extend) -> None:
 
 
 class _Finder:
-    """Lets the others find the modules of interest, and has them extended once they have been executed."""
+    """Meta path finder: lets the other finders find the modules, and wraps their loaders to extend them."""
 
     def __init__(self, names: frozenset[str], extend: Extend) -> None:
         self._names = names

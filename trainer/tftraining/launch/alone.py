@@ -1,9 +1,9 @@
-"""Who is restarted alone (spec.restartPolicy.scope: Pod), and what follows from a member that was.
+"""Restart scope (spec.restartPolicy.scope: Pod): which members restart alone, and which failures result from that.
 
-Pure. A worker of parameter servers keeps nothing that others need: the chief hands its steps to the others, and takes
-it back when it is there again. A chief and a parameter server take the gang along. With a server its variables are
-lost, and the chief's program fails by that; a new program of the chief would meet servers that hold the variables of
-the old one for ten minutes more. All programs anew, warm, from the last checkpoint, cost a second or two.
+Pure. A worker beside parameter servers holds no state that others need: the chief gives its steps to the other workers,
+and uses it again when it is back. A failed chief or parameter server restarts the whole gang. A lost server loses its
+variables, so the chief's program fails; a new chief's program would meet servers that keep the old one's variables for
+another ten minutes. A warm restart of all programs from the last checkpoint takes a second or two.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from tftraining.launch.progress import reports
 from tftraining.launch.settings import Gang, Policy, role_of
 from tftraining.launch.snapshot import Snapshot
 
-# Seconds after a member's end in which a failure of the chief is taken to follow from it: TensorFlow's coordinator does
-# not survive the loss of a worker while it still connects to the cluster.
+# Seconds after a member's exit in which that exit explains a chief's failure: TensorFlow's coordinator does not survive
+# the loss of a worker while it still connects to the cluster.
 AFTERMATH = 15.0
 
 
 def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
-    """Whether the others of the gang go on while this member is restarted."""
+    """Whether the rest of the gang runs on while this member restarts."""
     return policy.scope == "Pod" and role_of(name) == "worker" and name != gang.chief
 
 
 def follows(ended: Exit, last: Incident | None, now: float) -> bool:
-    """Whether a program's failure follows from the incident of a member that was restarted alone."""
+    """Whether the recent incident of a member restarted alone explains a program's failure."""
     if last is None or not last.alone or ended.signal is not None or ended.kind:
         return False
     return now - last.at < AFTERMATH
 
 
 def serves(name: str, gang: Gang, told: Snapshot) -> bool:
-    """Whether the program only does what the chief's asks for, and ends when it is told: a parameter server, or a
-    worker beside one that reports no steps of its own."""
+    """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
+    beside one that reports no steps of its own."""
     role = role_of(name)
     if role == "worker" and name != gang.chief and any(role_of(each) == "ps" for each in gang.members):
         return not reports(told)

@@ -1,6 +1,6 @@
-"""Whose incident it is: the member that failed first, not those that could not go on without it.
+"""Attributes an incident to the member that failed first, not to members that failed because of it.
 
-Pure. It must never charge anybody for being lost or told to go, nor for what another one's end has done to it.
+Pure. It must never charge a member for being lost or told to stop, nor for a failure that another's exit caused.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from tftraining.launch.roster import Roster, some
 from tftraining.launch.same_failure import key_of, place_of
 from tftraining.launch.watchdog import stalled
 
-# Seconds after a member's end with 0 in which the loss of a peer, as another one tells of it, is taken for that end:
-# TensorFlow sees a connection that is closed at once, and one that is not by the missing heartbeats.
+# Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
+# notices a closed connection at once, any other loss only by missing heartbeats.
 EARLY_END = 30.0
 
 
 class Blame:
-    """Makes incidents of what happens to a gang. `wall` is the clock for what people read."""
+    """Creates the incidents of a gang. `wall` is the wall clock, for reported times."""
 
     def __init__(self, roster: Roster, wall: Callable[[], float]) -> None:
         self._roster = roster
         self._wall = wall
 
     def chief_lost(self, seconds: float, step: int | None, now: float) -> Incident:
-        """The chief's launcher before this one was lost so many seconds ago, at that step."""
+        """The loss of the previous launcher of the chief, `seconds` ago at `step`."""
         chief = self._roster.chief
         lost = self._incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
         return replace(lost, time=self._wall() - seconds, step=step)
 
     def loss(self, peer: Peer, now: float) -> Incident:
-        """The connection of a member is gone whose program is needed."""
+        """The loss of the connection to a member whose program the round needs."""
         if peer.leaving:
             return self._told_to_stop(peer, now)
         silent = now - peer.told
@@ -45,7 +45,7 @@ class Blame:
         return self._incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
 
     def standstill(self, now: float) -> Incident | None:
-        """Somebody has made no step for the stall timeout."""
+        """The stall of members that have made no step for the stall timeout; None without one."""
         timeout = self._roster.policy.stall_timeout
         if timeout is None:
             return None
@@ -59,21 +59,21 @@ class Blame:
         return replace(self._incident(names[0], "Stalled", message, now), charged=True)
 
     def fewer(self, now: float) -> Incident:
-        """Some members of the round are not wanted any more."""
+        """A scale-down: the gang no longer includes some members of the round."""
         message = f"the gang becomes one of {len(self._roster.gang)}"
         return self._incident(self._roster.chief, RESIZED, message, now)
 
     def more(self, come: list[Peer], resized: bool, now: float) -> Incident:
-        """Members stand ready that the round is without: because the gang was `resized`, or they had been lost."""
+        """Members outside the round are ready: added when the gang was `resized`, or lost before and now back."""
         names = some([peer.name for peer in come])
         reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
         return self._incident(come[0].name, reason, message, now)
 
     def failure(self, peer: Peer, ended: Exit, last: Incident | None, now: float) -> Incident:
-        """A program has failed: its own incident, or that of a peer it could not do without. `last` is the last one."""
+        """A program's failure: its own incident, or that of the peer that caused it. `last` is the latest incident."""
         if peer.leaving:
             return self._told_to_stop(peer, now)
-        # A signal comes from outside, never from a peer's end; who is restarted alone needs nobody.
+        # A peer's exit never causes a signal, and a member that restarts alone does not depend on peers.
         if ended.signal is not None or self._roster.alone(peer):
             return self.own(peer, ended, now)
         told = describe(peer.name, ended)
@@ -88,20 +88,20 @@ class Blame:
         return self.own(peer, ended, now)
 
     def own(self, peer: Peer, ended: Exit, now: float) -> Incident:
-        """A program that is itself to blame."""
+        """A program's own failure, which is charged."""
         mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
         place = place_of(peer.progress, peer.reporter, now - peer.started)
         return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
 
     def _ended_early(self, ended: Exit, now: float) -> Peer | None:
-        """The member whose program has ended with 0 shortly before another one `ended` for want of a peer."""
+        """The member whose exit with 0, shortly before, explains why another program `ended` with a lost peer."""
         if not of_a_lost_peer(ended.exception):
             return None
         early = [peer for peer in self._roster.trainers if peer.finished and now - peer.ended_at < EARLY_END]
         return min(early, key=lambda peer: peer.ended_at, default=None)
 
     def _of_condition(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
-        """The incident of the `other` one whose condition explains why a peer's program has `ended`."""
+        """The incident of `other` if its state explains why the peer's program `ended`: leaving, silent or stuck."""
         timeout, told = self._roster.policy.member_timeout, describe(peer.name, ended)
         if other.leaving:
             return self._told_to_stop(other, now)
@@ -116,12 +116,11 @@ class Blame:
         return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
 
     def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
-        """An uncharged incident; `at` in monotonic seconds."""
+        """An uncharged incident of member `name`; `at` in monotonic seconds."""
         steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 
 
 def _tells_its_cause(ended: Exit) -> bool:
-    """Whether a program has ended in a way that the loss of a peer does not bring about: so the silence of one, which
-    may be over in a moment, does not excuse it."""
+    """Whether a lost peer cannot cause such an exit, so that a peer's silence, perhaps brief, does not excuse it."""
     return ended.code != 1 or bool(ended.kind) or bool(ended.exception and not of_a_lost_peer(ended.exception))

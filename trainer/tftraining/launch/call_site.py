@@ -1,8 +1,8 @@
-"""Tells whether a call of `fit` is the one that an earlier process of the same program has made.
+"""Identifies a call of `fit`, to recognise the same call by an earlier process of the program.
 
-The n-th call is not enough: a program that skips the work it finds done makes another call first. So a call is known by
-the program's arguments and variables and by the lines of the user's code that lead to it. In a loop the same lines make
-many calls, of which nobody but the program knows which one this is: such a call is never recognised.
+Counting calls is not enough: a program that skips finished work makes another call first. So the identity consists of
+the program's arguments, its environment variables and the stack of user code lines. In a loop the same lines make many
+calls, and only the program can tell them apart: such a call has no identity.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from types import FrameType
 
 LIBRARIES = ("tf_keras", "keras", "tensorflow")
 _OWN = os.path.dirname(os.path.abspath(__file__))
-# They change from one start to the next, or say nothing of what is to be done.
+# These variables differ between starts, or do not affect the program's work.
 _UNTOLD = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", "OLDPWD", "_"})
 
 
 def fingerprint_of(environment: Mapping[str, str]) -> str:
-    """Of the variables that a program may take its orders from."""
+    """A digest of the environment variables that may affect the program's work."""
     told = {name: value for name, value in environment.items() if name not in _UNTOLD and not _is_ours(name)}
     return _digest(sorted(told.items()))
 
 
 def identity(frame: FrameType | None, *more: object) -> str:
-    """Of the call that is under way in `frame`; `more` is what else has to be the same. "" if it cannot be known."""
+    """The identity of the call that runs in `frame`, including the values in `more`; "" if it cannot be determined."""
     frames = list(_user_frames(frame))
     if not frames or any(_in_a_loop(each) for each in frames):
         return ""
@@ -46,7 +46,7 @@ def _digest(value: object) -> str:
 
 
 def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """From the innermost to that of the program itself, without those of the libraries and of the launcher."""
+    """The frames of user code, from the innermost to the main module, without those of libraries and the launcher."""
     libraries = tuple(filter(None, map(_directory_of, LIBRARIES)))
     while frame is not None:
         path = os.path.abspath(frame.f_code.co_filename)
@@ -63,7 +63,7 @@ def _directory_of(library: str) -> str:
 
 
 def _in_a_loop(frame: FrameType) -> bool:
-    """Whether the line that runs in the frame is inside a loop, or cannot be looked at."""
+    """Whether the frame's current line is inside a loop; also True if its source cannot be read."""
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
     try:
         tree = ast.parse("".join(lines))

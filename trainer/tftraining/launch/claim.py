@@ -1,8 +1,8 @@
-"""Which process of the program is the one that trains: the first that asks, as long as it lives.
+"""Determines which process of the program trains: the first that claims it, until that process ends.
 
-The command may be a wrapper that starts the real program, and the real program may start others that load data. So the
-process that creates a multi-worker strategy, calls `fit` or reports first holds a lock of the progress page, which the
-kernel gives back when the process ends or executes another program. A fork does not hold it.
+The command may be a wrapper that starts the real program, and the real program may start data loaders. So the first
+process that creates a multi-worker strategy, calls `fit` or reports takes a lock on the progress page. The kernel
+releases the lock when the process ends or executes another program. A fork does not hold it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 
 
 class Claim:
-    """The one of a process, on the page at `path`."""
+    """A process's claim on the progress page at `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -21,24 +21,24 @@ class Claim:
         os.register_at_fork(after_in_child=self._forget)
 
     def holds(self) -> bool:
-        """Whether it is this process, which it is from now on if nobody else is. Where a lock cannot be had at all
-        every process is, for nobody can tell."""
+        """Take the claim if it is free; whether this process holds it. Every process does where files cannot be
+        locked."""
         if not self._held:
             self._fd = self._lock()
             self._held = self._fd is not None
         return self._held
 
     def dials(self) -> None:
-        """This process connects to its peers: nobody else in this container can."""
+        """Note that this process connects to its peers, which only one process of a container can."""
         self._dials = True
         self.holds()
 
     def takes_part(self) -> bool:
-        """Whether this process decides with its peers: if one of a gang did not, the others would wait for it."""
+        """Whether this process joins its peers' collective decisions; they hang if one member does not."""
         return self._dials or self.holds()
 
     def _lock(self) -> int | None:
-        """The open file with the lock, -1 if nothing can be locked, None if another process has the lock."""
+        """The file descriptor with the lock, -1 if the page cannot be opened, None if another process has the lock."""
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

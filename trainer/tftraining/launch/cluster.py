@@ -1,7 +1,7 @@
-"""What a program is told of the gang that it trains with: TF_CONFIG, and the numbers of those who make steps.
+"""The variables of a round that describe the gang: TF_CONFIG, and the numbers of replicas that make steps.
 
-Pure. The workers of a round are numbered without gaps, for TensorFlow knows no others; a member whose round is as its
-own TF_CONFIG has it gets that one unchanged.
+Pure. Workers of a round are numbered without gaps, as TensorFlow requires. If the round has exactly the workers of the
+member's own TF_CONFIG, the member gets that one unchanged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ SIZE, FULL_SIZE = "TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS"
 
 
 def of_round(settings: Settings, runs: Sequence[Sequence[int]], full: int, own: str) -> dict[str, str]:
-    """The variables of a round with these workers (first and last index of each run), of `full` replicas that make
-    steps when all are there. `own` is the member's TF_CONFIG. ValueError for a worker whose address nobody knows."""
+    """The variables of a round. `runs`: its workers, as first and last index of each contiguous run; `full`: the
+    replicas that make steps in a full gang; `own`: the member's TF_CONFIG. ValueError for a worker of unknown address.
+    """
     workers = [index for first, last in runs for index in range(first, last + 1)]
     size = len(workers) + len(settings.cluster.get("chief", ()))
     told = {SIZE: str(size), FULL_SIZE: str(full), "TF_CONFIG": own}
@@ -40,6 +41,7 @@ def _address(settings: Settings, known: Sequence[str], index: int) -> str:
 
 
 def largest(settings: Settings) -> int:
-    """The most members that make steps this job has had or may have: with what Keras it saves must not change."""
+    """The largest number of step-making members, past or possible: the choice of Keras follows it and must not change,
+    because checkpoints depend on it."""
     least = 2 if settings.policy.min_workers else 1
     return max(least, len(settings.gang.trainers), settings.largest_gang)

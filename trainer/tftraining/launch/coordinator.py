@@ -1,7 +1,7 @@
-"""The rendezvous of one gang, as its chief's launcher holds it: what members tell, and what they are told.
+"""The rendezvous of one gang, in the chief's launcher: handles the members' frames and decides the answers.
 
-Pure: frames and times (monotonic seconds) come in, frames for the members are put into the `outbox`. Who is there is in
-`roster`, when a round starts in `rounds`, whose fault it is that one ends in `blame`, what that costs in `judge`.
+Pure: frames and times (monotonic seconds) come in; answers go into the `outbox`. `roster` holds the members, `rounds`
+decides when a round starts, `blame` attributes incidents, `judge` charges them to the restart budget.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tftraining.launch.settings import Gang, Policy
 
 
 class Coordinator:
-    """Made at `now`. `wall` is the clock for what people read."""
+    """`now` is the time of creation, in monotonic seconds; `wall` the wall clock, for reported times."""
 
     def __init__(self, job: Job, ledger: Ledger, wall: Callable[[], float], now: float) -> None:
         self.roster = Roster(job)
         self.rounds = Rounds(self.roster, now)
         self.judge = Judge(self.roster, ledger)
         self.incident: Incident | None = None
-        self.back: float | None = None  # when the member that was last restarted alone ran again
+        self.back: float | None = None  # when the last member restarted alone ran again
         self.outbox = Outbox(self.roster, self.judge)
         self._blame = Blame(self.roster, wall)
         self._ticked: float | None = None
 
-    # What members tell.
+    # Frames of the members.
 
     def hello(self, frame: Mapping[str, Any], now: float) -> str:
-        """A member wants to join: "" if it may, otherwise why not. KeyError, TypeError, ValueError for a bad frame."""
+        """Admit a member: "" or the reason to refuse it. KeyError, TypeError, ValueError for a malformed frame."""
         name, incarnation = str(frame["member"]), str(frame["incarnation"])
         refusal = self.roster.refusal(name, incarnation, frame)
         if refusal:
@@ -62,7 +62,7 @@ class Coordinator:
         return ""
 
     def lost(self, name: str, now: float) -> None:
-        """The connection of a member is gone. That nothing runs there is known only by its own word before."""
+        """A member's connection is closed. Its program may still run, unless it reported before that none does."""
         peer = self.roster.known(name)
         if not peer.connected:
             return
@@ -72,7 +72,7 @@ class Coordinator:
             self._strike(peer, self._blame.loss(peer, now), now)
 
     def heard(self, name: str, frame: Mapping[str, Any], now: float) -> None:
-        """A frame of a member that has joined; KeyError, TypeError or ValueError if it is a bad one."""
+        """Handle a frame of a joined member; KeyError, TypeError or ValueError for a malformed frame."""
         peer = self.roster.known(name)
         peer.told = peer.heard = now
         if frame["type"] == "leaving":
@@ -90,10 +90,10 @@ class Coordinator:
             self._advance(now)
 
     def _hear_of_earlier_rounds(self, last_round: int, frame: Mapping[str, Any], now: float) -> None:
-        """A chief's new launcher learns from the others where the rounds are, since when they stand still, and whether
-        steps were made, or restored, before it came. A training that has only begun is at step 0."""
+        """A restarted chief's launcher learns from a member the last round number, when the round stopped, and whether
+        steps were made or restored before. Step 0 means that training has only begun."""
         self.rounds.proven = self.rounds.proven or int(frame.get("step") or 0) > 0
-        if last_round:  # an older launcher does not tell since when it is away
+        if last_round:  # an older launcher sends no "left"
             self.rounds.hear_of_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.hear_of(last_round) and frame.get("down") is not None:
             self.incident = self._blame.chief_lost(float(frame["down"]), frame.get("step"), now)
@@ -101,7 +101,7 @@ class Coordinator:
     def _exited(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         ended = exit_from_frame(frame["exit"])
         peer.end(ended, frame, now)
-        self.rounds.note_step(peer, now)  # it may have been too short for a beat
+        self.rounds.note_step(peer, now)  # the program may have ended before its first heartbeat
         if peer.name in self.roster.evaluators:
             self._exited_aside(peer, now)
         elif ended.success and not peer.leaving:
@@ -111,7 +111,7 @@ class Coordinator:
             self._strike(peer, self._blame.failure(peer, ended, self.incident, now), now)
 
     def _exited_aside(self, peer: Peer, now: float) -> None:
-        """An evaluator has ended: it is run again, after longer and longer waits if it is short-lived."""
+        """Restart a failed evaluator, with exponential back-off if it ends soon after each start."""
         if peer.ended is None or peer.ended.success or peer.leaving or self.judge.verdict is not None:
             return
         incident = self._blame.own(peer, peer.ended, now)
@@ -122,16 +122,16 @@ class Coordinator:
             peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.failures))
             self.outbox.stop(peer, incident)
 
-    # What others tell.
+    # Time and spec updates.
 
     def tick(self, now: float) -> None:
-        """Time has passed; to be called a few times in `member_timeout`."""
+        """Check all timeouts; call it a few times per `member_timeout`."""
         timeout = self.roster.policy.member_timeout
         late = self._ticked is not None and now - self._ticked > timeout / 2
         self._ticked = now
         for peer in [each for each in self.roster.peers.values() if each.connected]:
             if late:
-                peer.heard = now  # it was we who did not listen: what they said lies unread until the next look
+                peer.heard = now  # this launcher was suspended: the members' frames are still unread
             elif now - peer.told > timeout:
                 self.outbox.close(peer)
                 self.lost(peer.name, now)
@@ -142,10 +142,10 @@ class Coordinator:
         self._advance(now)
 
     def change(self, gang: Gang, policy: Policy, now: float) -> None:
-        """The job's spec has changed: other limits, or another number of workers."""
+        """Apply a spec update: other limits, or another number of workers."""
         resized = self.roster.change(gang, policy)
         if self.rounds.running and (chief := self.roster.gang[self.roster.chief]).finished:
-            self.judge.finished(chief)  # under another success policy that may be enough
+            self.judge.finished(chief)  # a changed success policy may make the job succeed now
             self._rest_if_judged()
         if not resized or self.judge.verdict is not None:
             return
@@ -155,7 +155,7 @@ class Coordinator:
         self._advance(now)
 
     def announce(self) -> None:
-        """Tell the verdict to all who are there."""
+        """Send the verdict to all connected members."""
         for peer in self.roster.peers.values():
             self.outbox.end(peer)
 
@@ -167,7 +167,7 @@ class Coordinator:
     # Starts.
 
     def _advance(self, now: float) -> None:
-        """Start whatever can be started."""
+        """Start every round, single member and evaluator that can start now."""
         if self.judge.verdict is not None:
             return
         if self.rounds.running and (come := self.rounds.newcomers(now)):
@@ -191,7 +191,7 @@ class Coordinator:
             self._begin(peer, self.rounds.number, now, **told)
 
     def _start_alone(self, peer: Peer, now: float) -> None:
-        """Into a round of its own; nobody else takes notice."""
+        """Start one member in a round number of its own; the others run on."""
         if self.rounds.begin_alone(peer):
             self.judge.count_restart()
         if self.incident is not None and self.incident.member == peer.name:
@@ -205,7 +205,7 @@ class Coordinator:
     # Ends.
 
     def _strike(self, peer: Peer, incident: Incident, now: float) -> None:
-        """The program of a member has ended because of an incident: it starts again alone, or the gang does."""
+        """Restart a member whose program an incident ended: alone, or with the whole gang."""
         if not self.roster.alone(peer):
             self._stop(incident, now)
         elif (judged := self._judged(incident, now)) is not None:
@@ -214,7 +214,7 @@ class Coordinator:
             self.outbox.stop(peer, judged)
 
     def _stop(self, incident: Incident, now: float) -> None:
-        """End the round because of an incident: the next one, or the end of the job."""
+        """End the round because of an incident; the next round or the verdict follows."""
         judged = self._judged(incident, now)
         self.incident = judged or incident
         self.rounds.end(now, ledgers.wait(self.judge.ledger) * (incident.reason not in ASKED_FOR))
@@ -227,6 +227,6 @@ class Coordinator:
         return judged
 
     def _rest_if_judged(self) -> None:
-        """After the verdict no end of a program means anything any more."""
+        """After the verdict, ignore the exits of programs."""
         if self.judge.verdict is not None:
             self.rounds.running = False

@@ -1,10 +1,10 @@
-"""Whether a program can be forked from a warm interpreter, or has to be started plainly: decided from its text alone.
+"""Decides from the source code alone whether a program can be forked from a warm interpreter or needs a plain start.
 
-A fork has TensorFlow imported before the program's first line. That is the same as a plain start, unless the program
-changes the environment before its own import of TensorFlow: any variable counts that is not known to be read later
-(read_later.py). What a text does not show (a write in an installed package, through a function's argument or in C)
-withheld.py finds when the program runs. Pure: sources come in as text. Where a text shows a write but not of which
-variable the answer must be plain, which is always right and only slower.
+A fork has TensorFlow imported before the program's first line. That equals a plain start, unless the program sets an
+environment variable before its own import of TensorFlow; only variables known to be read later (read_later.py) are
+harmless. withheld.py finds at run time what source code does not show: a write in an installed package, through a
+function's argument or in C. Pure: sources come in as text. A write to an unknown variable must give a plain start,
+which is always correct, only slower.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .read_later import read_later
 
 PYTHON = re.compile(r"^python(\d+(\.\d+)*)?$")
 TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
-MODULES = 300  # of the program's own that are looked at
+MODULES = 300  # the most modules of the program that are examined
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """`<python> <options> script.py <arguments>`, or with `-m` before the name of a module."""
+    """`<python> <options> script.py <arguments>`, or `-m` and a module name instead of the script."""
 
     python: str
     options: tuple[str, ...]
@@ -34,7 +34,7 @@ class Invocation:
 
 
 def invocation(command: Sequence[str]) -> Invocation | str:
-    """What a command asks of Python, or the reason why a fork cannot do it."""
+    """Parse a Python command; a string is the reason why a fork cannot run it."""
     name = command[0].rpartition("/")[2]
     if not PYTHON.match(name):
         return f"{name} is no Python"
@@ -49,12 +49,12 @@ def invocation(command: Sequence[str]) -> Invocation | str:
     return Invocation(command[0], tuple(options), False, rest[0], tuple(rest[1:]))
 
 
-# The options of Python up to the program: letters, and at most one that takes the rest, or the next word.
+# One option word of Python: flag letters, then at most one option that takes the rest of the word or the next word.
 _OPTION = re.compile(r"-([a-zA-Z?]*?)(?:([cmWX])(.*))?", re.DOTALL)
 
 
 def imports_sitecustomize(command: Sequence[str]) -> bool:
-    """Whether the command is a Python that imports the launcher's sitecustomize: with -E, -I or -S it does not."""
+    """Whether the command is a Python that imports the launcher's sitecustomize; -E, -I and -S prevent that."""
     if not command or not PYTHON.match(command[0].rpartition("/")[2]):
         return False
     words = iter(command[1:])
@@ -77,29 +77,29 @@ def imports_sitecustomize(command: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Event:
-    """What a statement does that matters here: it sets a variable, or imports a module (TensorFlow among them)."""
+    """A relevant effect of a statement: it sets an environment variable, or imports a module."""
 
     line: int
     sets: str = ""
     module: str = ""
     level: int = 0
-    certain: bool = False  # at the top of the module, where it is executed in any case
+    certain: bool = False  # at module level, where it always runs
 
 
 @dataclass(frozen=True)
 class Source:
-    """A module of the program: its text, and how it finds those that it imports (None: not the program's own)."""
+    """A module of the program: its text, and `find` for the program's own modules that it imports."""
 
     text: str
     find: Callable[[str, int], Sequence[Source]]
 
 
 class NotPlainPython(Exception):
-    """The text cannot be parsed; a plain start tells the person how."""
+    """The source cannot be parsed; a plain start shows the user the error."""
 
 
 def reason_for_plain(sources: Sequence[Source]) -> str:
-    """Why the program has to be started plainly, "" if it can be forked. `sources` are executed one after the other."""
+    """Why the program needs a plain start, "" if it can be forked. `sources` run one after the other."""
     budget = [MODULES]
     for source in sources:
         reason, imported = _examine(source, budget)
@@ -109,7 +109,7 @@ def reason_for_plain(sources: Sequence[Source]) -> str:
 
 
 def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
-    """The reason, and whether TensorFlow is imported for certain when the module has been executed."""
+    """The reason for a plain start, and whether running the module certainly imports TensorFlow."""
     budget[0] -= 1
     if budget[0] < 0:
         return "it has too many modules to look through", False
@@ -129,10 +129,10 @@ def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
 
 
 def events(text: str) -> list[Event]:
-    """The events of a module in the order of its lines, those inside functions as if they were executed there."""
+    """The events of a module in line order; those inside functions count as if they ran at their line."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the text: the program itself will say so
+            warnings.simplefilter("ignore")  # about the source: the program itself prints them
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPlainPython(str(error)) from error
@@ -142,7 +142,7 @@ def events(text: str) -> list[Event]:
 
 
 def _names_of_environ(tree: ast.AST) -> frozenset[str]:
-    """What the environment is called in this module: `environ`, and names that it is given here."""
+    """The names of the environment in this module: `environ`, `environb` and their aliases."""
     names = {"environ", "environb"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "os":
@@ -158,12 +158,12 @@ def _names_of_environ(tree: ast.AST) -> frozenset[str]:
 
 def _defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.AST]]:
     plain = [*arguments.posonlyargs, *arguments.args]
-    yield from zip(reversed(plain), reversed(arguments.defaults))  # Python 3.9; the first may have none
+    yield from zip(reversed(plain), reversed(arguments.defaults))  # no strict= in 3.9; the first may have no default
     yield from ((arg, value) for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults) if value)
 
 
 def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that are executed whenever the module is run as the program."""
+    """The statements that always run when the module runs as the program."""
     for statement in body:
         yield statement
         if isinstance(statement, (ast.Try, ast.With)) or _is_main_guard(statement):
@@ -193,7 +193,7 @@ def _events_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterato
 
 
 def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[Event]:
-    """What is assigned to, or deleted."""
+    """The events of an assignment target, or of a deletion."""
     if isinstance(node, ast.Subscript) and _last_name(node.value) in environ:
         yield from _set(node.lineno, [_constant(node.slice)])
     elif isinstance(node, ast.Attribute) and node.attr in ("environ", "environb"):
@@ -233,8 +233,8 @@ def _last_name(node: ast.AST) -> str:
 
 
 def _constant(node: ast.AST) -> str | None:
-    """The text of a literal; of one that begins with a literal (an f-string) that beginning, if it tells enough."""
-    node = getattr(node, "value", node) if type(node).__name__ == "Index" else node  # Python 3.8
+    """The text of a string or bytes literal; None for any other expression."""
+    node = getattr(node, "value", node) if type(node).__name__ == "Index" else node  # ast.Index of Python 3.8
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
         return node.value if isinstance(node.value, str) else node.value.decode("utf-8", "replace")
     return None

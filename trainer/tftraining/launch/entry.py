@@ -1,6 +1,6 @@
-"""The `__main__.py` of an installed launcher: starts it, or says that this Python is too old for it.
+"""The `__main__.py` of an installed launcher: starts it, or reports that this Python is too old.
 
-It must stay in a syntax that every Python can read.
+It must use only syntax that every Python version can parse.
 """
 
 import json
@@ -14,7 +14,7 @@ MESSAGE = (
 
 
 def refuse():  # type: ignore[no-untyped-def]
-    """End with a verdict that the operator can read: no restart helps."""
+    """Exit with a Failed verdict for the operator, because no restart helps."""
     sys.stderr.write("tftraining: " + MESSAGE + "\n")
     path = json.loads(os.environ.get("TFTRAINING_LAUNCHER", "{}")).get("terminationMessage")
     if path:

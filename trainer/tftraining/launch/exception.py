@@ -1,7 +1,7 @@
-"""The exception that ended a Python program: the line of its last traceback that names the type.
+"""Finds the exception that ended a Python program: the line of its last traceback that names the type.
 
-Pure. It must never raise for anything that a program can print. What a traceback tells of an exception that ended
-nothing (in a destructor, in a thread, at the exit) must never be taken for the program's end.
+Pure. It must never raise, whatever the program prints. It must never take an exception that did not end the program (in
+a destructor, in a thread, at exit) for its end.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-LENGTH = 300  # of the line that is kept
-FAR = 200  # lines after which a traceback is not the last word of the program any more; TensorFlow's have up to 100
+LENGTH = 300  # characters kept of the line
+FAR = 200  # lines of output after which a traceback no longer explains the exit; TensorFlow's have up to 100
 
 _BAR = re.compile(r"^ +\| ?")  # in front of each line of an exception group
 _HEADER = re.compile(r"^(?:  \+ )?(?:Exception Group )?Traceback \(most recent call last\)")
 _NEXT_IN_GROUP = re.compile(r"^ +\+[-+]+ (?:\d+|\.\.\.) -+$")
-# A type without a module begins with a capital letter, as all of Python's do: `loss: 0.3` is none.
+# A type without a module begins with a capital letter, as all of Python's do; this excludes `loss: 0.3`.
 _NAMED = re.compile(r"^(?:[A-Z]\w*|[A-Za-z_]\w*(?:\.[\w<>]+)+)(?::\s.*|:?)$")
 _NAMED_AN_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception)(?::\s.*|:?)$")
 _ENDED_NOTHING = ("Exception ignored", "Exception in thread", "Error in atexit")
 
 
 class LastException:
-    """Takes in the lines of one stream as they come, however long the message of an exception is."""
+    """Parses one stream line by line, with exception messages of any length."""
 
     def __init__(self) -> None:
         self._line = ""
-        self._unheaded = ""  # outside of any traceback: the end of one whose beginning is not known
+        self._unheaded = ""  # outside any traceback: the last line of one whose header is missing
         self._age = 0
         self._within = False
         self._aside = False
@@ -34,16 +34,16 @@ class LastException:
 
     @property
     def line(self) -> str:
-        """`ValueError: boom`, "" if no traceback is among the last lines. Of a group the last of its exceptions."""
+        """`ValueError: boom`; "" if the last lines hold no traceback. For an exception group, its last exception."""
         return self._line if self._age <= FAR else ""
 
     @property
     def line_or_rest(self) -> str:
-        """The same where the first lines are not known: a traceback may have lost its head."""
+        """Like `line`, but also finds a traceback whose header was cut off."""
         return self.line or self._unheaded
 
     def see(self, text: str) -> None:
-        """The next line."""
+        """Parse the next line of the stream."""
         before, self._before = self._before, text
         self._age += 1
         body = _BAR.sub("", text)
@@ -60,7 +60,7 @@ class LastException:
 
 
 def exception_of(lines: Iterable[str]) -> str:
-    """The same of the last lines of an output, which may begin in the middle of a traceback."""
+    """The exception in the last lines of an output, which may begin in the middle of a traceback."""
     found = LastException()
     for line in lines:
         found.see(line)

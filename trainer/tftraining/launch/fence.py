@@ -1,8 +1,8 @@
-"""The process that ends the program when its lease has run out, whatever the launcher does: it may stand still.
+"""The lease watchdog: a process that kills the program when its lease has run out, even if the launcher hangs.
 
-A fork of the launcher (lease.py). It sleeps until the deadline that both see in shared memory, and when that is over it
-kills all that the launcher has started but the warm interpreter, again and again until the launcher says that it has
-taken notice. It must never open a file but those of /proc, nor wait for anything but the clock and the launcher's end.
+A fork of the launcher (lease.py). It sleeps until the deadline in their shared memory. After the deadline it kills all
+processes that the launcher has started except the warm interpreter, repeatedly until the launcher resets the deadline.
+It must open only files of /proc, and wait only for the clock and the launcher.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tftraining.launch import proctitle
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, children, descendants, prctl
 
 NAME = b"tft-lease"
-# For who looks at ps. It must not have the program's name in it, by which the program is killed, nor the launcher's.
+# Shown by ps. It must contain the name of neither the program nor the launcher: people kill processes by name.
 TITLE = "lease watchdog: ends the training program when its launcher stands still"
 IGNORED = (
     signal.SIGTERM,
@@ -35,24 +35,24 @@ IGNORED = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks for who is left
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two kills of the remaining processes
 
-# The places of the shared table, a double each: it is written and read as one.
-DEADLINE = 0  # monotonic seconds after which nothing may run, 0 where there is nothing to end
-FENCED = 1  # when that was enforced, 0 if it was not
-SPARED = 2  # the warm interpreter, which runs nothing of the program; 0 if there is none
+# Indices into the shared table; each entry is a double, because the CPU reads and writes it as a whole.
+DEADLINE = 0  # monotonic seconds after which no program may run; 0 if no lease is in force
+FENCED = 1  # when the watchdog began to enforce the deadline; 0 if it has not
+SPARED = 2  # pid of the warm interpreter, which runs no user code; 0 if there is none
 PLACES = 3
 Table = ctypes.Array[ctypes.c_double]
 
 
 def table() -> Table:
-    """A new one, which this process shares with its forks."""
+    """A new table in memory that this process shares with its forks."""
     return (ctypes.c_double * PLACES).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
 
 
 def fork(shared: Table, orders: int) -> int:
-    """Fork the process; its pid. `orders` is its end of a stream socket: each word on it is answered by one, its end is
-    the launcher's. OSError if it cannot be forked."""
+    """Fork the watchdog; return its pid. `orders` is its end of a stream socket: it answers each message on it, and
+    exits when the launcher closes it. OSError if the fork fails."""
     launcher, pid = os.getpid(), os.fork()
     if not pid:
         _run(launcher, shared, orders)
@@ -68,13 +68,13 @@ def _run(launcher: int, shared: Table, orders: int) -> NoReturn:
 
 
 def _settle(launcher: int, orders: int) -> None:
-    """Become a process of its own: nothing of the launcher's is held open, nothing that is meant for it is heard."""
-    gc.disable()  # a collection would copy the pages that both share
+    """Detach from the launcher: close its file descriptors, ignore signals that are meant for it."""
+    gc.disable()  # a garbage collection would copy pages shared with the launcher
     signal.set_wakeup_fd(-1)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()  # what stops the launcher's group, as a terminal does, does not stop this one
+    os.setsid()  # so that a signal to the launcher's process group, as from a terminal, does not stop the watchdog
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     proctitle.set_name(NAME)
     proctitle.show([TITLE], {})
@@ -93,13 +93,13 @@ def _close_all_but(kept: int) -> None:
 
 
 def _enforce(launcher: int, shared: Table, orders: int) -> None:
-    """Return when the launcher is gone."""
+    """Enforce deadlines until the launcher has closed `orders`."""
     poll, pause = select.poll(), FIRST_PAUSE
     poll.register(orders, select.POLLIN)
     while True:
         deadline, now = shared[DEADLINE], time.monotonic()
         if deadline and now >= deadline:
-            shared[FENCED] = now  # before the first kill: who sees an end has to know whose doing it is
+            shared[FENCED] = now  # before the first kill: the launcher must know that the exit is the watchdog's doing
             end_descendants(launcher, (os.getpid(), int(shared[SPARED])))
             wait, pause = pause, min(2 * pause, LONGEST_PAUSE)
         else:
@@ -111,9 +111,12 @@ def _enforce(launcher: int, shared: Table, orders: int) -> None:
 
 
 def end_descendants(launcher: int, spared: Collection[int]) -> None:
-    """SIGKILL what the launcher has started or adopted. First its children with the process groups that they lead, then
-    who has left those groups; the latter are found under their parents, which are there until the launcher waits for
-    them. As long as it stands still it does not, so no number is another process's."""
+    """SIGKILL all processes that the launcher has started or adopted, except `spared`.
+
+    First its children with the process groups that they lead, then descendants outside these groups. Killed parents
+    stay zombies until the launcher waits for them, so their descendants can still be found; while it hangs, the kernel
+    cannot reuse their pids.
+    """
     for find in (children, descendants):
         for pid in find(launcher):
             if pid not in spared:

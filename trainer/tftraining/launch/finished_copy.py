@@ -1,9 +1,9 @@
-"""The copy of a training whose `fit` has ended: a directory `<backup>.finished-<n>` with a mark that says whose it is.
+"""Copies of finished trainings: directories `<backup>.finished-<n>` with a mark file that identifies the job.
 
-BackupAndRestore deletes its backup when `fit` ends. A program that fails after that would train everything again, so
-finished_fit.py keeps the end of the training until the job is done. A copy counts only for the job that made it, and
-only once its mark is written. Every copy is listed in a file, by which the launcher removes it. Local paths only, and
-nothing but the standard library: the module is loaded into the user's interpreter too.
+BackupAndRestore deletes its backup when `fit` ends. A program that fails after that would repeat the training, so
+finished_fit.py keeps its final state until the job has ended. A copy is valid only for the job that made it, and only
+with its mark. A list file names every copy, so that the launcher can remove it. Local paths only, and only the standard
+library: the user's interpreter loads this module too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 LIST = ".tftraining-finished"
 MARK = "finished.json"
-STATE = "final"  # the names of the files with the state begin so
-MOST = 20  # copies of one backup
+STATE = "final"  # prefix of the files with the state
+MOST = 20  # the most copies of one backup
 _NAME = re.compile(r".\.finished-(\d+)$", re.DOTALL)
 
 
 def list_file(directory: Path | None, scratch: Path, member: str) -> Path:
-    """Where a member's program lists its copies: in the job's directory, which outlives a pod, if there is one."""
+    """The list file of a member's copies: in the job's directory if there is one, because that outlives the pod."""
     return (directory or scratch) / f"{LIST}-{member}"
 
 
@@ -37,12 +37,12 @@ def number_of(path: str) -> int:
 
 
 def path_of(backup: str, number: int) -> str:
-    """The copy of this number."""
+    """The path of a backup's copy with this number."""
     return f"{backup}.finished-{number}"
 
 
 def copies(backup: str) -> list[str]:
-    """All copies that are there, by their numbers. OSError if the directory cannot be read."""
+    """All existing copies of a backup, sorted by number. OSError if the directory cannot be read."""
     directory, name = os.path.split(backup)
     if not os.path.isdir(directory):
         return []
@@ -52,7 +52,7 @@ def copies(backup: str) -> list[str]:
 
 
 def read_mark(path: str) -> dict[str, Any] | None:
-    """What the mark of a copy says; None if it has none, or if its files are not as long as they were."""
+    """The content of a copy's mark; None without a mark, or if the sizes of its files have changed."""
     try:
         with open(os.path.join(path, MARK), encoding="utf-8") as file:
             mark = json.load(file)
@@ -63,7 +63,7 @@ def read_mark(path: str) -> dict[str, Any] | None:
 
 
 def write_mark(path: str, told: Mapping[str, Any]) -> None:
-    """Make the copy count, at once or not at all."""
+    """Write the mark atomically, which makes the copy valid."""
     temporary = os.path.join(path, f"{MARK}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump({**told, "sizes": _sizes(path)}, file)
@@ -73,13 +73,13 @@ def write_mark(path: str, told: Mapping[str, Any]) -> None:
 
 
 def drop_mark(path: str) -> None:
-    """Make the copy count no more."""
+    """Remove the mark, which makes the copy invalid."""
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(path, MARK))
 
 
 def wait_for(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
-    """The mark of a copy that another machine has written: shared storage may show it late."""
+    """Wait for the mark of a copy by another machine, which shared storage may show late; None after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         mark = read_mark(path)
@@ -91,7 +91,7 @@ def wait_for(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
 
 
 def keep_state(path: str) -> None:
-    """Remove what the copy has of the backup beside its state."""
+    """Remove the backup's files from the copy; keep the state and the mark."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path):
             if not name.startswith((STATE, MARK)):
@@ -99,7 +99,7 @@ def keep_state(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or a directory that may be there; a link is not followed. OSError if that fails."""
+    """Remove a file or directory if it exists, without following a link. OSError if that fails."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
@@ -108,7 +108,7 @@ def remove(path: str) -> None:
 
 
 def enlist(path: str, file: str) -> None:
-    """Add a copy to the list, before it is made."""
+    """Add a copy to the list file; call it before making the copy."""
     os.makedirs(os.path.dirname(file), exist_ok=True)
     if path in listed(file):
         return
@@ -117,7 +117,7 @@ def enlist(path: str, file: str) -> None:
 
 
 def listed(file: str) -> list[str]:
-    """The copies on the list that can be any: absolute paths with the right kind of name."""
+    """The plausible copies in the list file: absolute paths with a copy's name."""
     try:
         with open(file, encoding="utf-8") as lines:
             found = [_parsed(line) for line in lines]
@@ -127,7 +127,7 @@ def listed(file: str) -> list[str]:
 
 
 def remove_listed(file: Path) -> list[str]:
-    """Remove all copies of the list, and the list; a line about each that cannot be removed."""
+    """Remove all listed copies, then the list file; return one error line for each copy that remains."""
     left = [why for path in listed(str(file)) if (why := _removed(path))]
     if not left:
         with contextlib.suppress(OSError):

@@ -1,11 +1,12 @@
-"""Keeps what Keras' `fit` has reached until the job is done, so that a failure after `fit` trains nothing again.
+"""Keeps the final state of Keras' `fit` until the job has ended, so that a failure after `fit` repeats no training.
 
-BackupAndRestore deletes its backup when `fit` ends. Instead, the backup becomes a copy (finished_copy.py) with the
-state after all callbacks, and the History. The same call of `fit` (call_site.py) in a restarted process finds it,
-restores the state, trains nothing and returns that History. Any other `fit` runs as always.
+BackupAndRestore deletes its backup when `fit` ends. Instead, this module turns the backup into a copy
+(finished_copy.py) with the state after all callbacks and the History. The same call of `fit` (call_site.py) in a
+restarted process finds the copy, restores the state, trains nothing and returns that History. Any other `fit` runs as
+usual.
 
-The members of a MultiWorkerMirroredStrategy must decide alike, or their collectives would not meet: the chief looks,
-and tells the others by a sum over all. This must never fail a training: what goes wrong leaves everything to Keras.
+All members of a MultiWorkerMirroredStrategy must decide alike, or their collectives hang: the chief looks for the copy
+and tells the others by an all-reduce sum. It must never fail a training: after an error, Keras runs as usual.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from . import call_site, finished_copy
 from .keras_backup import Backup, backup_of
 from .keras_hook import EPOCHS_DONE
 
-VISIBLE_SECONDS = 60.0  # until a copy that the chief sees must be seen by all: NFS shows new names that late
+VISIBLE_SECONDS = 60.0  # for all members to see a copy that the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"
 
 
 @dataclass
 class Keeper:
-    """What a process knows of its own calls of `fit`. `start` is a name of this start of the program."""
+    """Keeps and finds the finished fits of this process. `start` identifies this start of the program."""
 
     uid: str
     file: str
     start: str
     variables: str
-    takes_part: Callable[[], bool]  # whether this process trains, of those that the program has started
+    takes_part: Callable[[], bool]  # whether this process trains: the program may have several
     own: set[str] = field(default_factory=set)  # the copies that this process has made
 
     def begin(self, callbacks: Any) -> Fit | None:
-        """Before `fit` begins; None if it is Keras' business alone."""
+        """Call before `fit` begins; None if its final state is not kept."""
         try:
             backup = backup_of(callbacks) if self.takes_part() else None
             if backup is None:
@@ -49,7 +50,7 @@ class Keeper:
             return None
 
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
-        """What the chief finds counts for all: nothing to be kept (0), no copy (1), a copy (its number + 1)."""
+        """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
         identity = self._identity(callbacks, backup) if backup.writes else ""
         told = backup.total(1 + self._found(backup, identity) if identity else 0)
         if not told:
@@ -63,7 +64,7 @@ class Keeper:
         return fit
 
     def _identity(self, callbacks: Any, backup: Backup) -> str:
-        """Of the call; "" if it cannot be known. Never raises: the others wait for the chief's word."""
+        """The identity of the call; "" if unknown. Never raises: the other members wait for the chief's sum."""
         try:
             epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
             return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
@@ -72,7 +73,7 @@ class Keeper:
             return ""
 
     def _found(self, backup: Backup, identity: str) -> int:
-        """The number of this call's copy, 0 for none; copies that can be of no use any more are put right."""
+        """The number of this call's copy, 0 for none; repairs or removes copies without a valid mark for this job."""
         found = 0
         try:
             for path in finished_copy.copies(backup.path):
@@ -87,7 +88,7 @@ class Keeper:
         return found
 
     def _put_right(self, path: str, backup: Backup, unmarked: bool) -> None:
-        """A copy without a mark was being made when its program ended: it still is the backup."""
+        """Rename an unmarked copy back to the backup, for its program ended while making it; remove any other copy."""
         if unmarked and path not in self.own and not os.path.lexists(backup.path):
             os.rename(path, backup.path)
         else:
@@ -95,7 +96,7 @@ class Keeper:
 
 
 class Fit:
-    """One `fit` of this process; `found` is the copy of its end by an earlier process, "" if it has to train."""
+    """One `fit` of this process; `found` is the path of the copy by an earlier process, "" if `fit` must train."""
 
     def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, identity: str) -> None:
         self.found = ""
@@ -106,10 +107,10 @@ class Fit:
         self._identity = identity
 
     def begun(self) -> bool:
-        """Behind all callbacks, when Keras has restored what it knows of; whether the end of this `fit` can be kept."""
+        """Call after all callbacks, when Keras has restored its backup; whether the final state can be kept."""
         try:
             self._backup.begun()
-        except Exception as error:  # a BackupAndRestore of the user's own making
+        except Exception as error:  # a user-defined BackupAndRestore
             _say(f"the end of this fit is not kept: {_words(error)}")
             return False
         if self.found:
@@ -117,7 +118,7 @@ class Fit:
         return True
 
     def _restore(self) -> None:
-        """Raises what Keras does: half of a state is no state. The next start does without it."""
+        """Restore the copy. Raises Keras' errors, for a half-restored state is unusable; the next start ignores it."""
         try:
             self._backup.restore(os.path.join(self.found, finished_copy.STATE), int(self.mark["epochs"]))
         except Exception:
@@ -128,7 +129,7 @@ class Fit:
         _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
-        """`method` is Keras' own end of `fit`."""
+        """Run Keras' on_train_end, the `method`, then keep or return the final state."""
         if self.found:
             with self._backup.undeleted():
                 method(self._callbacks, self.mark["logs"] or logs)
@@ -139,7 +140,7 @@ class Fit:
             self._keep(logs)
 
     def _refill(self) -> None:
-        """The History that `fit` returns, and what else the end of a `fit` leaves in the model."""
+        """Restore the History that `fit` returns, and the model attributes that the end of `fit` sets."""
         history = getattr(self._callbacks, "_history", None)
         if history is not None:
             history.history = dict(self.mark["history"])
@@ -147,11 +148,11 @@ class Fit:
         self._backup.ended(bool(self.mark["stopped"]))
 
     def _keep(self, logs: Any) -> None:
-        """Make the copy, all members together; where the chief cannot, delete the backup as Keras would have."""
+        """Make the copy, all members together; if the chief cannot, delete the backup as Keras would."""
         backup = self._backup
         path = self._prepared() if backup.writes else ""
         try:
-            # Nobody goes on before the mark is there: who fails at once takes the others along.
+            # All wait for the mark: a member that fails right after `fit` would end the others before it is written.
             kept = backup.total(int(bool(path))) and backup.total(int(self._saved(path, logs)))
         except Exception as error:
             return _say(f"a member is lost, the next start goes on from the backup: {_words(error)}")
@@ -160,7 +161,7 @@ class Fit:
         return finished_copy.keep_state(path) if kept else self._leave_to_keras(path)
 
     def _saved(self, path: str, logs: Any) -> bool:
-        """Whether this is the chief and the copy is there. Never raises: the others wait for the chief's word."""
+        """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
         try:
             self._backup.save(os.path.join(path, finished_copy.STATE) if path else "")
             if path:
@@ -171,7 +172,7 @@ class Fit:
         return bool(path)
 
     def _prepared(self) -> str:
-        """The directory of the copy, which the backup becomes; "" if there can be none."""
+        """Make the copy's directory, from the backup if Keras would delete that; return its path, "" if it cannot."""
         backup, keeper = self._backup, self._keeper
         try:
             taken = finished_copy.copies(backup.path)
@@ -198,7 +199,7 @@ class Fit:
             _say(f"{error.filename}: {error.strerror}")
 
     def _told(self, logs: Any) -> dict[str, Any]:
-        """What the mark says."""
+        """The content of the mark."""
         history = getattr(self._callbacks, "_history", None)
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs") or 0
         epoch = plain(list(getattr(history, "epoch", ())))
@@ -216,7 +217,7 @@ class Fit:
 
 
 def keeper_of(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
-    """The one of this process, as the launcher has `told` it, started with these variables."""
+    """This process's keeper. `told`: the launcher's settings as JSON; `environment`: the process's at its start."""
     settings = json.loads(told)
     start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
     variables = call_site.fingerprint_of(environment)
@@ -224,7 +225,7 @@ def keeper_of(told: str, environment: Mapping[str, str], takes_part: Callable[[]
 
 
 def extend(keeper: Keeper, cls: Any) -> None:
-    """Extend Keras' list of callbacks."""
+    """Extend Keras' CallbackList class."""
     begin, end = cls.on_train_begin, cls.on_train_end
 
     @functools.wraps(begin)
@@ -242,7 +243,7 @@ def extend(keeper: Keeper, cls: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: numbers of NumPy and tensors become floats or lists."""
+    """A value as JSON types: NumPy numbers and tensors become floats or lists."""
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,10 +1,10 @@
-"""Leaves out of the log the tracebacks of a program that could not go on because another member had failed.
+"""Folds tracebacks that another member's failure caused: each becomes one line of the log.
 
-The member that failed first says why, in a traceback of its own. Those of the others, "Socket closed" and the like,
-come at the same moment, are longer, and bury it: each becomes one line. Pure: bytes and times (seconds) come in, bytes
-to be passed on come out. In doubt everything is passed on, unchanged and in order: a traceback is left out only when it
-ends in an error that the loss of a peer brings about, or is cut off, and another member is known to have failed. Until
-then it is held back with what follows it, HOLD_SECONDS at most; nothing else ever waits.
+The member that failed first prints the traceback that matters. The others' tracebacks, such as "Socket closed", come at
+the same moment, are longer, and bury it. Pure: output bytes and times (seconds) come in, bytes to print come out. In
+doubt all output passes unchanged and in order. A traceback is folded only if it is cut off or ends in an error that a
+lost peer causes, and another member is known to have failed. Until then it is held back with the output after it, for
+at most HOLD_SECONDS; no other output ever waits.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ HOLD_BYTES = 1 << 16
 REASON_LENGTH = 200
 
 _HEADER = b"Traceback (most recent call last):\n"
-# The line that ends a traceback: the name of an exception, and often a text.
+# The line that ends a traceback: the name of an exception, often with a message.
 _EXCEPTION = re.compile(rb"^[A-Za-z_][\w.]*(: .*)?$")
 _OF_A_LOST_PEER = re.compile(
     rb"^[\w.]*\b(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown|BrokenPipe"
     rb"|Connection\w*)Error\b"
 )
 _CHAINS = (b"During handling of the above exception, another", b"The above exception was the direct cause of the")
-# A warning or an error of TensorFlow's C++ code: as absl writes it, and as it was before.
+# A warning or error of TensorFlow's C++ code, in the format of absl or the older one.
 _LOG = re.compile(rb"^([WEF]\d{4} \d\d:\d\d:\d+\.\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [WEF] )")
-# How lines go on with the text of an exception that have no indentation, and by what the last of them can be told.
+# Unindented lines that continue an exception's message, and the marks of its last line.
 _TEXT = re.compile(
     rb"^(Detected at node|Collective ops is aborted by|The error could be from|Additional GRPC error|:?\{\"|\(\d+\) "
     rb"|\d+ (root error|successful op|derived error)|Original stack trace|Function call stack)"
 )
 _TEXT_END = re.compile(rb"\[Op:|\[\[\{\{node")
-_NODE = re.compile(rb"^\{\{function_node [^}]*\}\} *")  # says nothing to a person
+_NODE = re.compile(rb"^\{\{function_node [^}]*\}\} *")  # noise to a reader
 _TELLING = re.compile(rb"socket closed|connection (re|closed|timed)|heartbeat|broken pipe|no route", re.I)
 
 
 def wanted(environment: Mapping[str, str]) -> bool:
-    """Whether tracebacks are to be folded: unless the container's environment asks for all of them."""
+    """Whether to fold tracebacks: yes, unless the container's environment asks for full ones."""
     return environment.get(VARIABLE, "") in ("", "0")
 
 
 def of_a_lost_peer(exception: str) -> bool:
-    """Whether the line of an exception (`UnavailableError: Socket closed`) names one that the loss of a peer causes."""
+    """Whether a lost peer can cause this exception, given as its line (`UnavailableError: Socket closed`)."""
     return bool(_OF_A_LOST_PEER.match(exception.encode("utf-8", "replace")))
 
 
 class Folding:
-    """One stream of a program, over all rounds."""
+    """Folds one output stream of a program, over all rounds."""
 
     def __init__(self) -> None:
         self._block: _Block | None = None
@@ -58,11 +58,11 @@ class Folding:
 
     @property
     def until(self) -> float | None:
-        """When `tick` is to be called; None: nothing is held back."""
+        """When to call `tick`; None if nothing is held back."""
         return self._since + HOLD_SECONDS if self._block is not None else None
 
     def feed(self, data: bytes, now: float) -> bytes:
-        """What can be passed on when the program has written `data`."""
+        """Take in the program's output `data`; return the bytes to print now."""
         passed = b""
         while data:
             if self._block is None:
@@ -77,16 +77,16 @@ class Folding:
         return passed
 
     def tick(self, now: float) -> bytes:
-        """What can be passed on at `now`."""
+        """The bytes to print at `now`, because they were held back long enough."""
         return self.resolve() if self._block is not None and now >= self._since + HOLD_SECONDS else b""
 
     def blame(self, member: str) -> bytes:
-        """The round is over because of this other member; "": because of the program itself, or nobody knows."""
+        """Another member has ended the round; "" if the program itself did, or if unknown. The bytes to print now."""
         self._cause = member
         return b"" if member else self._release()
 
     def resolve(self) -> bytes:
-        """Hold nothing back any more: the program is dead, or was waited for long enough."""
+        """Fold or release the held output, because the program is dead or HOLD_SECONDS are over."""
         if self._block is None or not self._cause:
             return self._release()
         block, self._block = self._block, None
@@ -108,21 +108,21 @@ class Folding:
 
 
 class _Block:
-    """What is held back: a traceback from its first line on, and whatever came after it."""
+    """Held output: a traceback from its first line, and all output after it."""
 
     def __init__(self) -> None:
-        #: Whether it may still be the traceback of a program that has lost a peer.
+        #: Whether this may still be a traceback that a lost peer has caused.
         self.doubtful = True
         self._lines: list[bytes] = []
         self._begun = b""
         self._size = 0
         self._in_frames = True
-        self._mixed = False  # with another process's
+        self._mixed = False  # with another process's traceback
         self._lost_peer = False
         self._error: int | None = None  # the line that names the last exception
 
     def feed(self, data: bytes) -> bytes:
-        """Take in what follows; what is left of it when this has turned out to be another kind of text."""
+        """Take in more output; return the rest of it if this turns out not to be a lost peer's traceback."""
         *lines, self._begun = (self._begun + data).split(b"\n")
         for number, line in enumerate(lines):
             fits = self._fits(line)
@@ -136,11 +136,11 @@ class _Block:
         return b""
 
     def text(self) -> bytes:
-        """All of it."""
+        """All held output, unchanged."""
         return b"".join(line + b"\n" for line in self._lines) + self._begun
 
     def folded(self, member: str) -> bytes:
-        """One line for the traceback, and what came after it."""
+        """One line in place of the traceback, and the output after it."""
         lines = [*self._lines, *([self._begun] if self._begun else [])]
         own = len(lines) if self._error is None else self._error + 1 + _length_of_text(lines[self._error + 1 :])
         end = b"" if self._begun and own < len(lines) else b"\n"
@@ -149,7 +149,7 @@ class _Block:
         return first + (b"\n".join(lines[own:]) + end if own < len(lines) else b"")
 
     def _fits(self, line: bytes) -> bool:
-        """Whether the line can follow in such a block; whether that is in doubt any longer is left in `doubtful`."""
+        """Whether the line belongs to the block; updates `doubtful`."""
         header = line + b"\n" == _HEADER
         if not self._in_frames:
             self._in_frames = header and self._is_chained()
@@ -161,7 +161,7 @@ class _Block:
             self.doubtful = False
             return False
         self._in_frames, self._error = False, len(self._lines)
-        # What was raised while a peer's loss was handled comes of that loss.
+        # An exception raised while handling a peer's loss results from that loss.
         self._lost_peer = self._lost_peer or bool(_OF_A_LOST_PEER.match(line))
         self.doubtful = self._lost_peer and not self._mixed
         return True
@@ -171,7 +171,7 @@ class _Block:
         return bool(before) and before[-1].startswith(_CHAINS)
 
     def _reason(self, lines: list[bytes]) -> str:
-        """The exception, with the line of its text that tells most."""
+        """The exception, with the most informative line of its message."""
         if self._error is None:
             return "it was killed while it printed it"
         name, _, first = lines[self._error].partition(b": ")
@@ -181,7 +181,7 @@ class _Block:
 
 
 def _length_of_text(lines: list[bytes]) -> int:
-    """How many lines after the one that names an exception belong to it, or are TensorFlow's complaints about it."""
+    """The number of lines after an exception's name that belong to its message, or are TensorFlow's logs about it."""
     alien = (n for n, line in enumerate(lines) if line + b"\n" == _HEADER or _LOG.match(line))
     ends = [n for n, line in enumerate(lines[: next(alien, len(lines))]) if _TEXT_END.search(line)]
     length = ends[-1] + 1 if ends else 0

@@ -1,7 +1,7 @@
-"""Tells the launcher how many GPUs TensorFlow lists, once it has looked at its devices, without a line of user code.
+"""Reports to the launcher how many GPUs TensorFlow lists, without changes to user code.
 
-TensorFlow without the CUDA libraries, or without a driver for them, trains on the CPU and says so only in its log. It
-must never disturb the training, nor make TensorFlow look at devices: it asks when that has been done.
+TensorFlow without the CUDA libraries or their driver trains on the CPU and says so only in its log. The hook must never
+disturb the training, nor trigger device initialization: it asks only after TensorFlow has initialized its devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from .after_import import after_import
 from .tracker import Tracker
 
-# Imports the module of Context, which is leader_hook's: a name may be given once in a process.
+# This module imports the module of Context, which leader_hook has registered: each name can be registered only once.
 MODULES = frozenset({"tensorflow.python.framework.config"})
 
 
@@ -22,7 +22,7 @@ def install(tracker: Tracker) -> None:
 
 
 def _extend(tracker: Tracker, module: Any) -> None:
-    """Where another TensorFlow has no such methods nothing is told."""
+    """Wrap the initialization; do nothing in a TensorFlow version without these methods."""
     try:
         cls = module.context.Context
         initialize = cls._initialize_logical_devices

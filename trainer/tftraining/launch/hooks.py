@@ -1,8 +1,8 @@
-"""What the launcher puts into every Python of the program: into the command itself, and into those that it starts.
+"""The hooks that the launcher installs in every Python process of the program: the command and its child processes.
 
-The command may be a wrapper, so nobody knows which of them is going to train; most of the others load data or install
-packages. So a Python gets only what costs next to nothing, and the rest when it imports TensorFlow or Keras. This must
-import next to nothing itself, never fail, and disturb nobody.
+The command may be a wrapper, so the launcher cannot know which process trains; most others load data or install
+packages. Each process gets only cheap hooks at its start, and the rest when it imports TensorFlow or Keras. This module
+must import next to nothing, never fail, and never disturb the user's code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing costs more than all of this
+TYPE_CHECKING = False  # importing typing takes longer than this whole module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,34 +21,34 @@ TENSORFLOW = frozenset({"keras", "tensorflow", "tf_keras"})
 LAUNCH = os.path.dirname(os.path.abspath(__file__))
 INJECT = os.path.join(LAUNCH, "inject")
 
-_environment: dict[str, str] = {}  # as this Python was started with it
+_environment: dict[str, str] = {}  # of this process at its start
 _tracker: Tracker | None = None
 _armed = False
 
 
 def install() -> None:
-    """What every Python of the program gets."""
+    """Install the cheap hooks, in every Python process of the program."""
     from . import legacy, offer, stacks  # noqa: PLC0415
 
     global _environment  # noqa: PLW0603  # one process
     if legacy.apply(os.environ):
         sys.stderr.write(legacy.APPLIED + "\n")
-    _environment = dict(os.environ)  # in a fork of the warm interpreter the request has been granted before
+    _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
     offer.install(os.path.dirname(LAUNCH))
     if path := os.environ.get(PROGRESS):
         try:
             stacks.answer(path)
         except OSError:
-            return  # a process that has outlived its round has no page any more
+            return  # the progress page of a process that outlived its round is gone
 
 
 def arm_before_tensorflow() -> None:
-    """Have the rest installed as soon as TensorFlow or Keras is to be imported."""
+    """Install the training hooks just before TensorFlow or Keras is imported."""
     sys.meta_path.insert(0, _BeforeTensorFlow())
 
 
 def arm() -> None:
-    """Install the rest: what follows a training."""
+    """Install the training hooks: Keras progress, the leader's connections, GPUs."""
     global _armed  # noqa: PLW0603  # one process
     if not _armed:
         _armed = True
@@ -69,7 +69,7 @@ def _arm() -> None:
 
 
 def tracker() -> Tracker | None:
-    """The one of this process, None where the launcher has no page."""
+    """The tracker of this process; None if the launcher has set no progress page."""
     global _tracker  # noqa: PLW0603  # one process, one tracker
     if _tracker is None and (path := os.environ.get(PROGRESS)):
         from .tracker import Tracker  # noqa: PLC0415
@@ -79,12 +79,12 @@ def tracker() -> Tracker | None:
 
 
 def python_path(users: str) -> str:
-    """The PYTHONPATH with which a Python, and every one that it starts, comes here; `users` is the program's own."""
+    """The PYTHONPATH that loads these hooks in a Python process and its children; `users` is the user's value."""
     return os.pathsep.join(filter(None, [INJECT, users]))
 
 
 class _BeforeTensorFlow:
-    """A finder that finds nothing."""
+    """A meta path finder that finds no module; it only observes imports."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name in TENSORFLOW:

@@ -1,6 +1,6 @@
-"""What ended a round: which member was first, how, whether the program is to blame, and whether a restart can help.
+"""An incident, the cause of a round's end: the member that failed first, how, and whether the budget is charged.
 
-Pure. One incident is one charge: the exits that follow from it are never charged.
+Pure. One incident is at most one charge: the exits that it causes are never charged.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FATAL = {
         "sets TF_USE_LEGACY_KERAS=1), or use a custom training loop"
     ),
 }
-TAIL_BYTES = 12 * 1024  # of the last lines, so that a frame has room for them whatever they are
+TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
 LINE_LENGTH = 500
-CHARACTER_BYTES = 12  # of JSON, at most
+CHARACTER_BYTES = 12  # the largest size of one character in JSON
 
 
 @dataclass(frozen=True)
 class Incident:
-    """Why the gang has to start again. `at` is monotonic, `time` wall-clock seconds."""
+    """Why a round ended, or one member's program. `at` is in monotonic, `time` in wall-clock seconds."""
 
     member: str
     reason: str  # Error, Killed, Stalled, MemberLost, Terminated, or the kind of the exit
@@ -39,29 +39,29 @@ class Incident:
     at: float
     time: float
     exit: Exit | None = None
-    step: int | None = None  # the highest that any member had reached
-    alone: bool = False  # the others go on
-    same: str = ""  # what it would be known again by (see same_failure.py)
+    step: int | None = None  # the highest step of any member
+    alone: bool = False  # only this member restarts
+    same: str = ""  # the key by which same_failure.py recognizes a repeated failure
 
 
 def exit_from_frame(raw: Mapping[str, Any]) -> Exit:
-    """How a program ended, as its launcher told; TypeError or ValueError if the fields are wrong."""
+    """A program's exit from its launcher's frame; TypeError or ValueError for invalid fields."""
     code, number = raw.get("code"), raw.get("signal")
     lines = tuple(str(line) for line in raw.get("lines", ()))
-    # An older launcher tells only the lines.
+    # An older launcher sends only the lines.
     exception = str(raw["exception"])[:LENGTH] if "exception" in raw else exception_of(lines) if code == 1 else ""
     ended = (None if code is None else int(code), None if number is None else int(number))
     return Exit(*ended, lines, str(raw["kind"]), exception)
 
 
 def exit_to_frame(ended: Exit) -> dict[str, Any]:
-    """The form in which it travels, its last lines bounded."""
+    """The exit as fields of a frame, with bounded output lines."""
     told = {"code": ended.code, "signal": ended.signal, "kind": ended.kind, "exception": ended.exception}
     return {**told, "lines": bounded(ended.lines)}
 
 
 def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
-    """The last of `lines`, none longer than LINE_LENGTH, as many as are at most `limit` bytes of JSON."""
+    """As many of the last `lines`, each cut to LINE_LENGTH, as fit into `limit` bytes of JSON."""
     kept = [line[:LINE_LENGTH] for line in lines]
     while kept and len(json.dumps(kept)) > limit:
         kept.pop(0)
@@ -69,7 +69,7 @@ def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
 
 
 def cut(text: str, limit: int) -> str:
-    """The beginning of a text, as much as is at most `limit` bytes of JSON."""
+    """The beginning of a text that fits into `limit` bytes of JSON."""
     text = text[:limit]
     while text and (over := len(json.dumps(text)) - limit) > 0:
         text = text[: -max(1, over // CHARACTER_BYTES)]
@@ -77,7 +77,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def reason_of(ended: Exit) -> str:
-    """One word for a failed exit."""
+    """The reason of a failed exit, in one word."""
     if ended.kind:
         return ended.kind
     return "Killed" if ended.signal == signals.SIGKILL else "Error"
@@ -98,7 +98,7 @@ def describe(member: str, ended: Exit) -> str:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
+    """The name of a signal: SIGKILL for 9."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -106,7 +106,7 @@ def signal_name(number: int) -> str:
 
 
 def exit_code(ended: Exit | None) -> int:
-    """What a shell would say: 128 + n for a signal; 1 where there is nothing better."""
+    """The exit code as a shell reports it: 128 + n for signal n; 1 if unknown."""
     if ended is None:
         return 1
     return 128 + ended.signal if ended.signal is not None else ended.code or 1

@@ -1,7 +1,7 @@
-"""`python -m tftraining.launch.install DIRECTORY`: puts the launcher where a foreign image can run it.
+"""`python -m tftraining.launch.install DIRECTORY`: copies the launcher to where the user's image can run it.
 
-The result is started as `python DIRECTORY -- command…` by any Python from 3.9 on; an older one says so and ends the
-job. It must hold everything that the launcher imports, and needs to write nothing else.
+Any Python from 3.9 on runs the copy as `python DIRECTORY -- command…`; an older one reports that and fails the job. The
+copy must hold every module that the launcher imports. The installer needs write access to DIRECTORY only.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# What programs of the user's own call: where to save, and how far they are.
+# The modules for user programs: save directories and progress reports.
 FOR_PROGRAMS = ("__init__.py", "cluster.py", "paths.py", "report.py")
 
 
 def install(directory: Path) -> None:
-    """Copy the launcher into `directory`, which need not be there; OSError if it cannot."""
+    """Copy the launcher into `directory`, which need not exist; OSError if that fails."""
     package = directory / PACKAGE.name
     shutil.copytree(PACKAGE / "launch", package / "launch", ignore=_unwanted, dirs_exist_ok=True)
     for name in FOR_PROGRAMS:
@@ -30,7 +30,7 @@ def _unwanted(_: str, names: list[str]) -> set[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install; 0, or 1 or 2 after one line on what went wrong."""
+    """Install the launcher; exit code 0, or 1 or 2 after one error line."""
     if len(arguments) != 1:
         print("usage: python -m tftraining.launch.install DIRECTORY", file=sys.stderr)
         return 2

@@ -1,6 +1,6 @@
-"""JSON that comes from somebody else: a peer, a file, a program. Pure.
+"""Parses untrusted JSON: from a peer, a file, a program. Pure.
 
-At some thousand opening brackets Python's parser gives up with a RecursionError, which no caller expects of a parser.
+Python's parser raises RecursionError at some thousand opening brackets, which callers do not expect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """The value; ValueError for what is no JSON, and for what is nested too deeply to be read."""
+    """The parsed value; ValueError for invalid JSON, and for JSON that is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,6 +1,6 @@
-"""What becomes of the job: which incident is charged, when the budget is used up, and when it has succeeded.
+"""The job's verdict: charges incidents to the restart budget, and decides when the job has failed or succeeded.
 
-Pure. There is one verdict, and it never changes; what ends the job is no restart, so the counts stay as they are then.
+Pure. The verdict never changes once set. The incident that ends the job causes no restart, so the counts omit it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict
 
 
 class Judge:
-    """Keeps the ledger, the last failure and the verdict, None as long as the job goes on."""
+    """Keeps the ledger, the last failure and the verdict (None while the job runs)."""
 
     def __init__(self, roster: Roster, ledger: Ledger) -> None:
         self._roster = roster
@@ -28,13 +28,13 @@ class Judge:
         self.verdict: Verdict | None = None
 
     def count_restart(self) -> None:
-        """Launchers have restarted programs in place."""
+        """Count a restart in place, by launchers that kept running."""
         self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
 
     def judge(self, incident: Incident, progressed: bool, proven: bool) -> Incident | None:
-        """Charge an incident, as the rules say; the incident as it was judged, None if the job has failed by it.
+        """Charge an incident by the rules; return it as judged, None if the job has failed.
 
-        `progressed` since the last one; `proven` is whether the job ever got as far as a step.
+        `progressed`: since the last incident; `proven`: the job has ever made a step.
         """
         policy = self._roster.policy
         decision = self._decide(incident, proven) if incident.charged else rules.Decision(rules.RESTART)
@@ -57,7 +57,7 @@ class Judge:
         return incident
 
     def _account(self, incident: Incident, progressed: bool, decision: rules.Decision) -> Ledger:
-        """The ledger after the incident. What a rule decides about is no matter of how often it came."""
+        """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
         account = {"charged": incident.charged, "refill": self._roster.policy.refill}
         failed = incident.reason not in ASKED_FOR
         ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **account)
@@ -66,19 +66,19 @@ class Judge:
         return replace(ledger, same=ledger.same.then(incident.same, incident.time))
 
     def judge_evaluator(self, incident: Incident, proven: bool) -> None:
-        """The failure of an evaluator. It is never charged; only a rule can make it the job's."""
+        """Judge an evaluator's failure. It is never charged; only a rule can fail the job for it."""
         decision = self._decide(incident, proven)
         if decision.rule and decision.action == rules.FAIL_JOB:
             self.failure = incident
             self._fail(rules.REASON, f"{incident.message}; {decision.rule}", incident)
 
     def give_up(self, missing: list[str]) -> None:
-        """Nothing has started within the start deadline, for want of these members."""
+        """Fail the job: these members did not join within the start deadline."""
         limit = f"{self._roster.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
         self._fail("StartDeadlineExceeded", f"{some(missing)} did not join within {limit}")
 
     def finished(self, peer: Peer) -> None:
-        """A program has done its work: perhaps the job has succeeded by that (spec.successPolicy)."""
+        """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
         chief = self._roster.chief
         if self._roster.policy.all_workers:
             who = "every chief and worker" if all(each.finished for each in self._roster.trainers) else ""

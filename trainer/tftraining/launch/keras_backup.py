@@ -1,7 +1,7 @@
-"""BackupAndRestore of tf_keras and of Keras 3 as finished_fit.py needs it: where its backup is, who writes it, how the
-state at the end of `fit` is saved and restored.
+"""Adapts BackupAndRestore of tf_keras and Keras 3 for finished_fit.py: its path, its writer, and the methods that save
+and restore the final state of `fit`.
 
-It must use Keras' own ways to save and to restore, and never import Keras or TensorFlow: whoever trains has done that.
+It must save and restore with Keras' own methods, and never import Keras or TensorFlow: the program has imported them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLASS = "BackupAndRestore"
 
 
 def backup_of(callbacks: Any) -> Backup | None:
-    """The backup of a list of callbacks; None without one, or with one that cannot be followed."""
+    """The backup of a CallbackList; None without BackupAndRestore, or with an unsupported one."""
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
     if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or "://" in str(found[0].backup_dir):
         return None
@@ -27,7 +27,7 @@ def backup_of(callbacks: Any) -> Backup | None:
 
 
 class Backup:
-    """What both have in common; `path` is the directory that Keras deletes."""
+    """The common base class; `path` is the directory that Keras deletes."""
 
     path: str
     supported = True
@@ -40,7 +40,7 @@ class Backup:
         self.deletes = bool(callback.delete_checkpoint)
 
     def shapes(self) -> list[list[int]]:
-        """Of the model's weights: another model cannot take up the state."""
+        """The shapes of the model's weights, because another model cannot restore the state."""
         return [[int(size) for size in weight.shape] for weight in self._model.weights]
 
     def stopped(self) -> bool:
@@ -48,12 +48,12 @@ class Backup:
         return bool(getattr(self._model, "stop_training", False))
 
     def total(self, number: int) -> int:
-        """The sum of what the members say."""
+        """The sum of `number` over all members."""
         return number
 
     @contextmanager
     def undeleted(self) -> Iterator[None]:
-        """Let Keras end `fit` without deleting the backup."""
+        """Keep Keras from deleting the backup at the end of `fit`."""
         self._callback.delete_checkpoint = False
         try:
             yield
@@ -61,23 +61,23 @@ class Backup:
             self._callback.delete_checkpoint = self.deletes
 
     def begun(self) -> None:
-        """The callback's own on_train_begin has run."""
+        """Call after the callback's own on_train_begin."""
 
     def restore(self, state: str, epochs: int) -> None:
-        """Restore the state, and have `fit` take all `epochs` for done."""
+        """Restore the state, and make `fit` treat all `epochs` as done."""
         raise NotImplementedError
 
     def save(self, state: str) -> None:
-        """Save the state; who does not write says ""."""
+        """Save the state to this path; "" on members that do not write."""
         raise NotImplementedError
 
     def ended(self, stopped: bool) -> None:
-        """A `fit` that has trained nothing is over."""
+        """Clean up after a `fit` that has trained nothing; `stopped`: whether a callback had stopped the training."""
         self._model.stop_training = stopped
 
 
 class Legacy(Backup):
-    """Of tf_keras, and of Keras before 3: a checkpoint in `<backup_dir>/chief`."""
+    """The backup of tf_keras and of Keras before 3: a checkpoint in `<backup_dir>/chief`."""
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
@@ -92,7 +92,7 @@ class Legacy(Backup):
         self.supported = not getattr(callback, "save_before_preemption", False)
 
     def total(self, number: int) -> int:
-        """A collective where there are several members: all of them have to come here."""
+        """The sum over all members: a collective that all of them must call."""
         if self.workers == 1:
             return number
         constant = sys.modules["tensorflow"].constant
@@ -101,23 +101,23 @@ class Legacy(Backup):
         return round(float(self._strategy.reduce("SUM", values, axis=None)) / replicas)
 
     def begun(self) -> None:
-        """It gives this up at the end of `fit`, before the state is final."""
+        """Keep the callback's training state, which it drops at the end of `fit`, before the state is final."""
         self._state = self._callback._training_state
 
     def restore(self, state: str, epochs: int) -> None:
-        """Into the same objects as the backup."""
-        self._state.read_checkpoint_manager.checkpoint.read(state).expect_partial()  # it has no count of saves
+        """Restore into the same objects as the backup does."""
+        self._state.read_checkpoint_manager.checkpoint.read(state).expect_partial()  # the state has no save counter
         self._state._ckpt_saved_epoch.assign(epochs)
         self._state._ckpt_saved_batch.assign(0)
 
     def save(self, state: str) -> None:
-        """All members have to: some variables are read by a collective."""
+        """Save the state. All members must call it: reading some variables is a collective."""
         aside = os.path.join(self._state.write_checkpoint_manager.directory, "final")
         self._state.read_checkpoint_manager.checkpoint.write(state or aside)
         self._remove_aside()
 
     def ended(self, stopped: bool) -> None:
-        """Keras has made the directory at the beginning, and removes it with each save only."""
+        """Also remove the temporary directory that Keras creates at the start of `fit` and removes only with a save."""
         super().ended(stopped)
         self._remove_aside()
 
@@ -127,7 +127,7 @@ class Legacy(Backup):
 
 
 class Keras3(Backup):
-    """Of Keras 3 with TensorFlow, in one process: weights in `<backup_dir>` itself."""
+    """The backup of Keras 3 with TensorFlow, in one process: weights in `<backup_dir>` itself."""
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
@@ -138,7 +138,7 @@ class Keras3(Backup):
         self._initial_epoch = getattr(self._model, "_initial_epoch", None)
 
     def restore(self, state: str, epochs: int) -> None:
-        """As the callback's own _load_model does."""
+        """Restore as the callback's own _load_model does."""
         optimizer = self._model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(self._model.trainable_variables)
@@ -146,10 +146,10 @@ class Keras3(Backup):
         self._model._initial_epoch = epochs
 
     def save(self, state: str) -> None:
-        """As the callback's own _save_model does."""
+        """Save as the callback's own _save_model does."""
         self._model.save_weights(f"{state}.weights.h5", overwrite=True)
 
     def ended(self, stopped: bool) -> None:
-        """Keras leaves the epoch in the model, and the next `fit` would begin there."""
+        """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""
         super().ended(stopped)
         self._model._initial_epoch = self._initial_epoch

@@ -1,8 +1,8 @@
-"""Follows Keras `fit` from inside the training process, without a line of user code.
+"""Tracks Keras `fit` from inside the training process, without changes to user code.
 
-The class that Keras calls its callbacks through is extended where it is defined, as soon as that module is imported:
-tf_keras, Keras 3 and Keras 2. User code sees no further callback, and logs stay on their device. It must never disturb
-the training (see tracker.py), and nothing here may import Keras.
+Extends Keras' CallbackList as soon as its module is imported, in tf_keras, Keras 3 and Keras 2. User code sees no
+additional callback, and logs stay on their device. It must never disturb the training (see tracker.py), nor import
+Keras.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from .after_import import after_import
 from .tracker import Tracker
 
-EPOCHS_DONE = "_tftraining_epochs_done"  # on a list of callbacks: less than all, where `fit` was stopped early
+EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",
@@ -31,13 +31,13 @@ _MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_
 
 
 def install(tracker: Tracker | None, told: str, environment: Mapping[str, str]) -> None:
-    """Extend Keras, now or when it is imported. `told` is what the launcher says of finished trainings, or "";
-    `environment` that with which this process was started: what it has changed since says nothing of its orders."""
+    """Extend Keras, now or when it is imported. `told`: the launcher's settings for finished fits, as JSON, or "".
+    `environment`: the process's at its start, because the program may have changed it since."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
     keep = functools.partial(_keep, told, environment, takes_part) if told else None
     if keep is not None or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keep, tracker))
-    global current  # noqa: PLW0603  # for the `tftraining.report` of an older version in the image
+    global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
     current = tracker
 
 
@@ -49,7 +49,7 @@ def _is(pid: int) -> bool:
 
 
 def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module: Any) -> None:
-    """In this order, so that the tracker is told of what was restored."""
+    """Extend in this order, so that the tracker sees the restored state."""
     if keep is not None:
         keep(module)
     if tracker is not None:
@@ -57,10 +57,10 @@ def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module:
 
 
 def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
-    """Have the end of `fit` kept until the job is done."""
+    """Extend `module` to keep the final state of `fit` until the job has ended."""
     try:
         if (cls := _own_list(module, _KEPT)) is not None:
-            from . import finished_fit  # noqa: PLC0415  # an interpreter without Keras does not pay for it
+            from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
 
             finished_fit.extend(finished_fit.keeper_of(told, environment, takes_part), cls)
     except Exception as error:
@@ -68,7 +68,7 @@ def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bo
 
 
 def _own_list(module: Any, mark: str) -> type | None:
-    """The callback list that `module` defines, the first time that it is asked for."""
+    """The CallbackList class that `module` defines; None if it is absent or already has `mark`, which this sets."""
     cls = module.__dict__.get("CallbackList")
     if not isinstance(cls, type) or mark in cls.__dict__:
         return None
@@ -77,7 +77,7 @@ def _own_list(module: Any, mark: str) -> type | None:
 
 
 def _follow(tracker: Tracker, module: Any) -> None:
-    """Extend the callback list that `module` defines, once."""
+    """Extend the CallbackList that `module` defines, once, to report progress."""
     try:
         if (cls := _own_list(module, _MARK)) is None:
             return
@@ -91,7 +91,7 @@ def _follow(tracker: Tracker, module: Any) -> None:
 
 
 def _after(cls: type, name: str, action: Callable[..., None]) -> None:
-    """Have `action` called with the same arguments behind the method."""
+    """Wrap the method to call `action` afterwards with the same arguments."""
     method = getattr(cls, name)
 
     @functools.wraps(method)
@@ -104,7 +104,7 @@ def _after(cls: type, name: str, action: Callable[..., None]) -> None:
 
 
 def _follow_batches(cls: Any, tracker: Tracker) -> None:
-    """The two methods that are called at every step, with nothing to spare."""
+    """Wrap the two methods that run at every step, with the least overhead."""
     begin, end = cls.on_train_batch_begin, cls.on_train_batch_end
     begin_batch, end_batch = tracker.begin_batch, tracker.end_batch
 
@@ -123,7 +123,7 @@ def _follow_batches(cls: Any, tracker: Tracker) -> None:
 
 
 def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
-    """After all callbacks' own: BackupAndRestore has restored the optimizer by now."""
+    """Report the start of `fit`. Runs after all callbacks, so BackupAndRestore has already restored the optimizer."""
     params = getattr(callbacks, "params", None) or {}
     tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
     try:
@@ -133,9 +133,9 @@ def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
 
 
 def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
-    """Have the backup that BackupAndRestore of tf_keras has restored told of, and each that it makes.
+    """Report the backup that tf_keras' BackupAndRestore has restored, and each one that it saves.
 
-    Keras 3 begins the epoch again, whatever it has saved in the middle: there nothing but an epoch is progress.
+    Keras 3 always restarts the epoch, even from a backup in its middle, so there only whole epochs are progress.
     """
     classes = {cls for each in callbacks.callbacks for cls in type(each).__mro__ if cls.__name__ == BACKUP}
     for cls in [each for each in classes if BACKUP_METHOD in each.__dict__]:
@@ -160,7 +160,7 @@ def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
 
 
 def _iterations(callbacks: Any) -> int | None:
-    """Of the optimizer of a callback's model, or of a list's; None where there is not exactly one."""
+    """The optimizer's iterations for the model of a callback or CallbackList; None unless it has exactly one."""
     try:
         return int(callbacks.model.optimizer.iterations.numpy())
     except Exception:

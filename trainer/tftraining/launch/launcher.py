@@ -1,6 +1,6 @@
-"""One launcher: puts the parts together, runs until the job has ended, and leaves its result.
+"""One launcher: assembles the parts, runs until the job has ended, and writes the termination message.
 
-It must never end while a process of the program is left, nor without a termination message if one is asked for.
+It must never exit while a process of the program is left, nor without a requested termination message.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tftraining.launch.waits import Waits
 
 _T = TypeVar("_T")
 
-PORT_SECONDS = 10.0  # for who had the port before us to let go of it
+PORT_SECONDS = 10.0  # for an earlier process to release the port
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
-LAST_WORDS = ("progress", "lastRestart")  # of /status, which nobody can ask any more
+LAST_WORDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
 TERMINATED = 128 + signal.SIGTERM
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Launcher:
-    """Made inside the event loop; `run` once."""
+    """Create it inside the event loop; call `run` once."""
 
     def __init__(self, settings: Settings, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._settings = settings
@@ -66,10 +66,10 @@ class Launcher:
         waits, short = {"/status": Waits(self._revisions.current)}, {"/status": self._short_status}
         self._server = Server(pages, waits, short)
         self._told_to_go = asyncio.Event()
-        self._too_many = 0  # the size of the gang for which a shortage of open files was told
+        self._too_many = 0  # the gang size of the last warning about too few open files
 
     async def run(self) -> int:
-        """Take part in the job until it has ended, or until a signal says to go; the exit code."""
+        """Run until the job has ended, or until SIGTERM or SIGINT; return the exit code."""
         try:
             return await self._run()
         finally:
@@ -92,7 +92,7 @@ class Launcher:
         return self._exit_code(verdict)
 
     async def _verdict(self) -> Verdict:
-        """The verdict of the job, or that we were told to go; OSError if a port cannot be had."""
+        """The job's verdict, or an empty one after SIGTERM or SIGINT; OSError if a port stays in use."""
         host = self._settings.host
         await self._open("status", partial(self._server.open, host), self._settings.status_port)
         earlier = await in_time(
@@ -135,7 +135,7 @@ class Launcher:
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _obey(self) -> None:
-        """Look for orders as long as the job goes on; the chief's launcher decides for all."""
+        """Poll for spec updates while the job runs; only the chief's launcher applies them, for the whole gang."""
         while self._rendezvous is not None:
             if (news := self._orders.news()) is not None:
                 self._rendezvous.change(*news)
@@ -143,14 +143,14 @@ class Launcher:
             await asyncio.sleep(orders.SECONDS)
 
     def _warn_of_shortage(self, members: int) -> None:
-        """Say, once for each size of the gang, that not all of it can connect to this launcher."""
+        """Warn, once per gang size, that the open-file limit is too low for all members to connect."""
         why = open_files.shortage(members)
         if why and members != self._too_many:
             self._too_many = members
             self._program.say(f"tftraining: {why}")
 
     async def _decided(self) -> None:
-        """Leave the success in the job's directory before anybody is told of it, if the storage lets us."""
+        """Write a success to the job's directory before members are told of it; a storage error is only logged."""
         assert self._rendezvous is not None
         verdict, directory = self._rendezvous.coordinator.judge.verdict, self._settings.directory
         if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
@@ -161,13 +161,13 @@ class Launcher:
             self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
 
     async def _remove_finished(self) -> None:
-        """The job is done: nobody goes on from the copies of finished trainings that the program here has made."""
+        """Remove this member's copies of finished fits: a job that has ended does not resume."""
         left = await in_time(lambda: finished_copy.remove_listed(self._finished), STORAGE_SECONDS)
         for why in left or ():
             self._program.say(f"tftraining: not removed: {why}")
 
     async def _open(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
-        """Open a server; its port may be in use for a while by who was here before. OSError if it stays so."""
+        """Open a server; retry while an earlier process holds the port. OSError after PORT_SECONDS."""
         deadline = time.monotonic() + PORT_SECONDS
         while True:
             try:
@@ -246,27 +246,27 @@ class Launcher:
 
 
 def program_digest(command: Sequence[str]) -> str:
-    """Of the interpreter and the script or module, without the arguments: the members of a gang may have their own."""
+    """Digest of the interpreter and the script or module, without the arguments: these may differ between members."""
     end = next((place for place, word in enumerate(command[1:], 2) if not word.startswith("-")), 1)
     return hashlib.sha256(json.dumps(command[:end]).encode()).hexdigest()[:16]
 
 
 def program_environment(environment: Mapping[str, str], trainers: int) -> dict[str, str]:
-    """The environment of the program in a gang with so many chiefs and workers: ours, without what is ours alone."""
+    """The program's environment: the launcher's without its settings. `trainers` counts the chief and workers."""
     kept = {name: value for name, value in environment.items() if name != VARIABLE}
     return {**kept, **legacy.request(kept, trainers)}
 
 
 def scratch_directory(environment: Mapping[str, str]) -> Path:
-    """A new private directory for the progress pages: in TMPDIR if that can be written to, otherwise in memory or in
-    the first directory of the system for temporary files that can. OSError if there is none."""
+    """A new private directory for the progress pages, in the first writable of TMPDIR, /dev/shm, /tmp and /var/tmp.
+    OSError if none is writable."""
     places = [place for place in (environment.get("TMPDIR"), "/dev/shm", "/tmp", "/var/tmp") if place]
     usable = [place for place in places if os.access(place, os.W_OK | os.X_OK)]
     return Path(tempfile.mkdtemp(prefix="tftraining-", dir=(usable or places)[0]))
 
 
 async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
-    """What `look` finds, in a thread of its own; None if it takes too long (a file system may hang for ever)."""
+    """The result of `look`, run in a thread; None after `seconds` (a file system may hang for ever)."""
     try:
         return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
     except asyncio.TimeoutError:
@@ -274,6 +274,6 @@ async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
 
 
 async def written_in_time(write: Callable[[], object], seconds: float) -> None:
-    """Have `write` done in a thread of its own; OSError if it fails or takes too long."""
+    """Run `write` in a thread; OSError if it fails or takes longer than `seconds`."""
     if not await in_time(lambda: (write(), True)[1], seconds):
         raise OSError(errno.ETIMEDOUT, f"the storage did not take it within {seconds:g} s")

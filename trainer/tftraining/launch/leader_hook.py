@@ -1,9 +1,9 @@
-"""Keeps TensorFlow from dialling the leader of a multi-worker strategy before the leader listens.
+"""Keeps TensorFlow from connecting to the leader of a multi-worker strategy before the leader listens.
 
-gRPC tries again only a second after a connection was refused, and who comes first is a matter of luck: a restart that
-takes 1.1 s would often take 2. In every other member the call that dials waits until the leader's port is open. It must
-never fail, and gives up waiting after a while: then TensorFlow's own patience counts, as without it. In all members
-the progress page tells who is in such a call: TensorFlow itself waits in it for ever, and nothing else would show that.
+gRPC retries only a second after a refused connection, and members start in random order: a restart of 1.1 s would often
+take 2 s. So in every other member the connecting call waits until the leader's port is open. It must never fail. It
+gives up after PATIENCE_SECONDS; then TensorFlow's own timeouts apply. In all members the progress page shows that the
+program is in such a call, because TensorFlow itself waits there for ever without a sign.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CONNECT_SECONDS = 1.0
 
 
 def install(connects: Callable[[bool], None], environment: Mapping[str, str] = os.environ) -> None:
-    """Extend TensorFlow, now or when it is imported. `connects` is told when this process begins to dial its peers, and
-    when it has reached them; it must not raise."""
+    """Extend TensorFlow, now or when it is imported. `connects` is called with True before this process connects to its
+    peers, with False afterwards; it must not raise."""
     if environment.get("TF_CONFIG"):
         after_import(MODULES, functools.partial(_extend, leader_to_dial(environment["TF_CONFIG"]), connects))
 
 
 def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
-    """Host and port of the task that collects the others (the chief, otherwise worker 0); None for that task itself."""
+    """Host and port of the leader task (the chief, otherwise worker 0); None for the leader itself."""
     try:
         config = json.loads(tf_config)
         role = "chief" if config["cluster"].get("chief") else "worker"
@@ -44,7 +44,7 @@ def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
         host, _, port = config["cluster"][role][0].rpartition(":")
         return host.strip("[]"), int(port)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return None  # not ours to judge: TensorFlow will
+        return None  # an invalid TF_CONFIG: TensorFlow reports it
 
 
 def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], module: Any) -> None:
@@ -56,7 +56,7 @@ def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], mo
 
 
 def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None]) -> None:
-    """Have the method of `cls` that dials wait for the leader, and tell that it is under way."""
+    """Wrap the connecting method of `cls` to wait for the leader, and to call `connects`."""
     dial = getattr(cls, name)
 
     @functools.wraps(dial)
@@ -72,8 +72,8 @@ def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callabl
 
 
 def _tell_of_the_next(context: Any, name: str, connects: Callable[[bool], None]) -> None:
-    """Have the next call of a method of `context`, and no other, tell that it is under way: TensorFlow notes with whom
-    it is to connect, does it there, and calls that method again with every operation."""
+    """Wrap only the next call of a method of `context` to call `connects`. TensorFlow connects to its peers in that
+    call, and calls the method again with every operation."""
     method = getattr(context, name, None)
     if method is None or name in vars(context):
         return
@@ -97,7 +97,7 @@ def _told(connects: Callable[[bool], None]) -> Iterator[None]:
 
 
 def wait_for(leader: tuple[str, int], patience: float = PATIENCE_SECONDS) -> bool:
-    """Wait until something listens at `leader` (host, port), at most `patience` seconds; whether something does."""
+    """Wait until a server listens at `leader` (host, port), at most `patience` seconds; whether one does."""
     deadline, pause = time.monotonic() + patience, FIRST_PAUSE_SECONDS
     while True:
         try:

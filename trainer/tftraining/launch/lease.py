@@ -1,7 +1,7 @@
-"""The launcher's side of the program's lease: until when it may run, and the process that enforces it (fence.py).
+"""The program's lease, in the launcher: the time until which it may run, and the watchdog that enforces it (fence.py).
 
-It must never let a program run without that process: its loop may stand still (SIGSTOP, a read from storage that hangs)
-just when the lease runs out, and the chief's launcher starts the next round then.
+It must never let a program run without the watchdog. The launcher's loop may hang (SIGSTOP, a read from dead storage)
+when the lease runs out, and the chief's launcher then starts the next round.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import warnings
 from tftraining.launch import fence
 from tftraining.launch.reaper import Reaper
 
-ANSWER_SECONDS = 5.0  # for the process to say that it is there
+ANSWER_SECONDS = 5.0  # for the watchdog to answer
 TRIES = 2
 
 
 class Lease:
-    """Not in force until `begin`. All times are monotonic seconds."""
+    """The lease of one program, in force from `begin` to `end`. All times are monotonic seconds."""
 
     def __init__(self, reaper: Reaper) -> None:
         self.pid: int | None = None
@@ -36,47 +36,47 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """When nothing of the program may run any more; infinite where no lease is in force."""
+        """When the program must be dead; infinite if no lease is in force."""
         return self._shared[fence.DEADLINE] or math.inf
 
     @property
     def fenced(self) -> bool:
-        """Whether the process has begun to end the program."""
+        """Whether the watchdog has begun to kill the program."""
         return bool(self._shared[fence.FENCED])
 
     @property
     def over(self) -> bool:
-        """Whether the lease has run out; it stays so until the next one begins."""
+        """Whether the lease has run out or lost its watchdog; true until `end` or the next `begin`."""
         return self._unguarded or self.fenced or time.monotonic() >= self.deadline
 
     async def begin(self, deadline: float) -> None:
-        """Put it in force: the process is there, has answered, and is at nothing else. OSError if there can be none."""
+        """Put the lease in force, with a watchdog that answers and is idle. OSError if none can be started."""
         for _ in range(TRIES):
             if self.pid is None:
                 self._fork()
             self._shared[fence.DEADLINE] = deadline
             if await self._answers():
-                # Not before: it may have been in the middle of enforcing the last one.
+                # Only after the answer: before it, the watchdog may still be enforcing the previous lease.
                 self._shared[fence.FENCED], self._unguarded = 0.0, False
                 return
             self._drop()
         raise OSError(errno.ETIMEDOUT, "the lease watchdog does not answer")
 
     def renew(self, deadline: float) -> None:
-        """The chief was heard of. A lease that is over is not renewed."""
+        """Extend the lease, because the chief has answered. An expired lease stays expired."""
         if not self.over and deadline > self.deadline:
             self._shared[fence.DEADLINE] = deadline
 
     def end(self) -> None:
-        """Nothing runs any more, or nobody starts another round: there is nothing left to enforce."""
+        """End the lease: the program has ended, or no other round will start."""
         self._shared[fence.DEADLINE], self._shared[fence.FENCED], self._unguarded = 0.0, 0.0, False
 
     def spare(self, pid: int | None) -> None:
-        """The warm interpreter, which stays when the program is ended."""
+        """Exempt the warm interpreter from the watchdog's kills."""
         self._shared[fence.SPARED] = pid or 0
 
     def close(self) -> None:
-        """End the process."""
+        """End the lease and kill the watchdog."""
         self.end()
         self._drop()
 
@@ -84,7 +84,7 @@ class Lease:
         ours, theirs = socket.socketpair()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that threads run: they copy output, and the fork needs none of them
+                warnings.simplefilter("ignore")  # of a fork with threads: they copy output, the watchdog needs none
                 self.pid = fence.fork(self._shared, theirs.fileno())
         except OSError:
             ours.close()
@@ -108,10 +108,10 @@ class Lease:
             self._asking = False
 
     def _died(self, _: int) -> None:
-        """Somebody has killed it: another one takes its place at once, if it has one to take."""
+        """Replace a watchdog that was killed, if a lease is in force."""
         self.pid = None
         if self._asking:
-            return  # who asks finds out
+            return  # `begin` notices and tries again
         self._forget()
         if self.deadline != math.inf:
             try:
@@ -120,7 +120,7 @@ class Lease:
                 self._unguarded = True
 
     def _drop(self) -> None:
-        """It is not wanted any more, or does not answer."""
+        """Kill the watchdog without replacing it."""
         if self.pid is not None:
             self._reaper.watch(self.pid, lambda _: None)
             with contextlib.suppress(ProcessLookupError):

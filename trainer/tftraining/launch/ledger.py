@@ -1,7 +1,7 @@
-"""How many restarts there were, what they cost of the budget, and how long the next one waits. Pure.
+"""The ledger of restarts: their counts, the use of the restart budget, and the back-off before the next one. Pure.
 
-The ledger travels with every `start` and comes back in every `hello`, so it outlives the chief's launcher. It must
-never forget a charge: two ledgers are merged by the larger of each count.
+The chief sends the ledger with every `start` and gets it back in every `hello`, so it outlives the chief's launcher. It
+must never forget a charge: a merge takes the larger of each count.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class Ledger:
     in_place: int = 0
     process_failures: int = 0
     pod_failures: int = 0  # counted by the operator
-    refilled_at: int = 0  # how many failures there were when progress last made the budget whole
+    refilled_at: int = 0  # the number of failures when progress last refilled the budget
     without_progress: int = 0  # restarts in a row with no progress between them
-    incidents: int = 0  # everything that ended a round, charged or not: which of two ledgers is the later one
-    same: SameFailure = NO_FAILURE  # how often the last failure has come in a row
+    incidents: int = 0  # all incidents, charged or not: tells which of two ledgers is newer
+    same: SameFailure = NO_FAILURE  # the last failure, and how often in a row it came
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
-        """From the form of the contract; ValueError or TypeError if a count is not a number."""
+        """Read the JSON form; ValueError or TypeError if a count is not a number."""
         in_place, processes, pods, refilled, in_a_row, incidents = (max(0, int(raw.get(name, 0))) for name in _NAMES)
         same = SameFailure.from_json(raw.get("sameFailure") or {})
         return cls(in_place, processes, pods, refilled, in_a_row, incidents, same)
 
     def to_json(self) -> dict[str, Any]:
-        """The form of the contract."""
+        """The JSON form, which the operator and all launchers read."""
         counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
         return {**dict(zip(_NAMES, (*counts, self.incidents))), **same}
 
     @property
     def failures(self) -> int:
-        """All failures that were ever charged."""
+        """The number of failures ever charged."""
         return self.process_failures + self.pod_failures
 
     @property
     def used(self) -> int:
-        """How much of the budget is used up now."""
+        """The failures charged since the last refill of the budget."""
         return self.failures - self.refilled_at
 
 
@@ -55,7 +55,7 @@ _NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutPro
 
 
 def merge(one: Ledger, other: Ledger) -> Ledger:
-    """What both know. Only the later one can tell what comes in a row, for progress or another failure ends that."""
+    """Merge two ledgers. Counts in a row come from the newer one, for progress or another failure resets them."""
     later = max(one, other, key=_how_late)
     return Ledger(
         in_place=max(one.in_place, other.in_place),
@@ -69,15 +69,15 @@ def merge(one: Ledger, other: Ledger) -> Ledger:
 
 
 def _how_late(ledger: Ledger) -> tuple[Any, ...]:
-    """Greater in the later one; launchers of an older version pass a ledger on without what they do not know."""
+    """Sort key, greater for the newer ledger. Launchers of an older version drop the fields that they do not know."""
     restarts = (ledger.incidents, ledger.in_place + ledger.failures, ledger.without_progress)
     return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
 
 
 def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool, failed: bool = True) -> Ledger:
-    """The ledger after an incident; `refill` says whether progress since the last one makes the budget whole.
+    """The ledger after an incident; with `refill`, progress since the last incident refills the budget.
 
-    What was asked for has not `failed`: the next round need not wait for it.
+    `failed` is False for intended restarts: they add nothing to the back-off.
     """
     if progressed:
         ledger = replace(ledger, without_progress=0, refilled_at=ledger.failures if refill else ledger.refilled_at)
@@ -90,7 +90,7 @@ def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool, fa
 
 
 def wait(ledger: Ledger) -> float:
-    """Seconds before the next round: none at first, then 1, 2, 4 … 60."""
+    """The back-off before the next round, in seconds: 0 at first, then 1, 2, 4 … 60."""
     if ledger.without_progress <= 1:
         return 0.0
     return min(LONGEST_WAIT, 2.0 ** min(ledger.without_progress - 2, 10))

@@ -1,12 +1,12 @@
 """Legacy Keras for gangs: `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers.
 
-The launcher asks for it; the interpreter that is going to run the program decides, for only it knows whether tf_keras
-can be imported there: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` raises. It must never overrule the user.
+The launcher requests it; the program's interpreter decides, because only there it is known whether tf_keras can be
+imported: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` raises. It must never overrule the user's own setting.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # every Python of the program imports this
+TYPE_CHECKING = False  # every Python process of the program imports this module, so it must be cheap
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
@@ -16,13 +16,13 @@ APPLIED = f"tftraining: {VARIABLE}=1: fit of Keras 3 cannot train two or more wo
 
 
 def request(env: Mapping[str, str], gang: int) -> dict[str, str]:
-    """What to add to the program's environment for a gang of so many members; the launcher's side."""
+    """The launcher's part: the variables to add to the program's environment for a gang of `gang` trainers."""
     return {REQUEST: "1"} if gang >= 2 and VARIABLE not in env else {}
 
 
 def apply(env: MutableMapping[str, str]) -> bool:
-    """Grant the request in `env`, in the program's interpreter; whether it was granted. A request that is done with is
-    taken out; one that this interpreter cannot grant is left to those that it starts."""
+    """The program's part: set TF_USE_LEGACY_KERAS in `env` if requested and possible; whether it did. A request that
+    this interpreter cannot grant stays in `env` for its child processes."""
     if REQUEST not in env:
         return False
     import importlib.util  # noqa: PLC0415

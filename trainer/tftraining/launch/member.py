@@ -1,10 +1,10 @@
-"""One member of the gang: does what the chief's launcher says with the program here, and tells how it goes.
+"""The rendezvous client: starts and stops its member's program as the chief's launcher orders, and reports its state.
 
-It must never let its program run when the chief may have given it up. Each beat to the chief carries the time, the
-chief echoes it, and a member whose last echoed beat is too old kills its program and dials again. That limit is shorter
-than the silence after which the chief gives a member up, and the chief must have heard the beat to echo it: so the
-program here is dead before another may take its place, whichever direction of the network fails. Where this loop itself
-stands still, another process holds the limit (lease.py).
+It must never let its program run after the chief may have declared the member lost. Each heartbeat carries the time and
+the chief echoes it. A member whose last echo is too old kills its program and reconnects. That limit, the lease, is
+shorter than the chief's member timeout, and the chief echoes only heartbeats that it has received. So the program is
+dead before the chief replaces it, whichever direction of the network fails. Another process enforces the lease when
+this event loop hangs (lease.py).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tftraining.launch.settings import Settings
 from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success
 from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Frame, GoneError, WireError, connect
 
-BEATS = 6  # in one member timeout
-LEASE = 5 / 6  # of the member timeout: how old the last echo may be
-DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each try, then the last again
-DIAL_SECONDS = 3.0  # after that the name may have a new address
-CHIEF_LATE = 30.0  # seconds beyond the start deadline: the chief itself names who is missing, if it is there
-DUMP_SECONDS = 0.5  # for the stacks to be written
-READ_SECONDS = 2.0  # for the verdict file: the storage may hang
+BEATS = 6  # heartbeats per member timeout
+LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
+DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each connection attempt; the last value repeats
+DIAL_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
+CHIEF_LATE = 30.0  # seconds past the start deadline: a chief that runs reports the missing members itself
+DUMP_SECONDS = 0.5  # to write the stacks
+READ_SECONDS = 2.0  # to read the verdict file: the storage may hang
 
 
 class Member:
-    """The client of the rendezvous. `environment` is the program's, without what a round adds."""
+    """The client of the rendezvous. `environment` is the program's, without the variables that a round adds."""
 
     def __init__(self, settings: Settings, secret: bytes, program: Program, environment: Mapping[str, str]) -> None:
         self.settings = settings
@@ -54,17 +54,17 @@ class Member:
         self._keeps_fits, self._fit_variables = "", dict[str, str]()
         self._secret = secret
         self._channel: Channel | None = None
-        self._joined = False  # the last connection was a rendezvous
+        self._joined = False  # the chief accepted the last connection
         self._lease = 0.0
-        self._down: float | None = None  # when the last round ended here
-        self._known = 0  # the highest round that was ever heard of
-        self._witness = 0  # the last round in which the chief's end of the connection was seen to go
-        self._farewell = 0  # the last round in which the chief's launcher said that nothing of its own runs any more
-        self._left: float | None = None  # when the last rendezvous was left
+        self._down: float | None = None  # when this member's program of the last round was stopped
+        self._known = 0  # the highest round number that any chief's launcher has announced
+        self._witness = 0  # the last round in which the chief closed the connection
+        self._farewell = 0  # the last round in which the chief's launcher reported that its program has ended
+        self._left: float | None = None  # when the last rendezvous connection ended
         self._no_gpu = False  # TensorFlow sees none of the GPUs that the container asks for
         self._stopping = False
         self._leaving = False
-        self._ended = asyncio.Event()  # the program of this round
+        self._ended = asyncio.Event()  # set when the program of this round has ended
         self._pulse = Pulse()
         self._start_deadline = settings.policy.start_deadline
         self._evaluator_grace = settings.policy.evaluator_grace
@@ -74,14 +74,14 @@ class Member:
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
 
     def keep_fits(self, command: str, variables: Mapping[str, str]) -> None:
-        """Add to the program's environment in rounds of which all members do so, with the same `command` (a digest).
+        """Add `variables` to the program's environment in rounds whose members all have the same `command` digest.
 
-        The programs agree on the end of `fit` by collectives: one that takes no part would keep the others for ever.
+        The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
         """
         self._keeps_fits, self._fit_variables = command, dict(variables)
 
     async def run(self) -> Verdict:
-        """Take part until the job has ended; the verdict."""
+        """Take part until the job has ended; return the verdict."""
         alone, tries = time.monotonic(), 0
         while self.verdict is None:
             await asyncio.sleep(DIALS[min(tries, len(DIALS) - 1)])
@@ -100,7 +100,7 @@ class Member:
         return self.verdict
 
     async def finish(self) -> None:
-        """End the program as the verdict asks for: a success leaves time for what is under way."""
+        """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
         gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
         if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
             grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
@@ -111,7 +111,7 @@ class Member:
         await self._kill()
 
     async def leave(self) -> Verdict:
-        """Told to go (SIGTERM): tell the chief, so that nobody is blamed, and end the program with its grace."""
+        """On SIGTERM: tell the chief, so that no member is blamed, and terminate the program with its grace period."""
         self._leaving = True
         self._tell(type="leaving")
         await self.program.terminate()
@@ -122,7 +122,7 @@ class Member:
     # The connection.
 
     async def _session(self) -> None:
-        """One connection, from the greeting until it breaks (an OSError) or brings the verdict."""
+        """One connection, from the handshake until it breaks (an OSError) or the verdict arrives."""
         opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
         reader, writer = await asyncio.wait_for(opening, DIAL_SECONDS)
         joined: Channel | None = None
@@ -139,9 +139,9 @@ class Member:
             self._joined = True
             self.program.give_way(bool(answer.get("giveWay")))
             if self.state == "waiting":
-                # What a launcher before this one has finished is done.
+                # "done": the program finished under an earlier launcher of this member.
                 self.state, self.exit = ("done", Exit(0, None)) if answer.get("done") else ("ready", None)
-            self._tell_end()  # again: a new launcher of the chief knows of none
+            self._tell_end()  # again: a new launcher of the chief has not received it
             await self._converse(channel)
         finally:
             self._channel = None
@@ -149,12 +149,12 @@ class Member:
             try:
                 await self._cut_off()
                 self._part(joined)
-            finally:  # also where that wait is cancelled
+            finally:  # also if _cut_off is cancelled
                 writer.close()
 
     def _part(self, channel: Channel | None) -> None:
-        """Leave the rendezvous. Without our word the chief would wait until our lease is over: the end of a connection
-        says nothing, for others can bring it about."""
+        """Tell the chief if no program runs here. Without this `bye` the chief waits until the lease is over: anyone on
+        the network can break a connection, so its end alone proves nothing."""
         if channel is None or not self.settings.in_gang:
             return
         self._left = time.monotonic()
@@ -162,7 +162,7 @@ class Member:
             channel.send({"type": "bye"})
 
     async def _converse(self, channel: Channel) -> None:
-        """Read, act and beat until one of the three ends; whatever ended it is raised."""
+        """Receive, obey and send heartbeats until one of the three tasks ends; raise its error."""
         orders: asyncio.Queue[Frame] = asyncio.Queue()
         tasks = [
             asyncio.create_task(each)
@@ -173,7 +173,7 @@ class Member:
         finally:
             await _end(tasks)
             self._hear_the_end(orders)
-        # What the launcher itself did wrong must not hide behind the network's errors.
+        # Raise the launcher's own errors before network errors, which would hide them.
         failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
         for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
             raise error
@@ -206,7 +206,7 @@ class Member:
 
     @property
     def _deadline(self) -> float:
-        """When nothing may run here any more, unless the chief is heard of before."""
+        """When the program must be dead, unless the chief's echo renews the lease."""
         return self._lease + self.settings.policy.member_timeout * LEASE
 
     def _hello(self, now: float) -> Frame:
@@ -233,7 +233,7 @@ class Member:
         }
 
     def _tell_condition(self, now: float) -> None:
-        """A beat: that we are here, and how the program does."""
+        """Send a heartbeat with the state of the program."""
         pid, mode = self.program.pid, self.program.mode
         stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
         self._look_for_gpus()
@@ -241,8 +241,8 @@ class Member:
         self._tell(type="beat", t=now, round=self.round, progress=progress, **condition)
 
     def _look_for_gpus(self) -> None:
-        """Note whether TensorFlow sees none of the GPUs that the container asks for; as long as the program of a round
-        has not told, that of the one before counts."""
+        """Note whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer counts
+        until this round's program reports."""
         asked, seen = self.settings.gpus, self.program.gpus
         if not asked or seen is None:
             return
@@ -253,7 +253,7 @@ class Member:
             )
         self._no_gpu = not seen
 
-    # What the chief orders.
+    # Orders of the chief.
 
     async def _act(self, orders: asyncio.Queue[Frame]) -> None:
         frame: Frame | None = None
@@ -262,12 +262,12 @@ class Member:
             frame = await self._obey(frame, orders)
 
     async def _obey(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
-        """Do as one order says; the next one if it came in the middle of that."""
+        """Carry out one order; return the next order if it interrupted this one."""
         if frame["type"] == "start":
             return await self._start_unless_overtaken(frame, orders)
         if frame["type"] == "stop":
             self._blame(frame.get("member"))
-            if "ledger" in frame:  # an older launcher of the chief does not tell it here
+            if "ledger" in frame:  # the chief's launcher may be of an older version that omits it
                 self.ledger = Ledger.from_json(frame["ledger"])
             await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
         elif frame["type"] == "end":
@@ -275,7 +275,7 @@ class Member:
         return None
 
     async def _start_unless_overtaken(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
-        """Start the program, which may take minutes. The order that ended the start, if one came before it was over."""
+        """Start the program, which may take minutes; return the order that interrupted the start, if any."""
         starting = asyncio.ensure_future(self._start(int(frame["round"]), frame))
         later = asyncio.ensure_future(orders.get())
         try:
@@ -283,7 +283,7 @@ class Member:
             if starting.done():
                 await starting
         finally:
-            # Cancelled is only the waiting: what is under way goes on until `kill`.
+            # Cancelling ends only the wait: the start itself goes on until `kill`.
             starting.cancel()
             later.cancel()
             await asyncio.gather(starting, later, return_exceptions=True)
@@ -293,14 +293,14 @@ class Member:
         return None if later.cancelled() else later.result()
 
     def _end_by(self, frame: Frame) -> None:
-        """The job has ended: no other round can start, and what is under way here has its grace."""
+        """Record the verdict. No other round can start, so the program may run on for its grace period."""
         self.program.lease.end()
         self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
         self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
         self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
 
     def _hear_the_end(self, orders: asyncio.Queue[Frame]) -> None:
-        """The connection is over: of the orders that nobody has come to, the verdict still counts."""
+        """After the connection has ended, obey only a verdict among the orders still queued."""
         while not orders.empty():
             if (frame := orders.get_nowait())["type"] == "end" and self.verdict is None:
                 self._end_by(frame)
@@ -319,7 +319,7 @@ class Member:
         self._tell_condition(time.monotonic())
 
     def _gang(self, frame: Frame) -> dict[str, str]:
-        """What a round adds to the environment, if the chief tells with whom it is."""
+        """The variables that a round adds to the environment; none if the chief does not list the members."""
         if "workers" not in frame:
             return {}
         self._environment |= legacy.request(self._environment, int(frame["size"]))
@@ -339,12 +339,12 @@ class Member:
         self._tell(type="ready", round=number)
 
     def _blame(self, member: object) -> None:
-        """The round is over because of that member, None: nobody knows."""
+        """Tell the program which member ended the round; None if unknown."""
         self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
 
     def _exited(self, number: int, ended: Exit) -> None:
-        """The program has ended by itself, unless we are about to kill it, or the lease is over: then the watchdog may
-        have killed it, and this connection ends."""
+        """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then
+        the lease watchdog may have killed it, and the connection is about to end."""
         if number != self.round:
             return
         self._ended.set()
@@ -353,7 +353,7 @@ class Member:
             self._tell_end()
 
     def _tell_end(self) -> None:
-        """How the program of this round has ended, if it has by itself."""
+        """Tell the chief how this round's program ended, if it ended by itself."""
         if self.state == "done" and self.exit is not None:
             progress = to_frame(self.program.snapshot(), time.monotonic())
             self._tell(type="exited", round=self.round, exit=exit_to_frame(self.exit), progress=progress)
@@ -371,14 +371,15 @@ class Member:
     # Without the chief.
 
     async def _cut_off(self) -> None:
-        """The chief is lost: nothing of the gang may run on. An evaluator may."""
+        """The connection to the chief is lost: kill the program, unless it is an evaluator."""
         if self.verdict is None and self._joined and self.settings.in_gang:
             self._blame(self.settings.gang.chief)
             await self._kill()
             self.state = "waiting"
 
     async def _without_chief(self, alone: float) -> Verdict | None:
-        """The verdict that can be had without the chief: an earlier success, or that it was waited for too long."""
+        """The verdict without a chief: a success found in the job's directory, or StartDeadlineExceeded, or None.
+        `alone` is when the chief was last connected."""
         found = await self._success()
         gang, policy = self.settings.gang, self.settings.policy
         needed = self.settings.indispensable and not restarts_alone(gang.me, gang, policy)
@@ -390,7 +391,7 @@ class Member:
         return found
 
     async def _success(self) -> Verdict | None:
-        """The success that lies in the job's directory. On storage that hangs, one thread hangs, not one a try."""
+        """The success recorded in the job's directory. All attempts share one thread, for the storage may hang it."""
         if self._looking is None:
             uid, look = self.settings.job["uid"], asyncio.get_running_loop().run_in_executor
             self._looking = look(None, read_success, self.settings.directory, uid)
@@ -408,7 +409,7 @@ class Member:
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel until all have ended: before Python 3.12 a wait_for may swallow a cancellation."""
+    """Cancel repeatedly until all tasks have ended: before Python 3.12 wait_for may swallow a cancellation."""
     pending = set(tasks)
     while pending:
         for task in pending:

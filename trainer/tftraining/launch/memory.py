@@ -1,8 +1,8 @@
-"""Whether the kernel has killed a process of this container for lack of memory.
+"""Detects whether the kernel's OOM killer has killed a process of this container.
 
 On cgroup v1 only the process dies, by SIGKILL, and the pod's status never says why; on v2 that depends on the runtime.
-The kernel counts these kills for each memory cgroup. Reads files and nothing else; it must never raise: where nothing
-can be read, nothing is known.
+The kernel counts these kills per memory cgroup. It only reads files, and must never raise: the count is unknown if the
+files cannot be read.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def kills(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
-    """How many processes of this memory cgroup were killed so far, None if nobody counts."""
+    """The number of OOM kills in this memory cgroup so far; None if the kernel does not count them."""
     for directory in _directories(root, membership):
         for name in ("memory.events", "memory.oom_control"):
             if (count := _counter(directory / name)) is not None:
                 return count
-        # Kernels before 4.13 count only how often the limit was hit; together with a SIGKILL that says as much.
+        # Kernels before 4.13 count only how often the limit was hit; with a SIGKILL that implies an OOM kill.
         if (count := _number(directory / "memory.failcnt")) is not None:
             return count
     return None
 
 
 def rose(before: int | None, after: int | None) -> bool:
-    """Whether there was a kill between two looks."""
+    """Whether the count has risen between two reads."""
     return before is not None and after is not None and after > before
 
 
 def _directories(root: Path, membership: Path) -> Iterator[Path]:
-    """Where this process's memory cgroup may be seen: by its whole path, or at the top, as in most containers."""
+    """The possible directories of this process's memory cgroup: its full path, or the root, as in most containers."""
     version_2, version_1 = "", ""
     for line in _read(membership).splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
