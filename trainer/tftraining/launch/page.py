@@ -50,7 +50,7 @@ class Writer:
         self.first_step = self.first_epoch = NONE
         self.count = 0
         self.first_time = self.last_time = self.rate = 0.0
-        self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died in a write
+        self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
         self._mark: tuple[float, int] | None = None
 
     def belongs_to_another(self) -> bool:

@@ -149,7 +149,7 @@ class Process:
         return left
 
     def _kill_group(self) -> bool:
-        """SIGKILL the process group; whether it had members. An empty group is not signalled again: its id may be reused."""
+        """SIGKILL the process group; whether it had members. Skip a group that was empty once: its id may be reused."""
         if self._group:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
