@@ -190,7 +190,7 @@ class Pump:
                 if not self._backlog:
                     return
                 data = self._backlog.popleft()
-            # A closed or broken sink must not end the program: drop its output.
+            # A sink that is closed, or full for good, must not end the program: drop its output.
             with contextlib.suppress(OSError):
                 write_all(self._sink, data)
             with self._lock:
