@@ -1,4 +1,4 @@
-"""Updates of the job's spec since this launcher was started: a file that the operator, or `tftj run`, keeps up to date.
+"""Updates of the job's spec since this launcher was started: a file that the operator keeps up to date.
 
 In a cluster the kubelet writes the file from an annotation of the pod, which only the operator may change. An update
 must never end a training: an invalid one is logged once, and the spec so far stays.

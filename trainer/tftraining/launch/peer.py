@@ -30,11 +30,11 @@ class Peer:
     mode: str = ""
     pid: int | None = None
     stuck: float = 0.0
-    no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container asks for
+    no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container requests
     leaving: bool = False
     gone: bool = False  # it was lost after it reported that its program does not run, or has said that it leaves
     predecessor: float = -math.inf  # when an earlier launcher of this name was last heard; its program may still run
-    elastic: bool = False  # it accepts rounds of varying members
+    elastic: bool = False  # its launcher accepts a round's members in the start frame
     keeps_fits: str = ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
     prepared: float | None = None  # since when it can start at once
     reporter: bool = False

@@ -35,7 +35,7 @@ class Rounds:
         self.resized = False  # the gang has changed since the last round
         self._earlier = Snapshot()  # the progress of the last round
         self._born = now
-        self._departed = -math.inf  # when a member left another launcher of the chief
+        self._departed = -math.inf  # when a member last left an earlier launcher of the chief
         self._since = now  # when the gang began to gather
         self._not_before = 0.0
         self._started = 0.0

@@ -1,7 +1,7 @@
 """spec.restartPolicy.sameFailureLimit: counts equal failures in a row; after so many, a further restart would fail too.
 
 Pure; the operator uses it too (its plan/restart_policy.py). It must never count a failure that a restart can cure: an
-end without an exception of the program, or with one that its environment caused, neither extends the row nor ends it.
+end without an exception of the program, or with one that its surroundings caused, neither extends the row nor ends it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def key_of(member: str, ended: Exit | None, place: str | None) -> str:
 
 
 def counts(exception: str) -> bool:
-    """Whether the line of an exception blames the program, not its environment."""
+    """Whether the line of an exception blames the program, not its surroundings."""
     name = exception.partition(":")[0].strip()
     return bool(name) and not name.startswith(_MODULES) and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS
 

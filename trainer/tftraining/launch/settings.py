@@ -82,7 +82,7 @@ class Settings:
     termination_message: Path | None
     warm_start: bool
     grace: float
-    cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
+    cluster: Mapping[str, tuple[str, ...]]  # the addresses of TF_CONFIG, by role
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not list
     largest_gang: int  # the most trainers (members that make steps) that this job has ever had
     proven: bool  # the operator knows that the job may have made a step before

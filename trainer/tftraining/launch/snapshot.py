@@ -17,7 +17,7 @@ from tftraining.launch.json_text import parse
 
 READS, AT_ONCE = 100, 10
 PAUSE_SECONDS = 0.0002
-TOO_HIGH_A_PID = 2**22  # for Linux
+TOO_HIGH_A_PID = 2**22  # Linux assigns only smaller ones
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Finds the source texts of a program's own modules without importing any, in the interpreter that will run the program.
+"""Finds the source texts of a program's own modules without importing any, in the interpreter that will run it.
 
 Installed packages and the standard library are not the program's own, except for the package that the program belongs
 to: a module run with `-m`, or a script, may be installed. It must never execute any code of the program.

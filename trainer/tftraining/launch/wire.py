@@ -1,8 +1,8 @@
 """Frames between two launchers: each a line of JSON with an HMAC-SHA256 that only the job's members can compute.
 
 The key of a connection is derived from the job's secret and a nonce of each side, and every frame is counted, so no
-frame can be replayed, reordered or sent back. It must never buffer more than a frame's length from a peer, nor wait for
-a peer that does not read. The content is not secret and not encrypted.
+frame can be replayed, reordered or sent back. It must never accept a frame of unlimited length, nor wait for a peer
+that does not read. The content is not secret and not encrypted.
 """
 
 from __future__ import annotations

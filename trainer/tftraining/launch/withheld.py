@@ -45,7 +45,7 @@ class Withheld:
         return sys.modules.get(name) or self._groups.get(name.partition(".")[0], {}).get(name)
 
     def roots(self) -> dict[str, types.ModuleType]:
-        """The withheld packages and top-level modules, by name."""
+        """The withheld packages and modules, by name."""
         return {root: group[root] for root, group in self._groups.items()}
 
     def watch(self, changed: Callable[[str], None], given: Callable[[], None]) -> None:

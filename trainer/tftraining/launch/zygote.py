@@ -14,7 +14,7 @@ import sys
 
 _BEFORE = frozenset(sys.modules)  # the program's directory cannot replace these in a plain start either
 if not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # our directory
+    del sys.path[0]  # our own directory
 
 import builtins  # noqa: E402
 import contextlib  # noqa: E402
