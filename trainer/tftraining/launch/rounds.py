@@ -49,10 +49,10 @@ class Rounds:
 
     @property
     def progress(self) -> Snapshot:
-        """The progress of the chief, or of the first trainer that reports; missing fields come from the last round.
+        """The progress of the first trainer, in the order of ranks, that reports.
 
-        With successPolicy AllWorkers, members that still work come before finished ones, which say nothing about the
-        job.
+        Epoch and metrics come from the last round while they are unreported. With successPolicy AllWorkers, members
+        that still work come before finished ones, which say nothing about the job.
         """
         together = self._roster.policy.all_workers
         trainers = sorted(self._roster.trainers, key=lambda peer: together and peer.finished)
