@@ -1,6 +1,6 @@
-"""Makes `import tftraining` work in a program whose image does not have the package: for `tftraining.report`.
+"""Makes `import tftraining` work in a program whose image lacks the package, for `tftraining.report`.
 
-It comes last on the import path, so an installed tftraining is always taken first.
+Its finder is the last one, so an installed tftraining always takes precedence.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # every Python of the program imports this
+TYPE_CHECKING = False  # every Python of the program imports this module, so typing would cost time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -27,5 +27,5 @@ class _Finder:
 
 
 def install(directory: str) -> None:
-    """Offer the package that lies in `directory`."""
+    """Make the package in `directory` importable."""
     sys.meta_path.append(_Finder(directory))

@@ -1,7 +1,7 @@
-"""How many files this launcher may have open: the chief's needs one for the connection of each member.
+"""The limit of open files of this launcher: the chief's launcher needs one file for each member's connection.
 
-The soft limit of a container is often 1,024, for the sake of programs that use select(2) or close all descriptors one
-by one. So the user's program must never see the raised limit: a process that is started gets back the one from before.
+The soft limit of a container is often 1,024, for programs that use select(2) or close all descriptors one by one. So
+the user's program must never see the raised limit: a started process gets back the previous one.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import contextlib
 import resource
 
-OTHERS = 256  # the pages' clients, strangers at the rendezvous, the program's output, and what Python itself opens
+OTHERS = 256  # HTTP clients, strangers at the rendezvous, the program's output, and Python's own files
 
-_before: tuple[int, int] | None = None  # of this process
+_before: tuple[int, int] | None = None  # this process's limits before they were raised
 
 
 def raise_limit() -> None:
-    """Raise the soft limit as far as this process may without any right: to the hard one."""
-    global _before  # noqa: PLW0603  # the limit is one of the process
+    """Raise the soft limit to the hard one, which needs no privilege."""
+    global _before  # noqa: PLW0603  # the limit is per process
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
-    with contextlib.suppress(OSError, ValueError):  # a container's own rules may forbid it
+    with contextlib.suppress(OSError, ValueError):  # a container's security policy may forbid it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         _before = (soft, hard)
 
 
 def restore_limit() -> None:
-    """In a process that is to become another program: the limit that it would have had without a launcher."""
+    """Restore the limit from before `raise_limit`; for a child process before its exec."""
     if _before is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, _before)
 
 
 def shortage(members: int) -> str:
-    """What is wrong with the limit for a gang of so many members; "" if it is high enough."""
+    """Why the limit is too low for a gang of so many members; "" if it is high enough."""
     limit, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], members + OTHERS
     if limit == resource.RLIM_INFINITY or limit >= need:
         return ""

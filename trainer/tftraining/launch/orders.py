@@ -1,7 +1,7 @@
-"""What has changed in the job's spec since this launcher was started: a file that whoever started it keeps up to date.
+"""Updates of the job's spec since this launcher was started: a file that the operator keeps up to date.
 
-In a cluster it is an annotation of the pod, which only the operator may change, as the kubelet shows it. It must never
-end a training: what cannot be read is told once, and what was known before stays.
+In a cluster the kubelet writes the file from an annotation of the pod, which only the operator may change. An update
+must never end a training: an invalid one is logged once, and the spec so far stays.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tftraining.launch.json_text import parse
 from tftraining.launch.settings import Gang, Policy, Settings, needs_all, refills
 
 BYTES = 64 * 1024
-SECONDS = 0.5  # between two looks
+SECONDS = 0.5  # between two reads of the file
 
 
 class Orders:
-    """The file, looked at again and again. `say` is told what is wrong with it."""
+    """The file of updates, read again and again. `say` logs an invalid file."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._path = settings.orders
@@ -28,7 +28,7 @@ class Orders:
         self._seen = ""
 
     def news(self) -> tuple[Gang, Policy] | None:
-        """The gang and the policy as they are now, if they have changed since the last look."""
+        """The present gang and policy, if the file has changed since the last call; else None."""
         text = _read(self._path)
         if not text or text == self._seen:
             return None
@@ -41,7 +41,7 @@ class Orders:
 
 
 def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
-    """The gang and the policy by these orders; ValueError, TypeError or KeyError if they are none."""
+    """The gang and the policy after these orders; ValueError, TypeError or KeyError if they are invalid."""
     old, workers = settings.policy, int(orders["workers"])
     stall = orders.get("stallTimeoutSeconds")
     policy = replace(
@@ -61,7 +61,7 @@ def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
 
 
 def _read(path: Path | None) -> str:
-    """Its text, "" if it is not there."""
+    """The file's text, "" if it cannot be read."""
     if path is None:
         return ""
     try:

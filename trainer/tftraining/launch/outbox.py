@@ -1,4 +1,4 @@
-"""What the members are told: frames in their order, until the rendezvous takes and sends them. Pure."""
+"""The frames for the members, kept in order until the rendezvous takes and sends them. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tftraining.launch.judgement import Judge
 from tftraining.launch.peer import Peer
 from tftraining.launch.roster import Roster
 
-CLOSE = "close"  # the type of what is not a frame, but the order to close that member's connection
-Frames = list[tuple[str, dict[str, Any]]]  # each with the name of whom it is for
+CLOSE = "close"  # the type of an entry that is no frame: close that member's connection
+Frames = list[tuple[str, dict[str, Any]]]  # each with the name of its receiver
 
 
 def without_stale_echoes(frames: Frames) -> Frames:
-    """The frames, of several echoes to one member only the last: it says all that the others would.
+    """The frames without the echoes to a member that a newer echo makes redundant.
 
-    Where the launcher has fallen behind, most of what is to be sent are echoes that a newer one follows."""
+    If the launcher has fallen behind, most frames to send are such echoes."""
     if len(frames) < 2:
         return frames
     last = {name: place for place, (name, frame) in enumerate(frames) if frame["type"] == "beat"}
@@ -25,7 +25,7 @@ def without_stale_echoes(frames: Frames) -> Frames:
 
 
 class Outbox:
-    """The frames of one coordinator. With whatever begins or ends goes the ledger, for members outlive the chief."""
+    """The frames of one coordinator. Each begin and end carries the ledger, because members outlive the chief."""
 
     def __init__(self, roster: Roster, judge: Judge) -> None:
         self._roster = roster
@@ -33,38 +33,38 @@ class Outbox:
         self._frames: Frames = []
 
     def take(self) -> Frames:
-        """All that is to be sent; nothing is left here."""
+        """Remove and return all frames."""
         frames, self._frames = self._frames, []
         return frames
 
     def welcome(self, peer: Peer, echo: float, number: int, give_way: bool) -> None:
-        """A member has joined; the last round has this number. `give_way`: it had better prepare itself later."""
+        """Greet a member that has joined; `number` is the last round's. `give_way`: it should prepare later."""
         known = {"round": number, "startDeadline": self._roster.policy.start_deadline, **self._ledger()}
         self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=give_way, **known)
 
     def beat(self, name: str, echo: float, give_way: bool) -> None:
-        """A beat was heard."""
+        """Answer a heartbeat."""
         self._send(name, type="beat", echo=echo, giveWay=give_way)
 
     def start(self, peer: Peer, **gang: Any) -> None:
-        """A member begins its round; `gang` is with whom it trains."""
+        """Start a member's program in its round; `gang` are the members that it trains with."""
         self._send(peer.name, type="start", round=peer.round, **self._ledger(), **gang)
 
     def stop(self, peer: Peer, incident: Incident) -> None:
-        """A member's round is over; one that is not connected needs no word."""
+        """End a member's round, if it is connected."""
         if peer.connected:
             culprit = None if incident.reason in ASKED_FOR else incident.member
             told = {"why": incident.message, "member": culprit, "dump": incident.reason == "Stalled"}
             self._send(peer.name, type="stop", round=peer.round, **self._ledger(), **told)
 
     def end(self, peer: Peer) -> None:
-        """The verdict, if there is one."""
+        """Send a member the verdict, if there is one."""
         if self._judge.verdict is not None and peer.connected:
             known = {"evaluatorGrace": self._roster.policy.evaluator_grace, **self._ledger()}
             self._send(peer.name, type="end", **known, **self._judge.verdict.to_frame())
 
     def close(self, peer: Peer) -> None:
-        """A member is given up."""
+        """Close the connection of a lost member."""
         self._send(peer.name, type=CLOSE)
 
     def _ledger(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Passes the program's output on as it comes, and keeps its last lines; see folding.py for what is left out.
+"""Forwards the program's output as it arrives, and keeps its last lines; folding.py omits some tracebacks.
 
 The pipes live as long as the launcher; every round's program writes into the same two. A reader of the launcher's own
-output who stops reading slows the program down, as it would without a launcher, but must never block the event loop:
-all writing is done by one thread a stream.
+output that stops reading slows the program down, as it would without a launcher, but must never block the event loop:
+one thread a stream does all writing.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tftraining.launch.exception import FAR, LastException
 from tftraining.launch.folding import Folding
 
 LINES = 40
-LINE_BYTES = 4096  # of a line that has no end yet: a progress bar may never have one
-BACKLOG_BYTES = 1 << 20  # read ahead of a reader who is slow or gone
+LINE_BYTES = 4096  # kept of a line without an end: a progress bar may never end its line
+BACKLOG_BYTES = 1 << 20  # buffered for a reader that is slow or gone
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Tail:
-    """The last lines of the present round, of both streams in the order of their arrival, for a person to read."""
+    """The last lines of the present round, from both streams in the order of their arrival, for people."""
 
     def __init__(self, limit: int = LINES) -> None:
         self._lines: deque[str] = deque(maxlen=limit)
@@ -38,7 +38,7 @@ class Tail:
         self._lock = threading.Lock()
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Take in what came from `stream` (1 or 2)."""
+        """Add data from `stream` (1 or 2)."""
         with self._lock:
             *lines, begun = (self._begun.get(stream, b"") + data).split(b"\n")
             texts = [readable(line) for line in lines[-2 * FAR :]]
@@ -48,33 +48,33 @@ class Tail:
             self._begun[stream] = begun[-LINE_BYTES:]
 
     def clear(self) -> None:
-        """A new round begins."""
+        """Forget all lines, for a new round."""
         with self._lock:
             self._lines.clear()
             self._begun.clear()
             self._exceptions = {1: LastException(), 2: LastException()}
 
     def exception(self) -> str:
-        """The line of the last exception that was printed, "" if none was. Python prints them to stderr."""
+        """The line of the last printed exception, "" if there is none; stderr first, where Python prints them."""
         with self._lock:
             return self._exceptions[2].line or self._exceptions[1].line
 
     def lines(self) -> tuple[str, ...]:
-        """The last lines, those without an end included."""
+        """The last lines, unfinished ones included."""
         with self._lock:
             begun = [readable(line) for line in self._begun.values() if line.strip()]
             return tuple([*self._lines, *begun][-LINES:])
 
 
 def readable(line: bytes) -> str:
-    """A line as a terminal would show it at the end: the last of what carriage returns wrote over, no escapes."""
+    """A line as a terminal finally shows it: the text after the last carriage return, without escape sequences."""
     text = line[-LINE_BYTES:].decode("utf-8", "replace").rstrip("\r")
     return _ESCAPES.sub("", text.rpartition("\r")[2])
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything. Another process may have made `fd` non-blocking for all who have it: then its reader is waited
-    for here. OSError as of write(2)."""
+    """Write all data; OSError as from write(2). Waits for the reader, even if another process that shares `fd` has
+    made it non-blocking."""
     while data:
         try:
             data = data[os.write(fd, data) :]
@@ -85,14 +85,14 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def _waiting(fd: int) -> int:
-    """Bytes that can be read from a pipe at once."""
+    """The number of bytes that a pipe holds."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]
 
 
 class Pump:
-    """One stream: `end` is what the program gets; whatever is written there goes to `feed`, and to `sink` as folded."""
+    """One stream. The program writes to `end`; the data goes to `feed`, and after folding to `sink`."""
 
     def __init__(self, sink: int, feed: Callable[[bytes], None], folding: Folding | None = None) -> None:
         self._source, self.end = os.pipe()
@@ -109,7 +109,7 @@ class Pump:
         self._thread.start()
 
     def take(self) -> None:
-        """Read what is there now, so that the tail is complete; never blocks, and what was read is still passed on."""
+        """Read all data in the pipe, so that the tail is complete; never blocks. The data is still forwarded."""
         with self._lock:
             while self._held < BACKLOG_BYTES:
                 count = _waiting(self._source)
@@ -119,12 +119,12 @@ class Pump:
                 self._keep(data if self._folding is None else self._folding.feed(data, time.monotonic()))
 
     def make_blocking(self) -> None:
-        """Undo what an earlier program has set on its end, which all rounds share: a program that does not know that
-        its output is non-blocking loses whatever does not fit into the pipe."""
+        """Make `end` blocking again, which all rounds share and an earlier program may have made non-blocking: a
+        program unaware of that would lose output that does not fit into the pipe."""
         os.set_blocking(self.end, True)
 
     def fold(self, decide: Callable[[Folding], bytes]) -> None:
-        """Pass on what becomes of the tracebacks by a decision; never blocks."""
+        """Apply a decision about the held tracebacks and forward the result; never blocks."""
         if self._folding is not None:
             self.take()
             with self._lock:
@@ -132,18 +132,18 @@ class Pump:
             self.wake()
 
     def say(self, line: str) -> None:
-        """Put a whole line of our own into the stream; never blocks."""
+        """Write a line of the launcher's own to the stream; never blocks."""
         with self._lock:
             self._keep(f"{line}\n".encode(), own=True)
         self.wake()
 
     def wake(self) -> None:
-        """Have the thread write what `take` has read."""
-        with contextlib.suppress(BlockingIOError):  # full of calls already
+        """Make the thread write the data that `take` has read."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake, b".")
 
     def close(self, timeout: float) -> None:
-        """Pass on what is left and end; a sink that is stuck is left alone after `timeout` seconds."""
+        """Forward the remaining data and end; give up on a stuck sink after `timeout` seconds."""
         os.close(self.end)
         self._thread.join(timeout)
         if not self._thread.is_alive():
@@ -174,7 +174,7 @@ class Pump:
             self._write_backlog()
 
     def _patience(self) -> float | None:
-        """Milliseconds until what is held back has to be passed on."""
+        """Milliseconds until held data must be forwarded; None if there is none."""
         with self._lock:
             until = self._folding.until if self._folding is not None else None
         return None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
@@ -190,7 +190,7 @@ class Pump:
                 if not self._backlog:
                     return
                 data = self._backlog.popleft()
-            # A sink that is closed or full for good must not end the program: its output is dropped.
+            # A sink that is closed, or full for good, must not end the program: drop its output.
             with contextlib.suppress(OSError):
                 write_all(self._sink, data)
             with self._lock:
@@ -198,7 +198,7 @@ class Pump:
 
 
 class Output:
-    """Both streams of the program and their tail. Make it once in a launcher's life. `folds`: see folding.py."""
+    """Both streams of the program and their tail. Create it once in a launcher. `folds`: see folding.py."""
 
     def __init__(self, stdout: int = 1, stderr: int = 2, folds: bool = True) -> None:
         self._tail = Tail()
@@ -211,7 +211,7 @@ class Output:
         return self._out.end, self._err.end
 
     def begin(self) -> None:
-        """A new round: what was printed before is passed on, but is not its tail."""
+        """Begin a new round: forward earlier output, and clear the tail."""
         for pump in (self._out, self._err):
             pump.make_blocking()
         self._take()
@@ -219,29 +219,29 @@ class Output:
         self._tail.clear()
 
     def blame(self, member: str) -> None:
-        """The round is over because of this other member, "": not because of another one that is known."""
+        """Note which other member ended the round; "": no other known member did."""
         self._err.fold(lambda folding: folding.blame(member))
 
     def settle(self) -> None:
-        """The program is dead: hold nothing of it back."""
+        """Forward all held output; the program is dead."""
         self._err.fold(Folding.resolve)
 
     def lines(self) -> tuple[str, ...]:
-        """The last lines of this round, up to what the program has written at this moment."""
+        """The last lines of this round, including all that the program has written by now."""
         self._take()
         return self._tail.lines()
 
     def exception(self) -> str:
-        """The last exception of this round, up to what the program has written at this moment."""
+        """The last exception of this round, including all that the program has written by now."""
         self._take()
         return self._tail.exception()
 
     def say(self, line: str) -> None:
-        """A line of the launcher's own, to stderr; never blocks."""
+        """Write a line of the launcher's own to stderr; never blocks."""
         self._err.say(line)
 
     def close(self, timeout: float = 1.0) -> None:
-        """Pass on what is left; a reader that is stuck is given `timeout` seconds a stream."""
+        """Forward the remaining output; a stuck reader gets `timeout` seconds a stream."""
         self._out.close(timeout)
         self._err.close(timeout)
 

@@ -1,8 +1,8 @@
-"""The progress page: a small file that the training process writes at every step and the launcher reads when it likes.
+"""The progress page: a small file that the training process writes at every step and the launcher reads at any time.
 
-This is its layout and the training process's side, which maps the file: a step costs two or three microseconds and no
-system call. A sequence number, odd while the writer is at it, lets a reader (snapshot.py) tell what is consistent.
-This module is loaded into the user's interpreter, so it must never import more than a little of the standard library.
+This module has its layout and the training process's side, which maps the file: a step costs two or three microseconds
+and no system call. A sequence number, odd during a write, lets a reader (snapshot.py) recognize a consistent state.
+The module is loaded into the user's interpreter, so it must never import more than a little of the standard library.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .stacks import alive
 MAGIC = b"TFTPAGE1"  # the last character is the version of the layout
 SIZE = 16384
 SEQUENCE = struct.Struct("<Q")
-PIDS = struct.Struct("<qq")  # who writes; who dumps its stacks (stacks.py)
+PIDS = struct.Struct("<qq")  # the process that writes, and the one that dumps its stacks (stacks.py)
 NUMBERS = struct.Struct("<7q4d")
-GPUS = struct.Struct("<q")  # how many TensorFlow lists, and one more: 0 as long as nobody has told
-CHECKPOINT = struct.Struct("<q")  # the step of the newest one that was told of, and one more: 0 for none
-CHANGED = struct.Struct("<48s")  # the variable because of which the program has to be started plainly
+GPUS = struct.Struct("<q")  # how many GPUs TensorFlow lists, plus 1; 0 if unknown
+CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, plus 1; 0 for none
+CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
 LENGTH = struct.Struct("<I")
 SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 8, 16, 32, 64, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
-_KEPT = (4, 5, 7, 8)  # of NUMBERS, for a process that trains after another one in the same round
+_KEPT = (4, 5, 7, 8)  # indices in NUMBERS that a later process of the same round takes over
 
 
 class Writer:
-    """The training process's side. Any method may raise: whoever calls keeps that away from the training."""
+    """The training process's side. Any method may raise; the caller must keep errors from the training."""
 
-    RATE_SECONDS = 1.0  # over at least so long the speed is measured,
-    FIRST_RATE_SECONDS = 0.1  # the first time and at the end of an epoch only so long
+    RATE_SECONDS = 1.0  # the least time over which the speed is measured
+    FIRST_RATE_SECONDS = 0.1  # the same for the first measurement and at the end of an epoch
 
     def __init__(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -50,16 +50,16 @@ class Writer:
         self.first_step = self.first_epoch = NONE
         self.count = 0
         self.first_time = self.last_time = self.rate = 0.0
-        self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died in it
+        self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
         self._mark: tuple[float, int] | None = None
 
     def belongs_to_another(self) -> bool:
-        """Whether another process that is alive has reported."""
+        """Whether another live process has reported."""
         owner = PIDS.unpack_from(self._map, PIDS_AT)[0]
         return owner not in (0, os.getpid()) and alive(owner)
 
     def begin(self, gpus: int | None) -> None:
-        """This process trains. Where another one did before it, the round began with what that one has told."""
+        """Make this process the writer. If another one wrote before it, keep that one's start of the round."""
         earlier, stacks = PIDS.unpack_from(self._map, PIDS_AT)
         if earlier:
             told = NUMBERS.unpack_from(self._map, NUMBERS_AT)
@@ -69,28 +69,28 @@ class Writer:
             self.lists_gpus(gpus)
 
     def lists_gpus(self, number: int) -> None:
-        """TensorFlow lists so many GPUs in this process."""
+        """Note how many GPUs TensorFlow lists in this process."""
         GPUS.pack_into(self._map, GPUS_AT, number + 1)
 
     def has_changed(self, variable: str) -> None:
-        """The program has to be started plainly: it has changed this variable before its import of TensorFlow."""
+        """Note that the program has changed this variable before its import of TensorFlow: it needs a plain start."""
         CHANGED.pack_into(self._map, CHANGED_AT, variable.encode(errors="replace"))
 
     def connects(self, begun: bool) -> None:
-        """Note that this process dials its peers and waits for them, or has done so."""
+        """Note that this process connects to its peers (`begun`), or has connected."""
         self._map[CONNECTING_AT] = int(begun)
 
     def saved(self, step: int) -> None:
-        """A checkpoint of that step is complete."""
+        """Note that a checkpoint of that step is complete."""
         CHECKPOINT.pack_into(self._map, CHECKPOINT_AT, step + 1)
 
     def pause(self) -> None:
-        """What follows (an evaluation, a backup) is not part of the speed."""
+        """Stop measuring the speed until the next step, for an evaluation or a backup."""
         self._measure(self.last_time, self.FIRST_RATE_SECONDS)
         self._mark = None
 
     def stepped(self, step: int) -> None:
-        """`step` iterations are done by now."""
+        """Note that `step` iterations are done."""
         now = time.monotonic()
         self.count += max(step - self.step, 1) if self.step != NONE else 1
         self.step = step
@@ -104,7 +104,7 @@ class Writer:
         self.write()
 
     def went_on(self) -> None:
-        """The training goes on where it was, with nothing left to do: no step will tell so."""
+        """Note that the training has resumed with nothing left to do, so no step follows."""
         self.first_time = self.last_time = self.first_time or time.monotonic()
 
     def _measure(self, now: float, seconds: float) -> None:
@@ -113,7 +113,7 @@ class Writer:
             self._mark = (now, self.count)
 
     def write(self, metrics: Mapping[str, object] | None = None) -> None:
-        """Put everything on the page; `metrics` only where they are new."""
+        """Write all values to the page; pass `metrics` only if they are new."""
         text = _text(metrics) if metrics is not None else None
         self._sequence += 1
         SEQUENCE.pack_into(self._map, SEQUENCE_AT, self._sequence)
@@ -131,8 +131,8 @@ class Writer:
 
 
 def _text(metrics: Mapping[str, object]) -> bytes:
-    """JSON of the metrics that are finite numbers; nothing if they are more than a page holds."""
-    import json  # noqa: PLC0415  # not before it is needed: a plain start pays for every import here
+    """JSON of the finite metrics; an empty object if it does not fit on the page."""
+    import json  # noqa: PLC0415  # imported only when needed: every plain start pays for the module's imports
 
     numbers = {str(name)[:200]: _number(value) for name, value in metrics.items()}
     text = json.dumps({name: value for name, value in numbers.items() if math.isfinite(value)}).encode()
@@ -140,9 +140,9 @@ def _text(metrics: Mapping[str, object]) -> bytes:
 
 
 def _number(value: object) -> float:
-    """Of a number, an array or tensor with one element; NaN for anything else."""
+    """The float of a number, or of an array or tensor with one element; NaN for anything else."""
     try:
-        item = getattr(value, "item", None)  # of NumPy's arrays, which do not all turn into a float by themselves
+        item = getattr(value, "item", None)  # float() does not take every NumPy array
         return float(value if item is None else item())  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan

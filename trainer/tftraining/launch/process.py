@@ -1,6 +1,6 @@
-"""One program: its start in a session of its own, and the end of it and of everything that it has started.
+"""One program: its start in a session of its own, and the end of all its processes.
 
-It must never leave a process behind: what the program forked and what escaped from its process group becomes a child of
+It must never leave a process behind: a forked process, even one outside the program's process group, becomes a child of
 the launcher (see reaper.py) and is killed as well.
 """
 
@@ -22,16 +22,16 @@ from tftraining.launch.ending import NOT_FOUND
 from tftraining.launch.open_files import restore_limit
 from tftraining.launch.reaper import PR_SET_PDEATHSIG, Reaper, children
 
-KILL_SECONDS = 5.0  # how long killed processes may take; what takes longer hangs in the kernel (state D)
+KILL_SECONDS = 5.0  # how long killed processes may take; any that takes longer hangs in the kernel (state D)
 
 
-# What says of the command itself that it cannot be started. All else may be over at the next try: no process or memory
-# is left (EAGAIN, ENOMEM), the storage fails (EIO, ESTALE), the file is being written (ETXTBSY).
+# The errors of the command itself. Any other may be gone at the next try: no process or memory is left (EAGAIN,
+# ENOMEM), the storage fails (EIO, ESTALE), the file is being written (ETXTBSY).
 LASTING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 
 
 class StartError(Exception):
-    """The command cannot be started; the message is one line, `code` what a shell would exit with, `kind` an Exit's."""
+    """The command cannot be started. The message is one line; `code` is a shell's exit code, `kind` that of an Exit."""
 
     def __init__(self, message: str, code: int, kind: str) -> None:
         super().__init__(message)
@@ -46,8 +46,8 @@ def spawn(
     pass_fds: Sequence[int] = (),
     deadline: float = math.inf,
 ) -> int:
-    """Start `command` in a new session with our stdin; its pid. It dies with the launcher, and before its first
-    instruction where the `deadline` (monotonic seconds) is over by then. StartError if it cannot be started."""
+    """Start `command` in a new session with our stdin; return its pid. It dies with the launcher, or before its first
+    instruction if the `deadline` (monotonic seconds) is over by then. StartError if it cannot be started."""
     try:
         program = subprocess.Popen(
             list(command),
@@ -72,9 +72,11 @@ _libc = ctypes.CDLL(None)
 
 
 def _before_exec(deadline: float) -> None:
-    """In the child: with limits as if there were no launcher; to die with the launcher, which an exec of something that
-    is not set-user-ID keeps; and not to begin late, for the launcher may have stood still after it looked at the
-    time."""
+    """Runs in the child: restore the limits, die with the launcher, and never begin after the deadline.
+
+    The launcher may have been stopped after it read the clock. An exec keeps PR_SET_PDEATHSIG unless the file is
+    set-user-ID.
+    """
     restore_limit()
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -83,7 +85,7 @@ def _before_exec(deadline: float) -> None:
 
 
 def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
-    """SIGKILL every child of this process, adopted ones too, but those to spare; who is still there."""
+    """SIGKILL every child of this process, adopted ones too, except `spare`; return the pids still there."""
     reaper.reap()
     left = {pid for pid in children() if pid not in spare}
     for pid in left:
@@ -98,7 +100,7 @@ async def end_children(reaper: Reaper) -> None:
 
 
 async def _repeat(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
-    """Kill until nobody is left, or for KILL_SECONDS; who is left."""
+    """Call `kill` until no process is left, or for KILL_SECONDS; return the pids left."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + KILL_SECONDS
     while left := kill():
@@ -109,10 +111,10 @@ async def _repeat(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
 
 
 class Process:
-    """A program that runs, by the pid of its first process, which leads a session and is, or becomes, our child.
+    """A running program. `pid` is its first process, which leads a session and is, or becomes, our child.
 
-    `ended` is called once with the status of waitpid(2), at once when the first process is gone; what else it left
-    running is killed then, as the end of a container's first process ends the container.
+    `ended` is called once with the status of waitpid(2), as soon as the first process is gone. The program's other
+    processes are killed then, as a container ends with its first process.
     """
 
     def __init__(self, pid: int, reaper: Reaper, spare: Container[int], ended: Callable[[int], None]) -> None:
@@ -122,19 +124,19 @@ class Process:
         self._spare = spare
         self._ended = ended
         self._group = True
-        self._ending: asyncio.Future[list[int]] | None = None  # of what the first process left running
+        self._ending: asyncio.Future[list[int]] | None = None  # kills the processes that outlive the first one
         reaper.watch(pid, self._has_ended)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the first process alone, as a container's runtime does."""
+        """Send a signal to the first process only, as a container runtime does."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     async def kill(self) -> list[int]:
-        """SIGKILL everything; returns when all are gone, or after some seconds with the pids that are not."""
+        """SIGKILL all processes; return when they are gone, or after KILL_SECONDS with the pids still there."""
         if self._ending is not None:
-            self._ending.cancel()  # another program's processes are none of its business
+            self._ending.cancel()  # else it would kill the processes of the next program
         return await _repeat(self._kill_once, self._reaper)
 
     def _kill_once(self) -> set[int]:
@@ -147,12 +149,12 @@ class Process:
         return left
 
     def _kill_group(self) -> bool:
-        """SIGKILL the process group; whether it had members. Not again after it had none: its number may be reused."""
+        """SIGKILL the process group; whether it had members. Skip a group that was empty once: its id may be reused."""
         if self._group:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
             except ProcessLookupError:
-                # A forked program that has not come to its setsid(2) yet has no group, but is alive.
+                # A forked program that has not called setsid(2) yet has no group, but is alive.
                 self._group = self.alive
             except PermissionError:
                 self._group = False
@@ -161,6 +163,6 @@ class Process:
     def _has_ended(self, status: int) -> None:
         self.alive = False
         self._kill_group()
-        # Helpers in a session of their own are our children now, and theirs will be when they are gone.
+        # Helpers in sessions of their own are our children now; each one's children will be when it is gone.
         self._ending = asyncio.ensure_future(_repeat(self._kill_once, self._reaper))
         self._ended(status)

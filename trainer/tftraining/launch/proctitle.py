@@ -1,8 +1,8 @@
-"""What `ps`, /proc/PID/cmdline and /proc/PID/environ show of this process, and how to have them show something else.
+"""Reads and changes the content of `ps`, /proc/PID/cmdline and /proc/PID/environ for this process.
 
-For the warm interpreter, whose forks are to be found by the user's own command. Only what others see changes: neither
-sys.argv nor os.environ. It must never fail, and never write over the environment that the process began with, for C
-code keeps pointers into that.
+For the forks of the warm interpreter, which must be found by the user's own command. Only the view of other processes
+changes, not sys.argv or os.environ. It must never fail, and never overwrite the environment that the process began
+with, because C code keeps pointers into it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 PR_SET_NAME = 15
 PR_GET_NAME = 16
 PR_SET_MM = 35
-PR_SET_MM_MAP = 14  # needs no capability, unlike to set a single field; since Linux 3.18
+PR_SET_MM_MAP = 14  # needs no capability, unlike setting a single field; since Linux 3.18
 NAME_BYTES = 16
 TRIES = 8
-# The fields of /proc/PID/stat, see proc_pid_stat(5), by the names of those of struct prctl_mm_map.
+# The field numbers of /proc/PID/stat, see proc_pid_stat(5), by the field names of struct prctl_mm_map.
 STAT = {"start_code": 26, "end_code": 27, "start_data": 45, "end_data": 46, "start_brk": 47, "start_stack": 28}
 STAT_ARGUMENTS = {"arg_start": 48, "arg_end": 49, "env_start": 50, "env_end": 51}
 
@@ -31,20 +31,20 @@ class _Map(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint64) for name in ("start_code", "end_code", "start_data", "end_data", "start_brk", "brk")),
         *((name, ctypes.c_uint64) for name in ("start_stack", "arg_start", "arg_end", "env_start", "env_end", "auxv")),
-        ("auxv_size", ctypes.c_uint32),  # 0: as it is
-        ("exe_fd", ctypes.c_uint32),  # -1: as it is
+        ("auxv_size", ctypes.c_uint32),  # 0: unchanged
+        ("exe_fd", ctypes.c_uint32),  # -1: unchanged
     ]
 
 
 def command_line() -> list[str]:
-    """What is shown of this process now; nothing where there is no /proc."""
+    """The command line that this process shows now; empty where there is no /proc."""
     with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
         return [os.fsdecode(each) for each in file.read().split(b"\0")[:-1]]
     return []
 
 
 def name() -> bytes:
-    """The name of this thread, in a process of one thread that of the process: what `ps` and `top` show as COMMAND."""
+    """The name of this thread; in a single-threaded process `ps` and `top` show it as COMMAND."""
     found = ctypes.create_string_buffer(NAME_BYTES)
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_GET_NAME, found, 0, 0, 0)
@@ -52,13 +52,13 @@ def name() -> bytes:
 
 
 def set_name(shown: bytes) -> None:
-    """Another name, at most 15 bytes of it; threads that start later have it as well."""
+    """Set the thread's name, cut to 15 bytes; threads that start later inherit it."""
     with contextlib.suppress(AttributeError):
         _libc.prctl(PR_SET_NAME, ctypes.create_string_buffer(shown[: NAME_BYTES - 1], NAME_BYTES), 0, 0, 0)
 
 
 def show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Have this process shown with these arguments and this environment, as if it had been started with them."""
+    """Make this process appear as if it had been started with these arguments and this environment."""
     told = _block(map(os.fsencode, arguments))
     variables = _block(os.fsencode(f"{key}={value}") for key, value in environment.items())
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
@@ -78,13 +78,13 @@ def _stat() -> dict[str, int]:
 
 
 def _map(fields: Mapping[str, int], arguments: bytes, environment: bytes) -> bool:
-    """Tell the kernel that both are elsewhere; False where it cannot (no CONFIG_CHECKPOINT_RESTORE, no Linux)."""
+    """Point the kernel to copies of both; False where it cannot (no CONFIG_CHECKPOINT_RESTORE, no Linux)."""
     first, second = _copy(arguments), _copy(environment)
     places = {"arg_start": first, "arg_end": first + len(arguments)}
     places |= {"env_start": second, "env_end": second + len(environment)}
     wanted = _Map(**{**fields, **places}, exe_fd=0xFFFFFFFF)
     for _ in range(TRIES):
-        # The end of the heap has to be told as well, and an allocation on our way to the call may move it.
+        # The call also sets the end of the heap, which an allocation before the call may move.
         wanted.brk = _end_of_heap()
         done = _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)), 0)
         if done or wanted.brk == _end_of_heap():
@@ -93,7 +93,7 @@ def _map(fields: Mapping[str, int], arguments: bytes, environment: bytes) -> boo
 
 
 def _copy(data: bytes) -> int:
-    """Where a copy lies that is never freed: it has to outlive the interpreter."""
+    """The address of a copy that is never freed: it must outlive the interpreter."""
     allocate = _libc.malloc
     allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     place: int | None = allocate(len(data) + 1)
@@ -110,7 +110,7 @@ def _end_of_heap() -> int:
 
 
 def _write_over(fields: Mapping[str, int], arguments: bytes) -> None:
-    """As much of the arguments as there is room for, where those of the start are. The last byte has to stay a NUL."""
+    """Overwrite the original arguments with as many bytes of the new ones as fit. The last byte must stay a NUL."""
     room = fields["arg_end"] - fields["arg_start"] - 1
     if room > 0:
         ctypes.memmove(fields["arg_start"], arguments[:room].ljust(room + 1, b"\0"), room + 1)

@@ -1,6 +1,6 @@
 """The user's program, over all rounds: a facade over its process, its output, its warm interpreter and its progress.
 
-It must never decide when to start or to stop: the rendezvous does. All methods belong to the thread of the event loop.
+It must never decide when to start or to stop: the rendezvous does. Call all methods in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Exit", "Program", "Snapshot"]
 
 
 class Program:
-    """One command that is started again and again, at most once at a time. `directory` is scratch space of its own."""
+    """One command, started in each round, never twice at once. `directory` is scratch space for this object alone."""
 
     def __init__(
         self, command: Sequence[str], *, warm: bool, grace: float, directory: Path, folds: bool = True
@@ -44,68 +44,68 @@ class Program:
         self._mode = ""
         self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
         self.lease = Lease(self._reaper)
-        self.idle = True  # nothing of it runs
+        self.idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
         self._closed = False
 
     @property
     def mode(self) -> str:
-        """How the program was started last: `warm`, or `plain: <reason>`; "" before the first start."""
+        """How the last start was made: `warm`, or `plain: <reason>`; "" before the first start."""
         return self._mode
 
     @property
     def prepared(self) -> bool:
-        """Whether a start would lose no time any more with what can be done before it."""
+        """Whether all preparation for a start is done."""
         return self._warm is None or self._warm.prepared
 
     def __contains__(self, pid: object) -> bool:
-        """Whether it is a process of the launcher's own, which stays when the program is killed."""
+        """Whether `pid` is one of the launcher's own processes, which outlive the program."""
         return pid == self.lease.pid or (self._warm is not None and pid in self._warm)
 
     @property
     def pid(self) -> int | None:
-        """The program's first process, None when none runs."""
+        """The pid of the program's first process; None when it does not run."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
     def say(self, line: str) -> None:
-        """A line of the launcher's own into its log; never blocks, also when nobody reads the log."""
+        """Write a line of the launcher's own to the log; never blocks, even when nobody reads the log."""
         self._output.say(line)
 
     def blame(self, member: str) -> None:
-        """This other member has failed first, and ours cannot go on: so its traceback is of no interest. "": no other.
+        """Note that another member failed first, so the traceback of this program is a mere consequence. "": no other.
 
         Holds until the next start.
         """
         self._output.blame(member)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
-        """Start warming in the background, for starts with this environment; TF_CONFIG and TFTRAINING_* may change."""
+        """Start warming in the background for this environment; TF_CONFIG and TFTRAINING_* may still change."""
         self._reaper.install()
         if self._warm is not None:
             await self._warm.prepare(unexported.packed(env))
             self.lease.spare(self._warm.pid)
 
     def give_way(self, wanted: bool) -> None:
-        """Let the warming stand still for now, or go on."""
+        """Pause the warming if `wanted`, else continue it."""
         if self._warm is not None:
             self._warm.give_way(wanted)
 
     async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
-        """Start the program; `on_exit` is called once, when it has ended by whatever cause, a failed start included.
+        """Start the program; `on_exit` is called once at its end, whatever the cause, a failed start included.
 
-        After the `deadline` (monotonic seconds) nothing of it runs, unless the `lease` is renewed before. A start that
-        `kill` overtakes starts nothing and calls nobody.
+        After the `deadline` (monotonic seconds) no process of it runs, unless the `lease` is renewed before. A `kill`
+        during the start cancels the start, and `on_exit` is not called.
         """
         self._reaper.install()
-        page = self._new_page()  # first: from now on nobody is to be shown what the last round has told
+        page = self._new_page()  # first: from now on nobody must see the progress of the last round
         await self.kill()
         self._abort.clear()
         self._starting = asyncio.ensure_future(self._start(unexported.packed({**env, **page}), on_exit, deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
-        """SIGKILL every process of the program; returns when all are gone; those stuck in the kernel are told."""
+        """SIGKILL every process of the program; return when all are gone; log those stuck in the kernel."""
         if self._starting is not None:
             self._abort.set()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -120,9 +120,9 @@ class Program:
         self._output.settle()
 
     async def terminate(self) -> None:
-        """SIGTERM, then SIGKILL to everything that is left when the grace period is over or the program has ended."""
+        """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended."""
         deadline = asyncio.get_running_loop().time() + self._grace
-        self._abort.set()  # nothing is started any more
+        self._abort.set()  # stops a start in progress
         self.signal(signal.SIGTERM)
         while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
             await self._reaper.next_end(rest)
@@ -134,7 +134,7 @@ class Program:
             self._process.signal(number)
 
     def dump_stacks(self) -> None:
-        """Have the program write the stack of every thread to its stderr, if it is a Python that we could prepare."""
+        """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
         pid = snapshot.stack_pid(self._page) if self._page is not None and self.pid is not None else None
         if pid is None or not catches(pid, stacks.SIGNAL):
             self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
@@ -143,16 +143,16 @@ class Program:
             os.kill(pid, stacks.SIGNAL)
 
     def snapshot(self) -> Snapshot:
-        """The progress of the present round, or of the last one."""
+        """The progress of the present round; between rounds, of the last one."""
         return snapshot.read(self._page) if self._page is not None else Snapshot()
 
     @property
     def gpus(self) -> int | None:
-        """How many GPUs TensorFlow lists in the present round, or in the last one; None where it has not told."""
+        """How many GPUs TensorFlow lists in the present round, or in the last one; None if unknown."""
         return snapshot.gpus(self._page) if self._page is not None else None
 
     async def close(self) -> None:
-        """Kill what runs, pass on the last output, give everything back. A second time it does nothing."""
+        """Kill all processes, pass on the last output, release all resources. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -189,7 +189,7 @@ class Program:
         if pid is not None:
             self._process = Process(pid, self._reaper, self, lambda status: self._ended(status, kills, env, on_exit))
         if self._warm is not None and not plain:
-            self._warm.let_go(self.lease.deadline)  # now its end is ours to see
+            self._warm.let_go(self.lease.deadline)  # from now on the reaper sees the end of the fork
         if plain:
             await self.prepare(env)  # for the next start
 
@@ -201,22 +201,22 @@ class Program:
             on_exit(self._exit(status, kills))
 
     async def _start_anew(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
-        """The fork has ended itself, when it came to its import of TensorFlow, to be started plainly in its place."""
+        """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
         if self._warm is not None:
             await self._warm.give_up(f"it has set {variable} before its import of TensorFlow, so it is started anew")
         if self._process is not None:
             await self._process.kill()
         if not self._abort.is_set():
-            # On a page of its own: the old one says why.
+            # On a new page: the old one still names the variable.
             await self._start({**env, **self._new_page()}, on_exit, self.lease.deadline)
 
     def _exit(self, status: int, kills: int | None) -> Exit:
-        """How the program ended; `kills` is how often the kernel had killed for lack of memory when it was started."""
+        """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
         lines, exception = self._output.lines(), self._output.exception()
         return exit_of(status, lines, memory.rose(kills, memory.kills()), exception)
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
-        """A plain start; where it fails, that is the program's end."""
+        """The pid of a plain start; None if it fails: `on_exit` is then called as for a program that has ended."""
         path = hooks.python_path(env.get("PYTHONPATH", ""))
         try:
             if unexported.PACKED in env and not imports_sitecustomize(self._command):
@@ -237,7 +237,7 @@ class Program:
         self._mode = mode
 
     def _new_page(self) -> dict[str, str]:
-        """A fresh page for the next round; what the program has to be told about it."""
+        """Create the next round's progress page; the environment variable that tells the program its path."""
         self._drop_page()
         self._rounds += 1
         path = self._directory / f"progress-{os.getpid()}-{self._rounds}"

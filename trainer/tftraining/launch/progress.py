@@ -1,7 +1,7 @@
-"""The progress of a program as it travels between launchers, and what it says: does it train, has it made progress?
+"""A program's progress: its form in frames between launchers and in /status, and whether the program trains.
 
-Pure. Monotonic clocks differ between machines, so times travel as ages. A program that reports nothing must never be
-taken for one that stands still: it trains when it has run for a while.
+Pure. Monotonic clocks differ between machines, so frames carry times as ages. A program that reports nothing must never
+count as stalled: it counts as training once it has run for a while.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from tftraining.launch.snapshot import Snapshot
 
-# Seconds of a program that reports nothing until it is taken to train (an import of TensorFlow is over by then), and
-# until that counts as progress.
+# Seconds until a program that reports nothing counts as training (its import of TensorFlow is over by then), and until
+# that counts as progress.
 QUIET_START = 30.0
 QUIET_PROGRESS = 60.0
 
@@ -23,7 +23,7 @@ _NUMBERS = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(("steps_per_second", 
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
-    """The fields that are known, times as ages at `now` (monotonic seconds)."""
+    """The known fields, times as ages at `now` (monotonic seconds)."""
     frame: dict[str, Any] = {name: getattr(snapshot, name) for name in (*_COUNTS, "steps_per_second", "updated")}
     for name in _TIMES:
         at = getattr(snapshot, name)
@@ -34,9 +34,9 @@ def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
 
 
 def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None = None) -> Snapshot:
-    """The snapshot on this machine's clock; TypeError or ValueError if a field is not what it should be.
+    """The snapshot on this machine's clock; TypeError or ValueError if a field is invalid.
 
-    A `first_step_time` that is known stays: its age comes again with each beat, each time a little off.
+    A known `first_step_time` stays: each heartbeat carries its age again, each time a little off.
     """
     known: dict[str, Any] = {name: kind(frame[name]) for name, kind in _NUMBERS.items() if name in frame}
     for name in _TIMES:
@@ -49,25 +49,27 @@ def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None 
 
 
 def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
-    """What is told in a round, with the epoch of the one before as long as none is told: a program that restores its
-    last state knows its steps before it begins an epoch. So with the metrics, which come at the end of an epoch."""
+    """The progress reported in a round; epoch and metrics come from the round before while they are unreported.
+
+    A program that restores its state knows its step before it begins an epoch; metrics come at the end of an epoch.
+    """
     if told.epoch is None and earlier.epoch is not None:
         told = replace(told, epoch=earlier.epoch, epochs=told.epochs or earlier.epochs)
     return replace(told, metrics=told.metrics or earlier.metrics)
 
 
 def reports(snapshot: Snapshot) -> bool:
-    """Whether the program has told anything in this round."""
+    """Whether the program has reported anything in this round."""
     return snapshot.updated is not None
 
 
 def silent(snapshot: Snapshot) -> bool:
-    """Whether nothing is known of what the program does in this round."""
+    """Whether the program neither reports nor connects to its peers in this round."""
     return not reports(snapshot) and not snapshot.connecting
 
 
 def trains(snapshot: Snapshot, started: float, now: float) -> bool:
-    """Whether a program that runs since `started` has made a step in this round, or never will tell."""
+    """Whether a program that runs since `started` has made a step in this round; a silent one counts after a while."""
     if not silent(snapshot):
         return snapshot.first_step_time is not None
     return now - started >= QUIET_START
@@ -92,6 +94,6 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def rfc3339(at: float) -> str:
-    """Seconds since 1970 as `2026-01-31T12:00:00.123Z`; the nearest that can be written for an absurd clock."""
+    """Seconds since 1970 as `2026-01-31T12:00:00.123Z`; times out of range are clamped."""
     bounded = min(max(at, 0.0), 2.0**37)
     return datetime.fromtimestamp(bounded, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""Keeps the connections of the programs of a job to each other away from the proxy of their environment.
+"""Exempts the connections between a job's programs from the proxy of their environment.
 
-gRPC sends every connection through `http_proxy`, those to the peers of a gang as well, and a proxy outside the cluster
-cannot reach them. Pure. It must never take out what the user has exempted from the proxy.
+gRPC sends every connection through `http_proxy`, even those to peers of the gang, and a proxy outside the cluster
+cannot reach the peers. Pure. It must never remove the user's own exemptions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from tftraining.launch.json_text import parse
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "grpc_proxy"})
-# Each with the one that a program reads where it is not set: setting it must not hide the user's entries there.
+# Each variable with its fallback, which a program reads if the variable is unset: setting the variable must not hide
+# the user's entries in the fallback.
 EXEMPTIONS = {"no_proxy": "NO_PROXY", "NO_PROXY": "no_proxy", "no_grpc_proxy": "no_proxy"}
 
 
 def exempt(environment: Mapping[str, str], worker_address: str | None) -> dict[str, str]:
     """The variables that exempt the peers of TF_CONFIG and the workers at `worker_address` (`%d` is the index) from the
-    proxy; nothing where no proxy is set."""
+    proxy; empty if no proxy is set."""
     if not any(name.lower() in PROXIES and value for name, value in environment.items()):
         return {}
     if not (own := domains(_hosts(environment.get("TF_CONFIG", ""), worker_address))):
@@ -33,7 +34,7 @@ def exempt(environment: Mapping[str, str], worker_address: str | None) -> dict[s
 
 
 def domains(hosts: Iterable[str]) -> list[str]:
-    """What matches these hosts: a domain that several have in common stands for them, so that thousands fit."""
+    """The exemptions that match these hosts: hosts that share a domain are replaced by it, so that thousands fit."""
     parents = {host: _parent(host) for host in hosts}
     sizes = Counter(parents.values())
     shared = {parent for parent, size in sizes.items() if parent and size > 1}
@@ -41,9 +42,9 @@ def domains(hosts: Iterable[str]) -> list[str]:
 
 
 def _parent(host: str) -> str:
-    """`.digits.default.svc` of `digits-worker-0.digits.default.svc`; "" of an address and of a name without a domain.
+    """`.digits.default.svc` of `digits-worker-0.digits.default.svc`; "" for an IP address or a name without a domain.
 
-    gRPC compares the end of the name, so the dot keeps the service `my-digits` out; others know the dot as well.
+    gRPC compares the end of the name, so the dot excludes the service `my-digits`; other libraries accept the dot too.
     """
     try:
         ipaddress.ip_address(host)
@@ -58,7 +59,7 @@ def _hosts(tf_config: str, worker_address: str | None) -> list[str]:
         cluster = parse(tf_config)["cluster"]
         addresses = [str(address) for role in cluster.values() for address in role]
     except (ValueError, KeyError, TypeError, AttributeError):
-        addresses = []  # not ours to judge: TensorFlow will
-    # Two of them, so that they count as several.
+        addresses = []  # TensorFlow reports a bad TF_CONFIG
+    # Two workers, so that their domain counts as shared.
     addresses += [worker_address.replace("%d", str(index)) for index in (0, 1)] if worker_address else []
     return [host.strip("[]") for address in addresses if (host := address.rpartition(":")[0])]

@@ -1,7 +1,7 @@
-"""Whether the kernel lets a process run: stopped (SIGSTOP, a debugger) or hanging in a system call, and for how long;
-whether a signal would end it.
+"""The kernel's view of a process: stopped (SIGSTOP, a debugger) or hanging in a system call, and for how long; whether
+it handles a signal.
 
-It only looks, and must never raise: of a process that is gone nothing is known.
+It only reads /proc, and must never raise: a process that is gone counts as neither stuck nor handling a signal.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 class Pulse:
-    """For how long the kernel has had a process stopped or hanging, as far as regular looks can tell."""
+    """How long a process has been stopped or hanging in the kernel, as far as regular checks can tell."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def stuck(self, pid: int | None, now: float) -> float:
-        """Seconds up to `now` in which every look found it so."""
+        """Seconds up to `now` in which every check found the process stopped or hanging."""
         if pid is None or _state(pid) not in ("T", "t", "D"):
             self._since = None
             return 0.0
@@ -25,7 +25,7 @@ class Pulse:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for a signal: one that executes another program has it no more."""
+    """Whether the process has a handler for a signal; an exec(2) removes handlers."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))

@@ -1,8 +1,8 @@
-"""Waits for every child of this process, its own and those that it adopts, and tells who asked how one ended.
+"""Waits for every child of this process, adopted ones too, and reports each end to its watcher.
 
-The launcher is PID 1 in a container; elsewhere it makes itself a child subreaper, so that orphans of the program come
-to it as well. It must never leave a zombie, and never loses the end of a process that died before anybody watched it.
-All children are waited for here: nothing else in this process may wait for a child (no asyncio subprocesses).
+The launcher is PID 1 in a container; elsewhere it makes itself a child subreaper, so it adopts the program's orphans
+there as well. It must never leave a zombie, nor lose the end of a process that died before anybody watched it.
+No other code in this process may wait for a child (no asyncio subprocesses).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-UNCLAIMED = 256  # ends kept for a watcher that comes late
+UNCLAIMED = 256  # exit statuses kept for a watcher that comes late
 
 
 def prctl(option: int, value: int) -> bool:
-    """prctl(2); False where there is none or it refuses."""
+    """Call prctl(2); False if it does not exist or fails."""
     try:
         return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
     except (AttributeError, OSError):
@@ -30,8 +30,8 @@ def prctl(option: int, value: int) -> bool:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """The children of a process, by default of this one, zombies included; found by a walk through /proc where the
-    kernel has no list."""
+    """The children of a process (default: this one), zombies included; from a walk through /proc where the kernel has
+    no list of children."""
     parent = parent or os.getpid()
     found: list[int] = []
     try:
@@ -43,7 +43,7 @@ def children(parent: int | None = None) -> list[int]:
 
 
 def descendants(ancestor: int) -> set[int]:
-    """The children of a process, theirs, and so on."""
+    """All descendants of a process."""
     parents = {pid: _parent(pid) for pid in _processes()}
     found = {ancestor}
     while new := {pid for pid, parent in parents.items() if parent in found} - found:
@@ -52,7 +52,7 @@ def descendants(ancestor: int) -> set[int]:
 
 
 def is_child(pid: int) -> bool:
-    """Whether it is a child of this process that runs, or has ended and was not waited for."""
+    """Whether `pid` is a child of this process, running or a zombie."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -75,7 +75,7 @@ def _parent(pid: int) -> int:
 
 
 class Reaper:
-    """Make it in the thread of the event loop; `install` before the first child."""
+    """Create it in the event loop's thread; call `install` before the first child starts."""
 
     def __init__(self) -> None:
         self.subreaper = False
@@ -84,22 +84,22 @@ class Reaper:
         self._changed: asyncio.Event | None = None
 
     def install(self) -> None:
-        """Adopt orphans from now on, and hear of every end."""
+        """Adopt orphans from now on, and watch for the end of every child."""
         if self._changed is None:
             self._changed = asyncio.Event()
             self.subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1) or os.getpid() == 1
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def uninstall(self) -> None:
-        """Hear of nothing any more; children that are left become somebody else's concern."""
+        """Stop watching. Remaining children are the caller's concern."""
         if self._changed is not None:
             self._changed = None
             asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
     def watch(self, pid: int, ended: Callable[[int], None]) -> None:
-        """Call `ended(status)` once when `pid` has ended, also if it has already."""
+        """Call `ended(status)` once when `pid` has ended, even if it has ended already."""
         status = self._unclaimed.pop(pid, None)
-        if status is None or is_child(pid):  # an end before that of a child which is there is another process's
+        if status is None or is_child(pid):  # a kept status of a pid that is a child now is an earlier process's
             self._watchers[pid] = ended
         else:
             asyncio.get_running_loop().call_soon(ended, status)
@@ -126,7 +126,7 @@ class Reaper:
             self._unclaimed.popitem(last=False)
 
     async def next_end(self, limit: float) -> None:
-        """Return when a child has ended since the last call, at the latest after `limit` seconds."""
+        """Return once a child has ended since the last call, at the latest after `limit` seconds."""
         if self._changed is None:
             return
         with contextlib.suppress(asyncio.TimeoutError):

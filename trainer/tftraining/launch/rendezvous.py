@@ -1,7 +1,7 @@
-"""The rendezvous as a TCP server at the chief's launcher: connections in, the coordinator's decisions out.
+"""The rendezvous: a TCP server in the chief's launcher that passes frames to the coordinator and sends its decisions.
 
-It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds: of too many that
-have not introduced themselves the oldest is closed, so strangers keep no member out.
+It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds. When too many
+connections are unauthenticated, the oldest is closed: strangers keep no member out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tftraining.launch.outbox import CLOSE, without_stale_echoes
 from tftraining.launch.settings import Gang, Policy
 from tftraining.launch.wire import FRAME_BYTES, Channel, WireError, accept
 
-TICKS = 6  # looks in one member timeout
-BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # what the coordinator raises for nonsense
+TICKS = 6  # ticks of the coordinator in one member timeout
+BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # the coordinator's errors for an invalid frame
 BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
-STRANGERS = 64  # connections beyond the gang's that may be about to introduce themselves
+STRANGERS = 64  # unauthenticated connections allowed beyond the size of the gang
 
 
 class Rendezvous:
-    """Serves one coordinator. `decided` is awaited once, after the verdict and before it is announced."""
+    """The server of one coordinator. `decided` is awaited once, between the verdict and its announcement."""
 
     def __init__(self, coordinator: Coordinator, secret: bytes, decided: Callable[[], Awaitable[None]]) -> None:
         self.coordinator = coordinator
@@ -32,28 +32,28 @@ class Rendezvous:
         self._decided = decided
         self._channels: dict[str, Channel] = {}
         self._introducing: dict[asyncio.StreamWriter, None] = {}  # the oldest first
-        self._closed = False  # who is just introducing itself comes too late
+        self._closed = False  # True rejects connections that are still in the handshake
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._alone = asyncio.Event()
 
     async def open(self, host: str, port: int) -> None:
-        """Listen, and let the time pass; OSError if the port cannot be had."""
+        """Listen, and start the ticks; OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
         self._tasks.append(asyncio.create_task(self._tick()))
 
     def change(self, gang: Gang, policy: Policy) -> None:
-        """The job's spec has changed."""
+        """Pass a changed spec to the coordinator."""
         self.coordinator.change(gang, policy, time.monotonic())
         self._flush()
 
     async def drain(self, timeout: float) -> None:
-        """Wait until every member of the gang has heard the verdict and left."""
+        """Wait until every other member of the gang has disconnected after the verdict."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._alone.wait(), timeout)
 
     async def close(self, farewell: bool = False) -> None:
-        """End all connections. `farewell`: nothing of the program here runs any more, and the members may know."""
+        """End all connections. `farewell`: tell the members that no process of the chief's program runs any more."""
         self._closed = True
         if self._server is not None:
             self._server.close()
@@ -100,7 +100,7 @@ class Rendezvous:
         if refusal:
             channel.send({"type": "refused", "why": refusal})
             return
-        if name in self._channels:  # the same launcher again, before its old connection was seen to be gone
+        if name in self._channels:  # the same launcher reconnects before the end of its old connection was seen
             self._channels.pop(name).abort()
         self._channels[name] = channel
         try:
@@ -124,7 +124,7 @@ class Rendezvous:
             self._alone.set()
 
     def _flush(self) -> None:
-        """Send what the coordinator wants sent, in its order."""
+        """Send the frames of the coordinator's outbox, in order."""
         for name, frame in without_stale_echoes(self.coordinator.outbox.take()):
             channel = self._channels.get(name)
             if channel is None:

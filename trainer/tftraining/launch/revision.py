@@ -1,8 +1,8 @@
-"""Which version of /status a client has: a number that rises with each change of consequence.
+"""The revision of /status: a number that rises with each relevant change.
 
-A client that names the revision it has seen is answered when there is a newer one (see server). A revision is of one
-launcher: what the launcher before this one has said is never taken for what this one says. Steps are no change: how far
-the training is can be asked for at any time, and would be news all the time.
+A client that sends the last revision it has seen is answered once there is a newer one (see server). A revision belongs
+to one launcher: no revision of an earlier launcher equals one of this launcher. Progress is no relevant change: it
+changes all the time, and clients can ask for it at any time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Revisions:
-    """`look` gives all that is of consequence, as values that can be compared."""
+    """Counts the changes of `look`, which returns all relevant state as comparable values."""
 
     def __init__(self, incarnation: str, look: Callable[[], object]) -> None:
         self._incarnation = incarnation
@@ -20,7 +20,7 @@ class Revisions:
         self._number = 0
 
     def current(self) -> str:
-        """The revision of what there is to see now; opaque to clients."""
+        """The revision of the present state; opaque to clients."""
         seen = self._look()
         if self._number == 0 or seen != self._seen:
             self._seen = seen

@@ -1,4 +1,4 @@
-"""Who belongs to the gang, who of them is in the round, who may join. Pure; it must never decide when one starts."""
+"""The members of the gang and of the round, and who may join. Pure; it must never decide when a round starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tftraining.launch.settings import Gang, Policy, role_of
 
 @dataclass(frozen=True)
 class Job:
-    """Whose rendezvous it is: members must name the UID and the attempt. `proven`: it made a step before."""
+    """The job of the rendezvous: members must send its UID and attempt. `proven`: the job made a step before."""
 
     uid: str
     attempt: int
@@ -26,7 +26,7 @@ class Job:
 class Roster:
     """All members that the chief's launcher knows. `members` are those of the round, in the order of ranks.
 
-    A frame comes thousands of times a second from a gang of thousands, so what is asked at each must not look at all.
+    A gang of thousands sends thousands of frames a second, so a method that runs at each must not loop over all peers.
     """
 
     def __init__(self, job: Job) -> None:
@@ -38,12 +38,12 @@ class Roster:
 
     @property
     def policy(self) -> Policy:
-        """What the job decides by, as it is now."""
+        """The policy of the job's present spec."""
         return self.job.policy
 
     @property
     def chief(self) -> str:
-        """The member whose launcher holds the rendezvous."""
+        """The member whose launcher serves the rendezvous."""
         return self.job.gang.chief
 
     @property
@@ -52,27 +52,27 @@ class Roster:
         return {**self.surplus, **self.gang, **self.evaluators}
 
     def peer(self, name: str) -> Peer | None:
-        """One of them, None if nobody of that name is known: without a look at the thousands of others."""
+        """The peer of that name, None if unknown; no loop over the others."""
         return self.evaluators.get(name) or self.gang.get(name) or self.surplus.get(name)
 
     def known(self, name: str) -> Peer:
-        """One of them; KeyError if nobody of that name is known."""
+        """The peer of that name; KeyError if unknown."""
         if (peer := self.peer(name)) is None:
             raise KeyError(name)
         return peer
 
     def form(self, members: list[Peer]) -> None:
-        """A round has these members; its trainers are those of them that make steps."""
+        """Set the members of the round; its trainers are the members that make steps."""
         self.members = members
         self.trainers = [peer for peer in members if role_of(peer.name) != "ps"]
 
     @property
     def size(self) -> int:
-        """How many members make steps when all are there."""
+        """The number of trainers in the full gang."""
         return len(self.job.gang.trainers)
 
     def told(self) -> dict[str, Any]:
-        """With whom the members of the round train, as they are told."""
+        """The composition of the round, as sent to its members."""
         commands = {peer.keeps_fits for peer in self.trainers}
         keeps_fits = len(commands) == 1 and "" not in commands
         return {
@@ -82,17 +82,17 @@ class Roster:
         }
 
     def alone(self, peer: Peer) -> bool:
-        """Whether the others go on while this member is restarted."""
+        """Whether the others train on while this member is restarted."""
         return restarts_alone(peer.name, self.job.gang, self.policy)
 
     def welcome(self, name: str) -> Peer:
-        """The member of that name, which may join; an evaluator is unknown until it does."""
+        """The member of that name, which may join; an evaluator is added when it first joins."""
         if name not in self.gang:
             self.evaluators.setdefault(name, Peer(name))
         return self.known(name)
 
     def refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
-        """Why who says this may not join; "" if it may."""
+        """Why a launcher with this hello frame may not join; "" if it may."""
         if frame["uid"] != self.job.uid:
             return "this is the rendezvous of another job"
         if frame["attempt"] != self.job.attempt:
@@ -101,12 +101,12 @@ class Roster:
             return f"{name} is not a member of this job"
         known = self.peer(name)
         if known is not None and known.connected and known.incarnation != incarnation:
-            # Whoever is there keeps its place until it is silent: its program may still run.
+            # The connected launcher keeps its place until it falls silent: its program may still run.
             return f"another {name} is connected"
         return ""
 
     def change(self, gang: Gang, policy: Policy) -> bool:
-        """The job's spec has changed: other limits, or other members; whether it was the members."""
+        """Take a changed spec: other limits, or other members; whether the members have changed."""
         self.job = replace(self.job, gang=gang, policy=policy)
         if list(gang.members) == list(self.gang):
             return False
@@ -118,6 +118,6 @@ class Roster:
 
 
 def some(names: list[str]) -> str:
-    """The first three by name, the others as a number."""
+    """The first three names, and the number of the others."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,7 +1,7 @@
-"""spec.restartPolicy.rules: what becomes of a failure. The first rule whose conditions all hold decides, then defaults.
+"""spec.restartPolicy.rules: the action after a failure. The first rule whose conditions all hold decides, or a default.
 
-Pure. The operator asks the same function (through its plan/restart_policy.py) about pods that fail as a whole. It must
-never be asked about a disruption: those are nobody's failure.
+Pure. The operator calls the same function (in its plan/restart_policy.py) for pods that fail as a whole. Never call it
+for a disruption, which is no failure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tftraining.launch.ending import OOM_KILLED, Exit
 from tftraining.launch.incident import FATAL
 
 FAIL_JOB, RESTART, IGNORE = "FailJob", "Restart", "Ignore"
-REASON = "FailedByRule"  # of a job that a rule has failed
+REASON = "FailedByRule"  # the reason of a job that a rule has failed
 ACTIONS = (FAIL_JOB, RESTART, IGNORE)
-# The reasons that a launcher can give a failure. All others are those of pods, which only the operator sees.
+# The failure reasons of launchers. All other reasons are those of pods, which only the operator sees.
 REASONS = frozenset({"Error", "Killed", "Stalled", OOM_KILLED, *FATAL})
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule; an empty condition holds always."""
+    """One rule; an empty condition always holds."""
 
     action: str
     exit_codes: frozenset[int] = frozenset()
@@ -33,7 +33,7 @@ class Rule:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Rule:
-        """From the form of the custom resource; KeyError, TypeError or ValueError if it is none."""
+        """The rule from its JSON in the custom resource; KeyError, TypeError or ValueError if that is invalid."""
         if raw["action"] not in ACTIONS:
             raise ValueError(f"action must be one of {', '.join(ACTIONS)}")
         return cls(
@@ -47,7 +47,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a member failed. Where no program ended (it stands still), `code` and `signal` are None."""
+    """How a member failed. `code` and `signal` are None if its program did not end (a stall)."""
 
     role: str
     code: int | None
@@ -62,18 +62,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Decision:
-    """The action, and the rule that decides it, in words; "" for a default."""
+    """The action, and the deciding rule in words; "" for a default."""
 
     action: str
     rule: str = ""
 
 
 def decide(rules: Sequence[Rule], failure: Failure, proven: bool) -> Decision:
-    """What becomes of a failure; `proven` is whether the job ever got as far as a step."""
+    """The action after a failure; `proven` is whether the job ever made a step."""
     for number, rule in enumerate(rules):
         if _holds(rule, failure):
             return Decision(rule.action, f"spec.restartPolicy.rules[{number}] says {rule.action}")
-    # Every further start would end the same, if none has ever got further.
+    # If no start has ever made a step, every further start would end the same.
     return Decision(FAIL_JOB if failure.reason in FATAL and not proven else RESTART)
 
 
@@ -87,12 +87,12 @@ def _holds(rule: Rule, failure: Failure) -> bool:
 
 
 def _code(failure: Failure) -> int | None:
-    """As a shell and a container's status say it: 128 + n for signal n."""
+    """The exit code of a shell and a container's status: 128 + n for signal n."""
     return failure.code if failure.signal is None else 128 + failure.signal
 
 
 def _signal(failure: Failure) -> int | None:
-    """A shell in front of the program passes its signal on as an exit code."""
+    """The signal; a shell that runs the program passes its signal on as an exit code."""
     code = failure.code
     if failure.signal is not None or code is None:
         return failure.signal
@@ -100,7 +100,7 @@ def _signal(failure: Failure) -> int | None:
 
 
 def _reasons(failure: Failure) -> set[str]:
-    """The reason, and the coarser ones: as Kubernetes has it, what ended is either OOMKilled or an Error."""
+    """The reason and the coarser ones. In Kubernetes a failed container is either OOMKilled or Error."""
     found = {failure.reason}
     if _code(failure) is None or failure.reason == OOM_KILLED:
         return found

@@ -1,7 +1,7 @@
-"""The same failure again and again: by how many in a row the next restart is known to end the same.
+"""spec.restartPolicy.sameFailureLimit: counts equal failures in a row; after so many, a further restart would fail too.
 
-Pure, and the operator's own decision too (its plan/restart_policy.py). It must never count what a restart can mend:
-what is not an exception of the program, or one that tells of the surroundings, neither adds to the row nor ends it.
+Pure; the operator uses it too (its plan/restart_policy.py). It must never count a failure that a restart can cure: an
+end without an exception of the program, or with one that its surroundings caused, neither extends the row nor ends it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from tftraining.launch.progress import QUIET_START
 from tftraining.launch.snapshot import Snapshot
 
 REASON = "SameFailure"
-SPREAD = 60.0  # seconds between the first of the row and the last: what passes by itself is given that time
+SPREAD = 60.0  # least seconds between the first failure of the row and the last: passing problems get that time
 WITHOUT_STEPS = 600.0  # seconds after which a program that reports nothing has certainly come further than before
 KEY_LENGTH = 16
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _OS_ERRORS = {name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, OSError)}
 _OF_TENSORFLOW = {"AbortedError", "DeadlineExceededError", "ResourceExhaustedError", "UnavailableError"}
-# By the name as it is printed: its last part, and modules in which all exceptions are OSErrors.
+# Matched with the printed name of the exception: its last part, and modules in which all exceptions are OSErrors.
 _OF_THE_SURROUNDINGS = frozenset(_OS_ERRORS | _OF_TENSORFLOW | {"RemoteDisconnected"})
 _MODULES = ("requests.exceptions.", "socket.", "ssl.", "urllib.error.")
 
 
 @dataclass(frozen=True)
 class SameFailure:
-    """What failed last, how many times in a row, and since when (seconds since 1970)."""
+    """The key of the last failure, its count in a row, and the time of the row's first one (seconds since 1970)."""
 
     key: str = ""
     count: int = 0
@@ -41,25 +41,25 @@ class SameFailure:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> SameFailure:
-        """From the form of the contract; ValueError or TypeError if it is none."""
+        """The row from its JSON between launcher and operator; ValueError or TypeError if that is invalid."""
         return cls(str(raw.get("key", ""))[:KEY_LENGTH], int(raw.get("count", 0)), int(raw.get("since", 0)))
 
     def to_json(self) -> dict[str, Any]:
-        """The form of the contract."""
+        """The row as JSON between launcher and operator."""
         return {"key": self.key, "count": self.count, "since": self.since}
 
     def then(self, key: str, at: float) -> SameFailure:
-        """The row after a failure that counts, `at` seconds since 1970."""
+        """The row after a counted failure, `at` seconds since 1970."""
         if key != self.key:
             return SameFailure(key, 1, ceil(at))
-        return SameFailure(key, self.count + 1, min(self.since, ceil(at)))  # a clock may have been put back
+        return SameFailure(key, self.count + 1, min(self.since, ceil(at)))  # a clock may have been set back
 
     def too_often(self, limit: int, at: float) -> bool:
-        """Whether that is the job's end; a limit of 0 is none."""
+        """Whether the row fails the job; a limit of 0 is off."""
         return 0 < limit <= self.count and at - self.since >= SPREAD
 
     def describe(self) -> str:
-        """For people."""
+        """The row in words."""
         return f"the same failure {self.count} times in a row (spec.restartPolicy.sameFailureLimit)"
 
 
@@ -67,7 +67,7 @@ NO_FAILURE = SameFailure()
 
 
 def key_of(member: str, ended: Exit | None, place: str | None) -> str:
-    """What a failure is known again by; "" for one that does not count. `place` as below."""
+    """The key that equal failures share; "" for a failure that does not count. `place` is from `place_of`."""
     if ended is None or ended.code != 1 or place is None or not counts(ended.exception):
         return ""
     text = "\n".join((member, place, _ADDRESS.sub("0x", ended.exception)))
@@ -75,15 +75,15 @@ def key_of(member: str, ended: Exit | None, place: str | None) -> str:
 
 
 def counts(exception: str) -> bool:
-    """Whether the line of an exception tells of the program, not of what is around it."""
+    """Whether the line of an exception blames the program, not its surroundings."""
     name = exception.partition(":")[0].strip()
     return bool(name) and not name.startswith(_MODULES) and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS
 
 
 def place_of(told: Snapshot, reporter: bool, ran: float) -> str | None:
-    """Where a program has failed that ran for so many seconds; None if it has made no step since it was started.
+    """Where a program failed after `ran` seconds: "epoch/step"; None if it made no step since its start.
 
-    One that reports nothing is taken to make steps after QUIET_START, as everywhere; nobody knows which.
+    A program that reports nothing is assumed to make steps after QUIET_START, as everywhere; its place is then "".
     """
     if reporter:
         return None if told.first_step_time is None else f"{told.epoch}/{told.step}"

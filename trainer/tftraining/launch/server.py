@@ -1,8 +1,8 @@
 """A very small HTTP server: GET of a few paths, one answer a connection. For probes, the operator and `tftj run`.
 
-It must never let a client hold more than a connection for a few seconds, nor answer anything but what it was given. One
-connection too many closes the oldest, so that who only holds connections keeps no probe out. A few clients may wait for
-a change (see waits): their connections are counted apart.
+It must never let a client hold more than a connection for a few seconds, nor serve anything but its given pages. One
+connection too many closes the oldest, so idle connections keep no probe out. A few clients may wait for a change (see
+waits): their connections are not counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REQUEST_BYTES = 8192
 REQUEST_SECONDS = 5.0
 CONNECTIONS = 64
 
-# A launcher that ends cancels who still waits, and asyncio would print a traceback about that.
+# A launcher that ends cancels waiting requests; asyncio would print a traceback for CancelledError.
 ENDED = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.CancelledError)
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -26,7 +26,7 @@ _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 @dataclass(frozen=True)
 class Answer:
-    """The status code, the body, and what it is."""
+    """An HTTP response: status code, body and content type."""
 
     code: int
     body: str
@@ -35,15 +35,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Target:
-    """A page, and whether the client waits for its change."""
+    """The requested page, and whether the client waits for a change of it."""
 
     path: str
     wait: Wait
 
 
 class Server:
-    """`pages` maps each path to what answers it, `waits` those that change to who waits for that, `short` some to a
-    shorter answer, for who asks for that."""
+    """`pages` maps each path to its answer, `waits` the paths that can be waited for to their waiting clients, `short`
+    some paths to a shorter answer on request."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Server:
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self, host: str, port: int) -> None:
-        """Listen; OSError if the port cannot be had."""
+        """Listen; OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=REQUEST_BYTES)
 
     def close(self) -> None:
-        """Listen no more, and let nobody wait any longer."""
+        """Stop listening, and answer all waiting clients."""
         if self._server is not None:
             self._server.close()
         for each in self._waits.values():
@@ -80,7 +80,7 @@ class Server:
             writer.transport.abort()
 
     def _count(self, writer: asyncio.StreamWriter) -> None:
-        """One connection more; of too many the oldest is closed."""
+        """Count a connection; close the oldest if there are too many."""
         self._open[writer] = None
         if len(self._open) > CONNECTIONS:
             oldest = next(iter(self._open))
@@ -88,7 +88,7 @@ class Server:
             oldest.transport.abort()
 
     async def _read(self, reader: asyncio.StreamReader) -> Answer | Target:
-        """What is asked for, or what is wrong with the question."""
+        """The target of the request, or an error answer."""
         try:
             request = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -107,7 +107,7 @@ class Server:
             return Answer(400, f"{error}\n")
 
     async def _changed(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
-        """The page, once it is another than the client knows. Who waits is not counted among the connections."""
+        """The page, once it differs from the client's revision. A waiting client is not counted as a connection."""
         if target.wait.known:
             gone = asyncio.ensure_future(reader.read(1))
             self._open.pop(writer, None)
@@ -131,4 +131,4 @@ class Server:
         writer.write("\r\n".join((*lines, "", "")).encode() + body)
         await writer.drain()
         writer.write_eof()
-        await reader.read(1)  # the client closes when it has everything
+        await reader.read(1)  # the client closes after the last byte

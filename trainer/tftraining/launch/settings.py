@@ -1,6 +1,6 @@
-"""What the launcher is told: TF_CONFIG and TFTRAINING_LAUNCHER, read once into frozen dataclasses.
+"""The launcher's settings: TF_CONFIG and TFTRAINING_LAUNCHER, read once into frozen dataclasses.
 
-Must never guess: what is missing or wrong ends in a SettingsError, one line that names the variable and the field.
+Must never guess: a missing or wrong field raises SettingsError, one line that names the variable and the field.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from tftraining.launch.tf_config import NAME, text
 
 VARIABLE = "TFTRAINING_LAUNCHER"
 GANG_ROLES = ("chief", "worker", "ps")
-KEY_BYTES = 4096  # more than any secret needs, so that a wrong path does not fill the memory
+KEY_BYTES = 4096  # more than any secret needs; a wrong path must not fill the memory
 
 
 class SettingsError(Exception):
-    """One line for a person: what is wrong and where."""
+    """A setting is missing or wrong; the message is one line for a person."""
 
 
 @dataclass(frozen=True)
 class Gang:
-    """Who trains together: the names of the members in the order of ranks, the chief first, and who this one is."""
+    """The members that train together: their names in the order of ranks, the chief first; `me` is this member."""
 
     members: tuple[str, ...]
     me: str
 
     @property
     def chief(self) -> str:
-        """The member whose launcher holds the rendezvous."""
+        """The member whose launcher serves the rendezvous."""
         return self.members[0]
 
     @property
     def trainers(self) -> tuple[str, ...]:
-        """Those that make steps: all but the parameter servers."""
+        """The members that make steps: all but the parameter servers."""
         return tuple(name for name in self.members if role_of(name) != "ps")
 
     def resized(self, workers: int) -> Gang:
-        """The same with another number of workers."""
+        """The gang with another number of workers."""
         roles = {role: [name for name in self.members if role_of(name) == role] for role in GANG_ROLES}
         roles["worker"] = [f"worker-{index}" for index in range(workers)]
         return Gang(tuple(name for names in roles.values() for name in names), self.me)
@@ -50,7 +50,7 @@ class Gang:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the rendezvous decides by. Times are seconds; None is off."""
+    """The fields of the job's spec by which the rendezvous decides. Times are seconds; None is off."""
 
     member_timeout: float = 3.0
     max_restarts: int = 10
@@ -58,16 +58,16 @@ class Policy:
     start_deadline: float = 600.0
     stall_timeout: float | None = None
     evaluator_grace: float = 60.0
-    min_workers: int | None = None  # spec.minReplicas: the gang goes on with so many, None: only with all
-    scope: str = "Job"  # or Pod: a worker that fails is restarted alone
+    min_workers: int | None = None  # spec.minReplicas: the fewest workers of a round; None: all of them
+    scope: str = "Job"  # or Pod: a failed worker is restarted alone
     rules: tuple[Rule, ...] = ()
-    all_workers: bool = False  # spec.successPolicy AllWorkers: every chief and worker has to end with 0
-    same_failure_limit: int = 0  # so many in a row end the job; 0 is off
+    all_workers: bool = False  # spec.successPolicy AllWorkers: every chief and worker must exit with 0
+    same_failure_limit: int = 0  # so many equal failures in a row end the job; 0 is off
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that one launcher needs to know."""
+    """All settings of one launcher."""
 
     job: Mapping[str, str]  # namespace, name, uid
     attempt: int
@@ -82,27 +82,27 @@ class Settings:
     termination_message: Path | None
     warm_start: bool
     grace: float
-    cluster: Mapping[str, tuple[str, ...]]  # of TF_CONFIG: the addresses by role
-    worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not know
-    largest_gang: int  # the most members that make steps this job has ever had
-    proven: bool  # the job may have made a step before, as the operator knows
-    needed: bool  # False for one that was made while the others trained
-    orders: Path | None  # where changes of the spec are told while the job runs
-    gpus: int  # that this member's container asks for
+    cluster: Mapping[str, tuple[str, ...]]  # the addresses of TF_CONFIG, by role
+    worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not list
+    largest_gang: int  # the most trainers (members that make steps) that this job has ever had
+    proven: bool  # the operator knows that the job may have made a step before
+    needed: bool  # False for a member whose pod was created while the others trained
+    orders: Path | None  # the file with updates of the spec while the job runs
+    gpus: int  # requested by this member's container
 
     @property
     def is_chief(self) -> bool:
-        """Whether the rendezvous is held here."""
+        """Whether this launcher serves the rendezvous."""
         return self.gang.me == self.gang.chief
 
     @property
     def in_gang(self) -> bool:
-        """False for the evaluator: it gates nothing and is restarted alone."""
+        """False for the evaluator: no round waits for it, and it is restarted alone."""
         return self.gang.me in self.gang.members
 
     @property
     def indispensable(self) -> bool:
-        """Whether nobody can train without this one: if it never gets to the rendezvous, the job has failed."""
+        """Whether no round can start without this member: the job fails if it never reaches the rendezvous."""
         role = role_of(self.gang.me)
         optional = self.policy.min_workers is not None and role == "worker" and not self.is_chief
         return self.in_gang and self.needed and not optional
@@ -125,8 +125,8 @@ def role_of(name: str) -> str:
 
 
 def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the TF_CONFIG that the operator has left to the launcher, because it is long: it has told
-    how many members each role has, and the pattern of their addresses. SettingsError if that is wrong."""
+    """The environment, with TF_CONFIG built here if the operator left it out because it is long: the operator then
+    gives each role's count and its pattern of addresses. SettingsError if those are wrong."""
     told = _object(environment, VARIABLE) if VARIABLE in environment else {}
     if told.get("cluster") is None:
         return dict(environment)
@@ -138,7 +138,7 @@ def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """The settings of this launcher; SettingsError if they are not there or wrong."""
+    """The settings of this launcher; SettingsError if they are missing or wrong."""
     config = _object(environment, "TF_CONFIG")
     gang = _gang(config)
     raw = _object(environment, VARIABLE)
@@ -166,7 +166,7 @@ def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:
 
 
 def _gang(config: Mapping[str, Any]) -> Gang:
-    """The gang of TF_CONFIG; an evaluator is told of it, but does not belong to it."""
+    """The gang of TF_CONFIG. An evaluator's TF_CONFIG lists the gang too; the evaluator is no member of it."""
     try:
         cluster = config["cluster"]
         members = tuple(f"{role}-{index}" for role in GANG_ROLES for index in range(len(cluster.get(role, ()))))
@@ -198,10 +198,10 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         cluster=cluster,
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
-        proven=bool(raw.get("proven", False)),  # older operators do not tell
+        proven=bool(raw.get("proven", False)),  # older operators do not send it
         needed=bool(raw.get("needed", True)),
         orders=_path(raw.get("orders")),
-        gpus=int(raw.get("gpus") or 0),  # older operators do not tell
+        gpus=int(raw.get("gpus") or 0),  # older operators do not send it
     )
 
 
@@ -218,17 +218,17 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         scope=str(raw.get("scope", "Job")),
         rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
         all_workers=needs_all(raw),
-        same_failure_limit=int(raw.get("sameFailureLimit", 0)),  # older operators do not tell
+        same_failure_limit=int(raw.get("sameFailureLimit", 0)),  # older operators do not send it
     )
 
 
 def refills(raw: Mapping[str, Any]) -> bool:
-    """Whether progress makes the budget of restarts whole."""
+    """Whether progress restores the whole restart budget."""
     return bool(raw.get("budgetReset", "OnProgress") != "Never")
 
 
 def needs_all(raw: Mapping[str, Any]) -> bool:
-    """Whether the job has succeeded only when every chief and worker has."""
+    """Whether the job succeeds only when every chief and worker has succeeded."""
     return bool(raw.get("successPolicy", "Chief") == "AllWorkers")
 
 

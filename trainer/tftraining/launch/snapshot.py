@@ -1,6 +1,6 @@
-"""The launcher's side of the progress page: makes it, and reads what the program has told.
+"""The launcher's side of the progress page: creates it, and reads what the program has written.
 
-It reads with pread(2) and believes nothing, so that nothing a program does to the file can harm the launcher.
+It reads with pread(2) and trusts no value, so nothing that a program does to the file can harm the launcher.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tftraining.launch.json_text import parse
 
 READS, AT_ONCE = 100, 10
 PAUSE_SECONDS = 0.0002
-TOO_HIGH_A_PID = 2**22  # for Linux
+TOO_HIGH_A_PID = 2**22  # Linux assigns only smaller ones
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a program has told of its progress; None where it told nothing.
+    """The progress that a program has reported; None for each value it has not.
 
-    `epoch` is the one it is in, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
-    whole training. `connecting`: it waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are
-    what was done before this round: finished epochs and iterations. `checkpoint` is the step of the last one that was
-    saved in this round, or that the round went on from. Times are of CLOCK_MONOTONIC in seconds, `updated`
-    of CLOCK_REALTIME.
+    `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
+    whole training. `connecting`: the program waits for its peers, in a call of TensorFlow. `first_epoch` and
+    `first_step` are the epochs and iterations finished before this round. `checkpoint` is the step of the last
+    checkpoint that this round saved or resumed from. Times are CLOCK_MONOTONIC in seconds, `updated` is
+    CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -47,7 +47,7 @@ class Snapshot:
 
 
 def create(path: Path) -> int:
-    """Make an empty page, all its blocks allocated (a full disk must not strike the writer); the open descriptor."""
+    """Create an empty page, its blocks allocated so that a full disk cannot fail the writer; the open descriptor."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         if os.write(fd, page.MAGIC.ljust(page.SIZE, b"\0")) != page.SIZE:
@@ -60,36 +60,36 @@ def create(path: Path) -> int:
 
 
 def read(fd: int) -> Snapshot:
-    """What the page says now; an empty snapshot for a page that is none."""
+    """The present content of the page; an empty snapshot if the file is no page."""
     for attempt in range(READS):
         if attempt > AT_ONCE:
-            time.sleep(PAUSE_SECONDS)  # the writer has lost its processor in the middle of it
+            time.sleep(PAUSE_SECONDS)  # the writer was preempted in the middle of a write
         data = os.pread(fd, page.SIZE, 0)
         if len(data) != page.SIZE or not data.startswith(page.MAGIC):
             return Snapshot()
         sequence = page.SEQUENCE.unpack_from(data, page.SEQUENCE_AT)[0]
         if sequence % 2 == 0 and os.pread(fd, 8, page.SEQUENCE_AT) == page.SEQUENCE.pack(sequence):
             return _decode(data)
-    return _decode(data)  # the writer died at it: at worst one number is a step older than another
+    return _decode(data)  # the writer died in a write: at worst one number is a step older than another
 
 
 def stack_pid(fd: int) -> int | None:
-    """The process that answers the signal for stack dumps, None if none does. Only the number of a single process is
-    believed: a negative one would be a group for kill(2)."""
+    """The process that answers the signal for stack dumps, None if none does. Only a valid pid is returned: kill(2)
+    takes a negative number for a process group."""
     data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
     pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
     return pid if 0 < pid < TOO_HIGH_A_PID else None
 
 
 def gpus(fd: int) -> int | None:
-    """How many GPUs TensorFlow lists in the program; None as long as that is not known."""
+    """How many GPUs TensorFlow lists in the program; None while that is unknown."""
     data = os.pread(fd, page.GPUS.size, page.GPUS_AT)
     number = int(page.GPUS.unpack(data)[0]) if len(data) == page.GPUS.size else 0
     return number - 1 if number > 0 else None
 
 
 def changed(fd: int) -> str:
-    """The variable because of which the program has to be started plainly, "" if it has not."""
+    """The environment variable whose change requires a plain start; "" if there is none."""
     name = os.pread(fd, page.CHANGED.size, page.CHANGED_AT).partition(b"\0")[0].decode(errors="replace")
     return "".join(character if character.isprintable() else "?" for character in name)
 

@@ -1,7 +1,7 @@
-"""Finds the texts of a program's own modules without importing any: in the interpreter that is going to run it.
+"""Finds the source texts of a program's own modules without importing any, in the interpreter that will run it.
 
-What is installed beside the standard library is not the program's own, but for the package that the program belongs to:
-a module that is run with `-m` may be installed, a script may lie there. It must never execute anything of the program.
+Installed packages and the standard library are not the program's own, except for the package that the program belongs
+to: a module run with `-m`, or a script, may be installed. It must never execute any code of the program.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Path = Optional[Sequence[str]]
 
 
 class Finder:
-    """Resolves names as the program would, with its directory in front; each module is given out once."""
+    """Resolves names as the program would, its directory first; returns each module once."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._package = ""  # of the program, by its name at the top
-        #: The files that were read, by their real paths.
+        self._package = ""  # the name of the program's top-level package
+        #: The real paths of the files that were read.
         self.seen: set[str] = set()
 
     def of_script(self, path: str) -> list[Source]:
-        """The script itself. OSError if it cannot be read, NotPlainPython if it is no text."""
+        """The script's source. OSError if it cannot be read, NotPlainPython if it is no text."""
         self._package = package_around(path)
         return self._source(path, "")
 
     def of_module(self, name: str) -> list[Source]:
-        """What `python -m name` executes: the packages around it, then itself; empty if it cannot be found."""
+        """The sources that `python -m name` executes: the parent packages, then the module; empty if not found."""
         sources, path, prefix = [], None, ""
         parts = name.split(".")
         self._package = parts[0]
@@ -54,7 +54,7 @@ class Finder:
         return [Source(read(path), lambda name, level: self._imported(name, level, package))]
 
     def _imported(self, name: str, level: int, package: str) -> list[Source]:
-        """The program's own modules that an import executes, those seen before left out."""
+        """The program's own modules that an import executes, except those read before."""
         if level:
             base = package.split(".")[: len(package.split(".")) - level + 1]
             name = ".".join(filter(None, [*base, name]))
@@ -78,14 +78,14 @@ class Finder:
         return all(place.startswith("/") and not self._installed(place) for place in places)
 
     def _installed(self, path: str) -> bool:
-        """Whether it lies where packages are installed; beside a script that is itself installed nothing is."""
+        """Whether a file is installed; the files beside an installed script count as the program's own."""
         standard, beside = os.path.dirname(os.__file__), os.path.join(self._directory, "")
         path = path[len(beside) - 1 :] if path.startswith(beside) else path
         return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
 
 
 def package_around(path: str) -> str:
-    """The name of the outermost package that a script lies in, "" where it lies in none."""
+    """The name of the outermost package that contains a script, "" if none does."""
     name, directory = "", os.path.dirname(os.path.realpath(path))
     while os.path.isfile(os.path.join(directory, "__init__.py")):
         directory, name = os.path.split(directory)
@@ -93,7 +93,7 @@ def package_around(path: str) -> str:
 
 
 def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.ModuleSpec | None:
-    """As the import system would with `directory` at the front of sys.path; parents are not imported."""
+    """The spec that the import system finds with `directory` first in sys.path; imports no parents."""
     if path is not None:
         return importlib.machinery.PathFinder.find_spec(name, path)
     if name in sys.builtin_module_names:
@@ -110,7 +110,7 @@ def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.Modu
 
 
 def read(path: str) -> str:
-    """The text of a module in the encoding that it names."""
+    """The text of a module, decoded by its declared encoding; NotPlainPython if that fails."""
     try:
         with tokenize.open(path) as file:
             return file.read()

@@ -1,6 +1,6 @@
-"""What /status, /readyz and /metrics say, made from what the launcher knows. Pure.
+"""The content of /status, /readyz and /metrics, computed from the launcher's state. Pure.
 
-It must never change while nothing happens, clocks aside: whoever reads it writes what changed to the API server.
+It must not change while nothing happens, clocks aside: the operator writes each change to the API server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tftraining.launch.snapshot import Snapshot
 
 
 def of_member(member: Member, settings: Settings) -> dict[str, Any]:
-    """This member's own part. `firstStepMonotonic` is on this machine's CLOCK_MONOTONIC, for measurements."""
+    """The part of /status about this member. `firstStepMonotonic` is this machine's CLOCK_MONOTONIC, for benchmarks."""
     snapshot = member.program.snapshot()
     return {**_of_consequence(member, settings, snapshot), "progress": to_status(snapshot)}
 
@@ -42,7 +42,7 @@ def _of_consequence(member: Member, settings: Settings, snapshot: Snapshot) -> d
 
 
 def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
-    """The chief's part: the whole gang, a hundred bytes for each member. `now` in monotonic seconds."""
+    """The chief's part of /status: the whole gang, a hundred bytes a member. `now` in monotonic seconds."""
     members = {
         name: {
             "state": peer.state,
@@ -58,13 +58,13 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
 
 
 def of_gang_as_one(coordinator: Coordinator) -> dict[str, Any]:
-    """The same without a word on each member."""
+    """The chief's part of /status without the members."""
     return {**_gang_of_consequence(coordinator), "progress": to_status(coordinator.rounds.progress)}
 
 
 def of_consequence(member: Member, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
-    """What is worth an answer to who waits for a change: of the chief what becomes of the gang, of another member what
-    its program does. How far that is changes all the time, and is left out."""
+    """The fields whose change answers a waiting client: the chief's state of the gang, another member's state of its
+    program. Progress changes all the time and is left out."""
     if coordinator is not None:
         return _gang_of_consequence(coordinator)
     return _of_consequence(member, settings, member.program.snapshot())
@@ -89,7 +89,7 @@ def _gang_of_consequence(coordinator: Coordinator) -> dict[str, Any]:
 
 
 def why_not_training(member: Member, settings: Settings, now: float) -> str:
-    """Why this member does not train just now; "" if it does. `now` in monotonic seconds."""
+    """Why this member does not train now; "" if it does. `now` in monotonic seconds."""
     if member.state == "done":
         return ""
     if member.state != "running":
@@ -128,7 +128,7 @@ def _training(coordinator: Coordinator) -> tuple[str, str]:
 
 
 def _who_has_finished(coordinator: Coordinator) -> str:
-    """Whose programs have done their work before the others, to be added to what those do; "" for none."""
+    """A clause that names the members whose programs have finished before the others; "" for none."""
     names = _finished(coordinator)
     return f"; {some(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
 
@@ -146,7 +146,7 @@ def _resumed(coordinator: Coordinator, incident: Incident) -> str:
 
 
 def _went_on(restart: dict[str, Any]) -> str:
-    """`resumed from epoch 2`; that nothing was done before is known only of programs that report."""
+    """The start of the round, such as `resumed from epoch 2`; "started over" only if the program reports progress."""
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     if epoch or step:
         return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
@@ -154,14 +154,14 @@ def _went_on(restart: dict[str, Any]) -> str:
 
 
 def _who(coordinator: Coordinator) -> str:
-    """How many train, for people."""
+    """How many members train, in words."""
     if not coordinator.rounds.missing:
         return "all members"
     return f"{len(coordinator.roster.trainers)} of {coordinator.roster.size} members"
 
 
 def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
-    """The last incident, and what the round after it began with; those fields are null until it trains."""
+    """The last incident and where the round after it resumed; the fields on resumption are null until it trains."""
     incident = coordinator.incident
     if incident is None:
         return None
@@ -210,7 +210,7 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
     numbers |= {
         f"tftraining_progress_{_snake(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
     }
-    # Prometheus itself puts `job` and `namespace` on what it scrapes, and renames ours where they are in the way.
+    # Prometheus adds its own labels `job` and `namespace`, and would rename ours if they clashed.
     name, namespace = settings.job["name"], settings.job["namespace"]
     labels = f'job_name="{name}",job_namespace="{namespace}",member="{settings.gang.me}"'
     lines = [f"# TYPE {each} gauge\n{each}{{{labels}}} {n}\n" for each, n in numbers.items() if n is not None]

@@ -1,4 +1,4 @@
-"""TF_CONFIG from the pattern of the members' addresses, and how long it is. Pure: operator and launcher go by the same.
+"""TF_CONFIG, built from the pattern of the members' addresses, and its size. Pure; used by operator and launcher.
 
 Source of the format: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
 """
@@ -9,42 +9,42 @@ import json
 from functools import lru_cache
 
 NAME = "TF_CONFIG"
-# Linux starts no process with a longer string in its environment, `NAME=`, value and NUL together (execve(2),
+# The longest string that Linux accepts in a new process's environment: `NAME=`, value and NUL together (execve(2),
 # MAX_ARG_STRLEN: 32 pages of 4 KiB).
 LONGEST = 131072
 TOO_LONG = f"{NAME} has more than the {LONGEST} bytes that Linux takes, which only a Python can be told"
 
-#: For each role its name, how many members it has, and their address with `%d` for the index.
+#: Each role's name, its number of members, and their address with `%d` for the index.
 Cluster = tuple[tuple[str, int, str], ...]
 
 
 def text(cluster: Cluster, role: str, index: int) -> str:
     """The TF_CONFIG of one member, as JSON: `{"cluster": {role: [address…]}, "task": {"type", "index"}}`.
 
-    The evaluator is not part of the cluster: it gets the cluster of the others, and itself as the task.
+    The evaluator is not part of the cluster: its TF_CONFIG has the cluster of the others, and itself as the task.
     """
     return f'{{"cluster": {_addresses(cluster)}, "task": {json.dumps({"type": role, "index": index})}}}'
 
 
 @lru_cache(maxsize=16)
 def _addresses(cluster: Cluster) -> str:
-    """The same text for every member of a job: made anew for each, it is most of the time that a large job takes."""
+    """The text of the cluster, the same for every member of a job; cached, for it dominates the time of a large job."""
     return json.dumps({role: [address.replace("%d", str(at)) for at in range(n)] for role, n, address in cluster})
 
 
 def size(value: str) -> int:
-    """How many bytes the variable takes with this value, as Linux counts them."""
+    """The size in bytes of the variable with this value, as Linux counts it."""
     return len(f"{NAME}={value}".encode("utf-8", "surrogateescape")) + 1
 
 
 def size_of(cluster: Cluster, role: str, index: int) -> int:
-    """The size of the member's variable, without making it: quick however many members there are."""
+    """The size of the member's variable, computed without building it: fast for any number of members."""
     nobody = tuple((name, 0, "") for name, _, _ in cluster)
     added = sum(_length(count, len(address) - len("%d")) for _, count, address in cluster)
     return size(text(nobody, role, index)) + added
 
 
 def _length(count: int, around: int) -> int:
-    """Of a list of so many addresses, in JSON without its brackets: quotes, what is around the indexes, commas."""
+    """The length of a JSON list of `count` addresses, without brackets; `around` is an address without its index."""
     digits = count + sum(max(0, count - int(10**power)) for power in range(1, len(str(count))))
     return digits + count * (around + 2) + 2 * max(0, count - 1)

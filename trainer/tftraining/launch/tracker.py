@@ -1,7 +1,7 @@
-"""Tells the launcher of the training's progress, from inside the training process.
+"""Reports the training's progress to the launcher, from inside the training process.
 
-It must never disturb the training: what goes wrong here ends the reports, after one line, and nothing else. Of the
-processes that the program starts only the one that trains reports (claim.py). A step costs a few microseconds.
+It must never disturb the training: an error here ends the reports, after one line, and nothing else. Of the program's
+processes only the one that trains reports (claim.py). A step costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .page import NONE, Writer
 
 
 class Tracker:
-    """The one of a process. `path` is the page's, "" where there is none: then everything here does nothing."""
+    """The tracker of a process. `path` is the page's path; with "" all methods do nothing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -25,11 +25,11 @@ class Tracker:
         self._writer: Writer | None = None
         self._base = 0
         self._offset: int | None = None
-        self._steps_by_saves = False  # no step was told of but by its checkpoint
+        self._steps_by_saves = False  # all steps so far were reported by checkpoints
         os.register_at_fork(after_in_child=self._forget)
 
     def lists_gpus(self, count: Callable[[], int]) -> None:
-        """Note on the page how many GPUs TensorFlow lists, if this is the process that trains, or may become it."""
+        """Note on the page how many GPUs TensorFlow lists, if this process trains or may come to train."""
         try:
             self._gpus = count()
             if self._path and not (writer := Writer(self._path)).belongs_to_another():
@@ -38,7 +38,7 @@ class Tracker:
             self._give_up(error)
 
     def connects(self, begun: bool) -> None:
-        """Note on the page that this process has begun to dial its peers, or has reached them."""
+        """Note on the page that this process connects to its peers (`begun`), or has connected."""
         try:
             self.claim.dials()
             if self._path and self.claim.holds():
@@ -47,7 +47,7 @@ class Tracker:
             self._give_up(error)
 
     def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
-        """A training begins, or goes on: the optimizer has done so many iterations, each epoch has so many steps."""
+        """Note that a training begins or resumes; `iterations` of the optimizer are done, an epoch has `steps`."""
         if (writer := self._claimed()) is None:
             return
         try:
@@ -61,7 +61,7 @@ class Tracker:
             self._give_up(error)
 
     def begin_epoch(self, epoch: int, iterations: int | None, steps: int | None) -> None:
-        """`epoch` counts from 0."""
+        """Note the begin of an epoch; `epoch` counts from 0."""
         if (writer := self._writer) is None:
             return
         try:
@@ -78,12 +78,12 @@ class Tracker:
             self._give_up(error)
 
     def begin_batch(self, batch: int) -> None:
-        """The first of an epoch counts: a training that was resumed in the middle does not begin with 0."""
+        """Note the first batch of an epoch: a training that resumes within an epoch does not begin with 0."""
         if self._offset is None:
             self._offset = batch
 
     def end_batch(self, batch: int) -> None:
-        """The batches of this epoch up to `batch` are done."""
+        """Note that the batches of this epoch up to `batch` are done."""
         if (writer := self._writer) is None:
             return
         try:
@@ -92,13 +92,13 @@ class Tracker:
             self._give_up(error)
 
     def end_epoch(self, metrics: Mapping[str, object] | None) -> None:
-        """The metrics are those of the whole epoch, of its validation too."""
+        """Note the end of an epoch; `metrics` are those of the whole epoch, validation included."""
         if self._writer is not None:
             self._writer.pause()
         self._write(metrics)
 
     def end(self, epochs: int | None) -> None:
-        """The training has come to its end, after so many epochs; one that was done already began none."""
+        """Note the end of the training after `epochs`; a training that was done already has begun none."""
         if (writer := self._writer) is not None and writer.first_epoch == NONE:
             writer.first_epoch = writer.epoch = _known(epochs)
             writer.went_on()
@@ -107,7 +107,7 @@ class Tracker:
     def report(
         self, step: int | None, epoch: int | None, epochs: int | None, metrics: Mapping[str, object] | None
     ) -> None:
-        """What a training loop of the user's own tells; `epoch` counts from 1, `step` is the number of those done."""
+        """Take a report of the user's own training loop; `epoch` counts from 1, `step` is the number of steps done."""
         if (writer := self._claimed()) is None:
             return
         try:
@@ -120,7 +120,7 @@ class Tracker:
                 self._steps_by_saves = False
                 if writer.first_step == NONE:
                     writer.first_step = int(step) - 1
-                    self.saved(writer.first_step or None)  # what it goes on from
+                    self.saved(writer.first_step or None)  # the checkpoint it resumes from
                 writer.stepped(int(step))
             if metrics is not None or step is None:
                 writer.write(metrics)
@@ -128,20 +128,20 @@ class Tracker:
             self._give_up(error)
 
     def saved(self, step: int | None) -> None:
-        """There is a checkpoint that a restart goes on from, with so many steps done; None: nobody knows how many."""
+        """Note a checkpoint from which a restart can resume, with `step` steps done; None: the number is unknown."""
         if step is None or (writer := self._claimed()) is None:
             return
         try:
             step = int(step)
             writer.saved(step)
-            if writer.step == NONE or self._steps_by_saves:  # of a loop that tells nothing else
+            if writer.step == NONE or self._steps_by_saves:  # the loop reports nothing else
                 self._steps_by_saves = True
                 writer.stepped(step)
         except Exception as error:
             self._give_up(error)
 
     def _claimed(self) -> Writer | None:
-        """The page, if it is this process that may write on it."""
+        """The page's writer, if this process may write."""
         try:
             if self._writer is None and self._path and self.claim.holds():
                 stacks.answer(self._path, instead=True)
@@ -159,7 +159,7 @@ class Tracker:
             self._give_up(error)
 
     def _forget(self) -> None:
-        """In a fork, which may be the one that trains if the process that it comes from is not."""
+        """Runs in a forked child, which may be the process that trains if its parent is not."""
         self._writer, self._gpus = None, None
 
     def _give_up(self, error: Exception) -> None:

@@ -1,7 +1,7 @@
-"""A TF_CONFIG that is longer than Linux takes in the environment of a new process (tf_config.LONGEST).
+"""A TF_CONFIG longer than Linux accepts in the environment of a new process (tf_config.LONGEST).
 
-It comes into the program's interpreter compressed, in a variable of ours, and is set there without being exported:
-`os.environ` has it, the processes that the program starts do not, for with it they could not be started at all. It
+It reaches the program's interpreter compressed, in a variable of ours, and is set there without being exported:
+`os.environ` has it, but the program's child processes do not, because they could not be started with it. This module
 must change nothing for a TF_CONFIG that fits, and must never let the program run without the one that it was given.
 """
 
@@ -17,12 +17,12 @@ from .after_import import after_import
 from .tf_config import LONGEST, NAME, size
 
 PACKED = "TFTRAINING_TF_CONFIG"
-# Which argument is the environment, of Popen's __init__ too.
+# The index of the argument `env` in the functions of os, and in Popen's __init__.
 ENV_OF_OS, ENV_OF_POPEN = 2, 11
 
 
 def packed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as a process can be started with it; the launcher's side."""
+    """The environment in a form with which a process can be started; the launcher's side."""
     kept = dict(environment)
     if size(kept.get(NAME, "")) <= LONGEST:
         return kept
@@ -33,7 +33,7 @@ def packed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def unpack(environ: os._Environ[str]) -> None:
-    """Set in `environ` what was packed, in the program's interpreter, and keep it from the processes started there."""
+    """Set the packed TF_CONFIG in `environ`, in the program's interpreter, and keep it from child processes."""
     if (text := environ.pop(PACKED, None)) is None:
         return
     import zlib  # noqa: PLC0415
@@ -46,7 +46,7 @@ def unpack(environ: os._Environ[str]) -> None:
 
 
 def _wrap(owner: Any, name: str, place: int) -> None:
-    """Have the function of `owner`, if there is one, start processes without what they could not be started with."""
+    """Make a function of `owner`, if it exists, start processes without a TF_CONFIG that is too long."""
     if (start := getattr(owner, name, None)) is None:
         return
 
@@ -62,11 +62,11 @@ def _wrap(owner: Any, name: str, place: int) -> None:
 
 
 def _exported(env: Any) -> Any:
-    """The environment without a TF_CONFIG that is too long; itself where there is none, or where it is no mapping."""
+    """The environment without a TF_CONFIG that is too long; unchanged if it has none or is no mapping."""
     try:
         kept = {name: value for name, value in env.items() if os.fsdecode(name) != NAME or not _too_long(value)}
     except (AttributeError, TypeError):
-        return env  # not ours to judge
+        return env  # the wrapped function reports the error
     return env if len(kept) == len(env) else kept
 
 

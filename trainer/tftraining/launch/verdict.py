@@ -1,7 +1,7 @@
-"""How the job ended, and where that is left: the verdict file in the job's directory, the termination message of a pod.
+"""The job's result, and where it is stored: the verdict file in the job's directory, the termination message of a pod.
 
-The file says that a job of this UID has succeeded, so that a gang that is started again ends at once. It must never be
-believed for another job, nor make a success fail: what cannot be written is told to the caller.
+The file says that the job of this UID has succeeded, so a gang that is started again ends at once. It must never count
+for another job, nor make a success fail: write errors go to the caller.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tftraining.launch.ledger import Ledger
 
 FILE = ".tftraining-verdict.json"
 FILE_BYTES = 4096
-MESSAGE_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
+MESSAGE_BYTES = 4096  # the kubelet's limit; it cuts a longer message in the middle
 TOLD_BYTES = 1500
 EXCEPTION_BYTES = 400
-WORDS_BYTES = 1500  # of the message as JSON, in which a character may be 12 bytes
+WORDS_BYTES = 1500  # of the verdict's message as JSON, in which a character may be 12 bytes
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The end of a launcher's work; `verdict` is "" when it was told to go before the job had ended."""
+    """The end of a launcher's work; `verdict` is "" if the launcher was stopped before the job had ended."""
 
     verdict: str
     reason: str
@@ -41,13 +41,13 @@ class Verdict:
     exit: Exit | None = None
 
     def to_frame(self) -> dict[str, Any]:
-        """The form in which the chief tells it."""
+        """The form in which the chief sends it to the members."""
         ended = None if self.exit is None else exit_to_frame(self.exit)
         return {**_head(self), "member": self.member, "exit": ended}
 
     @classmethod
     def from_frame(cls, raw: Mapping[str, Any]) -> Verdict:
-        """KeyError, TypeError or ValueError if it is none."""
+        """The verdict of a frame; KeyError, TypeError or ValueError if the frame is invalid."""
         ended = None if raw["exit"] is None else exit_from_frame(raw["exit"])
         return cls(str(raw["verdict"]), str(raw["reason"]), str(raw["message"]), raw["member"], ended)
 
@@ -57,9 +57,9 @@ def _head(verdict: Verdict) -> dict[str, Any]:
 
 
 def write_success(directory: Path, uid: str) -> None:
-    """Leave the verdict that the job `uid` has succeeded; OSError if that cannot be done."""
+    """Write the verdict file: the job `uid` has succeeded. OSError if that fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    for left in directory.glob(f"{FILE}.*"):  # by a launcher that was killed while it wrote
+    for left in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
         left.unlink(missing_ok=True)
     # In a container every launcher has the same pid.
     temporary = directory / f"{FILE}.{secrets.token_hex(4)}"
@@ -76,7 +76,7 @@ def write_success(directory: Path, uid: str) -> None:
 
 
 def read_success(directory: Path | None, uid: str) -> Verdict | None:
-    """The verdict that is left in the directory, if it is about the job `uid`; None for anything else there."""
+    """The verdict of the file in the directory, if it is about the job `uid`; None otherwise."""
     if directory is None:
         return None
     try:
@@ -90,10 +90,10 @@ def read_success(directory: Path | None, uid: str) -> Verdict | None:
 
 
 def termination_message(verdict: Verdict, ledger: Ledger, told: Mapping[str, Any]) -> str:
-    """What the operator reads from a pod that has ended: a line of JSON, then as many of the last lines as fit.
+    """The message that the operator reads from an ended pod: a line of JSON, then as many of the last lines as fit.
 
-    `told` is what /status last said of the progress and the last restart, whom nobody may have asked in time; left out
-    where it is too long.
+    `told` is the last progress and restart of /status, in case the operator has not read them in time; left out if it
+    is too long.
     """
     ended = verdict.exit
     head = {
@@ -106,6 +106,6 @@ def termination_message(verdict: Verdict, ledger: Ledger, told: Mapping[str, Any
         "ledger": ledger.to_json(),
     }
     text = f"tftraining/1 {json.dumps(head)}\n"
-    # As JSON no line is shorter than as UTF-8, so what fits by that count fits in the file.
+    # A line's JSON is never shorter than its UTF-8, so lines that fit as JSON fit in the file.
     lines = bounded(ended.lines, MESSAGE_BYTES - len(text)) if ended is not None else []
     return text + "".join(f"{line}\n" for line in lines)

@@ -1,7 +1,7 @@
-"""Requests that are answered when something has changed: how many may hang at a time, and for how long.
+"""Requests that are answered once something has changed (long polling): how many may wait at a time, and how long.
 
-They must never keep anybody else from an answer. When one more comes than there may be, the one that has hung longest
-is answered at once with what there is: a client that is gone without a word cannot keep the others out.
+They must never keep another client from an answer. One waiting request too many has the oldest one answered at once, so
+a client that vanished without closing cannot keep others out.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
-HANGING = 4  # the operator, the one that takes its place in an upgrade, two for people
+HANGING = 4  # the operator, its successor in an upgrade, two for people
 LONGEST_SECONDS = 60.0
-LOOK_SECONDS = 0.1  # between two looks: what changes in between is answered as one change
-SPARED = 20  # times as long as a look takes, it is not looked again: that of a gang of thousands takes milliseconds
+LOOK_SECONDS = 0.1  # between two looks: all changes in between count as one
+SPARED = 20  # a pause is at least so many times a look's duration: a look at thousands of members takes milliseconds
 
 
 class Wait:
-    """What a query asks for: the revision that is known, "" to be answered at once, for how long to wait, and whether
-    it is the short answer that is wanted."""
+    """A parsed query: the client's revision (`known`; "" to be answered at once), how long to wait, and whether the
+    client wants the short answer."""
 
     def __init__(self, known: str = "", seconds: float = 0.0, short: bool = False) -> None:
         self.known = known
@@ -29,8 +29,7 @@ class Wait:
 
     @classmethod
     def of(cls, query: str) -> Wait:
-        """From `changedSince=REVISION&timeoutSeconds=SECONDS&members=false`; ValueError for what is no number of
-        seconds."""
+        """Parse `changedSince=REVISION&timeoutSeconds=SECONDS&members=false`; ValueError for invalid seconds."""
         given = parse_qs(query)
         text = given.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
         seconds = float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else -1.0
@@ -41,15 +40,15 @@ class Wait:
 
 
 class Waits:
-    """Those that hang now, the longest first. `revision` tells what there is."""
+    """The waiting requests, the oldest first. `revision` returns the present revision."""
 
     def __init__(self, revision: Callable[[], str]) -> None:
         self._revision = revision
         self._hanging: list[asyncio.Future[bytes]] = []
 
     async def until_changed(self, wait: Wait, gone: asyncio.Future[bytes]) -> None:
-        """Return when there is another revision than the known one, when the time is over, when the client is gone, or
-        when too many others wait."""
+        """Return when the revision differs from the known one, the time is over, the client is gone, or too many
+        others wait."""
         released: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._hanging.append(released)
         if len(self._hanging) > HANGING:
@@ -66,7 +65,7 @@ class Waits:
             self._hanging.remove(released)
 
     def release(self) -> None:
-        """Answer all at once."""
+        """Answer all waiting requests now."""
         for each in self._hanging:
             _release(each)
 

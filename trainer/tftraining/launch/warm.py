@@ -1,7 +1,7 @@
-"""The launcher's side of the warm interpreter (zygote.py): starts it, asks it for a fork, knows when it cannot be used.
+"""The launcher's side of the warm interpreter (zygote.py): starts it, asks it for forks, and decides if it is usable.
 
-It must never make a start later than a plain one would be by more than a moment: an interpreter that is still importing
-is waited for, since a plain start would import as long; one that does not answer is not.
+It must never make a start noticeably later than a plain one. So a start waits for an interpreter that still imports,
+because a plain start would import as long, but not for one that does not answer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tftraining.launch.decision import Invocation, invocation
 from tftraining.launch.process import StartError, spawn
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
-# The last argument of the interpreter, for who looks at ps. It must not have the program's name in it: who kills the
-# program by that is not to kill what starts it again.
+# The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
+# program by name must not kill the interpreter that starts it again.
 TITLE = "tftraining: the warm interpreter, which the program is forked from"
 HELLO_SECONDS = 60.0  # an interpreter on a cold disk may take this long to come up
 IMPORT_SECONDS = 300.0
@@ -30,16 +30,16 @@ FORK_SECONDS = 10.0
 
 
 class Refused(Exception):
-    """The program has to be started plainly; the message says why."""
+    """The program needs a plain start; the message says why."""
 
 
 def same_for_imports(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two environments differ in nothing but what changes from round to round and is read later."""
+    """Whether two environments differ only in variables that change between rounds and are read after the imports."""
     return _lasting(one) == _lasting(other)
 
 
 def _changes(name: str) -> bool:
-    """Whether it may be another one from round to round."""
+    """Whether the variable may change from round to round."""
     own = name == "TF_CONFIG" or name.startswith("TFTRAINING_")
     return (own and name != legacy.REQUEST) or name in proxies.EXEMPTIONS
 
@@ -49,7 +49,7 @@ def _lasting(env: Mapping[str, str]) -> dict[str, str]:
 
 
 class WarmInterpreter:
-    """One interpreter for one invocation and one environment. `say` is told what a person should know."""
+    """One interpreter for one invocation and one environment. `say` logs a line for people."""
 
     def __init__(self, invocation: Invocation, env: Mapping[str, str], say: Callable[[str], None]) -> None:
         self._invocation = invocation
@@ -57,7 +57,7 @@ class WarmInterpreter:
         self._say = say
         self.pid: int | None = None
         self.was_ready = False
-        #: Why it will fork nothing any more, "" as long as it may.
+        #: Why it forks no more; "" while it may.
         self.refusal = ""
         self._hello = asyncio.Event()
         self._decided = asyncio.Event()
@@ -67,16 +67,16 @@ class WarmInterpreter:
         self._listening: asyncio.Task[None] | None = None
 
     def fits(self, env: Mapping[str, str]) -> bool:
-        """Whether a program with this environment would find the imports as they are here."""
+        """Whether a program with this environment would do the same imports."""
         return same_for_imports(self._env, env)
 
     @property
     def decided(self) -> bool:
-        """Whether it is known that it can fork, or that it cannot."""
+        """Whether the interpreter has turned out to be usable or unusable."""
         return self._decided.is_set()
 
     async def begin(self, outputs: tuple[int, int]) -> None:
-        """Start it; it imports in the background. Never raises."""
+        """Start the interpreter, which imports in the background. Never raises."""
         ours, theirs = socket.socketpair()
         invocation = self._invocation
         command = [invocation.python, *invocation.options, str(ZYGOTE), str(theirs.fileno()), TITLE]
@@ -93,7 +93,7 @@ class WarmInterpreter:
         self._listening = asyncio.ensure_future(self._listen(reader))
 
     def give_way(self, wanted: bool) -> None:
-        """Stand still until the import is wanted (SIGSTOP), or go on with it. What is ready costs nothing."""
+        """Pause the import if `wanted` (SIGSTOP), else continue it. A ready interpreter costs nothing."""
         if self.pid is None or self.refusal or wanted == self._still or (wanted and self.decided):
             return
         self._still = wanted
@@ -101,7 +101,7 @@ class WarmInterpreter:
             os.kill(self.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
 
     async def ready(self) -> None:
-        """Return when it can fork. Refused when it cannot, or does not answer."""
+        """Return when the interpreter can fork; Refused if it cannot or does not answer."""
         try:
             await asyncio.wait_for(self._hello.wait(), HELLO_SECONDS)
             await asyncio.wait_for(self._decided.wait(), IMPORT_SECONDS)
@@ -111,8 +111,8 @@ class WarmInterpreter:
             raise Refused(self.refusal)
 
     async def fork(self, env: Mapping[str, str]) -> int:
-        """The pid of a new process, our child, that runs the program as soon as `let_go` says so. Refused if there is
-        none: then none will run."""
+        """The pid of a new process, our child, that runs the program once `let_go` is called. Refused if there is
+        none, and then none will run."""
         self._answer = asyncio.get_running_loop().create_future()
         self._tell(environment=dict(env))
         try:
@@ -125,18 +125,18 @@ class WarmInterpreter:
         return answer
 
     def let_go(self, deadline: float) -> None:
-        """Have the forked process run the program, if the deadline (monotonic seconds) is not over by then."""
+        """Let the forked process run the program, unless the deadline (monotonic seconds) is over by then."""
         self._tell(go=deadline)
 
     def kill(self, why: str) -> None:
-        """End it; programs that it has forked go on."""
+        """Kill the interpreter; programs that it has forked run on."""
         if self.pid is not None and not self.refusal:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         self._end(f"the warm interpreter was ended: {why}")
 
     async def close(self) -> None:
-        """End it and give everything back."""
+        """Kill the interpreter and release all resources."""
         self.kill("it is not needed any more")
         if self._listening is not None:
             self._listening.cancel()
@@ -166,7 +166,7 @@ class WarmInterpreter:
         elif "pid" in message:
             self._settle(int(message["pid"]))
         elif "refused" in message and self.was_ready:
-            self._settle(str(message["refused"]))  # this fork; the next one may be possible
+            self._settle(str(message["refused"]))  # refuses this fork only; the next one may work
         elif "refused" in message:
             self._end(str(message["refused"]))
 
@@ -182,12 +182,12 @@ class WarmInterpreter:
 
 
 class WarmStarts:
-    """Warm interpreters for a command, one after the other: a new one where the environment changed or one died.
+    """Warm interpreters for a command, one at a time: a new one after a change of the environment or a death.
 
     `pid in self` tells the interpreter from the processes of the program.
     """
 
-    DEATHS = 3  # then it is left at plain starts
+    DEATHS = 3  # after so many deaths all starts are plain
 
     def __init__(self, command: Sequence[str], outputs: tuple[int, int], say: Callable[[str], None]) -> None:
         self._invocation = invocation(command)
@@ -201,16 +201,16 @@ class WarmStarts:
 
     @property
     def pid(self) -> int | None:
-        """The interpreter, None if there is none that could fork: the number of a dead one may be another process's."""
+        """The pid of an interpreter that can fork, else None: another process may have the pid of a dead one."""
         return self._interpreter.pid if self._interpreter is not None and not self._interpreter.refusal else None
 
     @property
     def prepared(self) -> bool:
-        """Whether no interpreter is on its way that a start would wait for."""
+        """Whether a start would not have to wait for an interpreter."""
         return self._interpreter is None or self._interpreter.decided
 
     async def prepare(self, env: Mapping[str, str]) -> None:
-        """Have an interpreter for this environment warm up in the background, if there is none and it has a chance."""
+        """Start an interpreter for this environment in the background, if there is none and it may succeed."""
         if isinstance(self._invocation, str) or self._deaths >= self.DEATHS:
             return
         old = self._interpreter
@@ -223,13 +223,13 @@ class WarmStarts:
         await self._interpreter.begin(self._outputs)
 
     def give_way(self, wanted: bool) -> None:
-        """Leave the processors to others for now, or no longer."""
+        """Pause the warming if `wanted`, else continue it."""
         if self._interpreter is not None:
             self._interpreter.give_way(wanted)
 
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
-        """A new process of the program, which waits for `let_go`; Refused where it has to be started plainly, or
-        `abort` came first."""
+        """The pid of a new process of the program, which waits for `let_go`; Refused if it needs a plain start, or if
+        `abort` is set first."""
         if isinstance(self._invocation, str):
             raise Refused(self._invocation)
         if self._interpreter is None:
@@ -244,18 +244,18 @@ class WarmStarts:
         return await interpreter.fork(env)
 
     def let_go(self, deadline: float) -> None:
-        """Have the process that was forked last run the program, if the deadline is not over by then."""
+        """Let the last forked process run the program, unless the deadline is over by then."""
         if self._interpreter is not None:
             self._interpreter.let_go(deadline)
 
     async def give_up(self, reason: str) -> None:
-        """All starts from now on are plain ones."""
+        """Make all further starts plain."""
         self._invocation = reason
         await self.close()
         self._interpreter = None
 
     async def close(self) -> None:
-        """End the interpreter."""
+        """Kill the interpreter."""
         if self._interpreter is not None:
             await self._interpreter.close()
 

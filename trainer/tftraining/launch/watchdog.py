@@ -1,7 +1,7 @@
-"""Who stands still: members that report steps and have made none for too long.
+"""Finds stalled members: those that report steps and have made none for too long.
 
-Pure. It must never accuse a program that has never reported anything, nor one that has ended: silence is no proof.
-A program that dials its peers makes no step either, and is no silent one: in that call it can only wait.
+Pure. It must never blame a program that has never reported anything, nor one that has ended: silence proves nothing.
+A program that connects to its peers makes no step either, but is watched: in that call it can only wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tftraining.launch.snapshot import Snapshot
 class Look:
     """One member's program in the present round.
 
-    `reporter`: it is known to report, from this round or an earlier one, or to wait for its peers. `stuck`: the
-    seconds for which the kernel has had it stopped or hanging.
+    `reporter`: it has reported in this round or an earlier one, or waits for its peers. `stuck`: the seconds for which
+    it has been stopped or hanging in the kernel.
     """
 
     member: str
@@ -27,15 +27,15 @@ class Look:
 
     @property
     def moved(self) -> float:
-        """When it made its last step, or started."""
+        """When the program made its last step, or started."""
         return max(self.started, self.progress.last_step_time or self.started)
 
 
 def stalled(looks: list[Look], timeout: float, now: float) -> list[str]:
-    """The members to blame when no step was made for `timeout` seconds; nobody as long as all move.
+    """The members to blame once one has made no step for `timeout` seconds; none while all make steps.
 
-    Members that train together stop at the same step, whoever is the cause: a stopped process is the cause, then who is
-    behind the others; with neither, all are named.
+    Members that train together stop at the same step, whichever is the cause. Blame the stopped processes, else the
+    members with the fewest steps, which may be all.
     """
     watched = [look for look in looks if look.reporter]
     if not any(now - look.moved > timeout for look in watched):

@@ -1,8 +1,8 @@
-"""Frames between two launchers: a line of JSON each, with an HMAC-SHA256 that only the job's members can make.
+"""Frames between two launchers: each a line of JSON with an HMAC-SHA256 that only the job's members can compute.
 
-The key of a connection comes from the job's secret and a nonce of each side, and every frame is counted, so nothing
-can be replayed, reordered or sent back. It must never read more than a frame's length from anybody, nor wait for a
-peer that does not read. The content is not secret and not encrypted.
+The key of a connection is derived from the job's secret and a nonce of each side, and every frame is counted, so no
+frame can be replayed, reordered or sent back. It must never accept a frame of unlimited length, nor wait for a peer
+that does not read. The content is not secret and not encrypted.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 from tftraining.launch.json_text import parse
 
 FRAME_BYTES = 64 * 1024
-UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread is as good as gone
+UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread counts as gone
 HANDSHAKE_SECONDS = 5.0
 
 Frame = dict[str, Any]
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make an encoder for each frame
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for each frame
 _T = TypeVar("_T")
 
 
 class WireError(ConnectionError):
-    """The peer is gone, is no member of this job, or does not keep to the protocol."""
+    """The peer is gone, is no member of this job, or violates the protocol."""
 
 
 class GoneError(WireError):
-    """The peer itself, or its kernel, has closed the connection: it has not only fallen silent."""
+    """The peer, or its kernel, has closed the connection; silence alone does not raise this."""
 
 
 class Channel:
@@ -41,7 +41,7 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.aborted = False
-        self._arrived = b""  # and not yet asked for
+        self._arrived = b""  # received and not yet returned
         self._sending = _Sealer(key, side)
         self._receiving = _Sealer(key, b"chief" if side == b"member" else b"member")
 
@@ -56,11 +56,11 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Whether another frame has arrived already: whoever reads has fallen behind."""
+        """Whether another frame has arrived already: the reader has fallen behind."""
         return b"\n" in self._arrived
 
     async def receive(self) -> Frame:
-        """The next frame; WireError if there will be none."""
+        """The next frame; WireError if the connection fails."""
         while not self.pending:
             if len(self._arrived) > FRAME_BYTES:
                 raise WireError("a frame is too long")
@@ -72,11 +72,11 @@ class Channel:
         return _parse(body)
 
     def close(self) -> None:
-        """Send what is under way, then close."""
+        """Send the buffered frames, then close."""
         self._writer.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, and drop unsent frames."""
         self.aborted = True
         self._writer.transport.abort()
 
@@ -96,14 +96,14 @@ class _Sealer:
 
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
-    """The chief's side: greet whoever connected; the channel and the member's first frame, or WireError."""
+    """The chief's side: greet a new connection; return the channel and the member's first frame, or raise WireError."""
     ours = secrets.token_hex(16)
     writer.write(json.dumps({"tftraining": 1, "nonce": ours}).encode() + b"\n")
     return await _limited(_accepted(reader, writer, secret, ours))
 
 
 async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first: Frame) -> Channel:
-    """The member's side: answer the greeting with the first frame. What the chief says then proves that it is one."""
+    """The member's side: answer the greeting with the first frame. The chief's signed reply authenticates the chief."""
     ours = secrets.token_hex(16)
     greeting = _parse(await _limited(_line(reader)))
     if greeting.get("tftraining") != 1:
@@ -134,7 +134,7 @@ def _key(secret: bytes, chiefs: str, members: str) -> bytes:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """A line without its end. The reader's own limit bounds what is kept of an endless one."""
+    """A line without its end. The reader's own limit bounds the length of a line."""
     line = await _heard(reader.readline())
     if not line.endswith(b"\n"):
         raise GoneError("the connection was closed")
@@ -142,7 +142,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _heard(reading: Awaitable[bytes]) -> bytes:
-    """What is read, never nothing."""
+    """The bytes read, never empty; WireError if the connection ends."""
     try:
         heard = await reading
     except (ConnectionResetError, BrokenPipeError):
@@ -156,7 +156,7 @@ async def _heard(reading: Awaitable[bytes]) -> bytes:
 
 def _parse(body: bytes) -> Frame:
     try:
-        frame = parse(body.decode())  # of bytes the parser would first have to find out in what code they are
+        frame = parse(body.decode())  # given bytes, the parser would first have to detect their encoding
     except ValueError:
         raise WireError("a frame is not JSON") from None
     if not isinstance(frame, dict):

@@ -1,10 +1,10 @@
-"""Keeps what the warm interpreter has imported back until the program imports it, as if it were imported only then.
+"""Withholds the modules that the warm interpreter has imported until the program imports them, as in a plain start.
 
-In a plain start the import reads the environment as the program has made it by then. Here it has been read already. So
-when the program first imports one of these packages, its environment must still be what the import found: otherwise the
-launcher is told to start the program anew, plainly, before anything of TensorFlow has been used. That finds every
-change, wherever it is made: in an installed package, under another name, in C. It must never take a module from the
-program, nor give it one twice.
+In a plain start the import reads the environment as the program has set it by then; the warm interpreter has read it
+earlier. So when the program first imports one of these packages, its environment must still equal the one that the
+import found. Otherwise the launcher starts the program again, plainly, before anything of TensorFlow has been used.
+That finds every change, wherever it is made: in an installed package, under another name, in C. This module must never
+take a module from the program, nor hand one out twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TENSORFLOW = ("keras", "tensorflow", "tf_keras")
 
 
 class Withheld:
-    """The finder of these modules. `before` are the names of those that a plain start has as well."""
+    """The import finder of the withheld modules. `before` are the names of the modules that a plain start has too."""
 
     def __init__(self, before: Collection[str]) -> None:
         self._groups: dict[str, dict[str, types.ModuleType]] = {}
@@ -41,21 +41,23 @@ class Withheld:
         sys.meta_path.insert(0, self)
 
     def get(self, name: str) -> types.ModuleType | None:
-        """A module, given out or not."""
+        """A module, whether withheld or handed out."""
         return sys.modules.get(name) or self._groups.get(name.partition(".")[0], {}).get(name)
 
     def roots(self) -> dict[str, types.ModuleType]:
-        """The packages and modules that are kept back, by their names."""
+        """The withheld packages and modules, by name."""
         return {root: group[root] for root, group in self._groups.items()}
 
     def watch(self, changed: Callable[[str], None], given: Callable[[], None]) -> None:
-        """In the process of the program, before its first line: its environment is the one to compare with. `changed`
-        is told of a variable that is not as it was, once if it returns; `given` when the program has got TensorFlow."""
+        """Remember the present environment for the comparison; for the program's process, before its first line.
+
+        `changed` is called with a variable that differs, at most once; `given` when TensorFlow has been handed out.
+        """
         self._environment, self._changed, self._given = environment(), changed, given
-        atexit.register(self._give_everything)  # the interpreter takes down what is in sys.modules, in its own order
+        atexit.register(self._give_everything)  # at exit the interpreter must find all modules in sys.modules
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """The import system asks. Whoever only asks whether there is such a module gets the answer of a plain start."""
+        """Called by the import system. A mere query (importlib.util.find_spec) gets the answer of a plain start."""
         if name not in self._groups:
             return None
         module = self._groups[name][name]
@@ -64,11 +66,11 @@ class Withheld:
         spec = importlib.machinery.ModuleSpec(name, self, origin=own.origin, is_package=None)  # type: ignore[arg-type]
         spec.submodule_search_locations = own.submodule_search_locations
         spec.cached, spec.has_location = own.cached, own.has_location
-        spec.loader_state = (module, own)  # another thread may be given the module meanwhile
+        spec.loader_state = (module, own)  # another thread may import the module meanwhile
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """The program imports it."""
+        """Called when the program imports the module: compare the environment first."""
         if variable := self._change():
             self._changed(variable)
             self._changed = _no_one
@@ -76,20 +78,20 @@ class Withheld:
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """It has been executed long ago; the import system has given it a new specification."""
+        """Restore the module's own spec, which the import system has replaced; the module was executed long ago."""
         spec = module.__spec__
         assert spec is not None
         module.__spec__ = spec.loader_state[1]
         self._give(spec.name)
 
     def _change(self) -> str:
-        """A variable that is not as it was; "" if there is none."""
+        """A variable that has changed since `watch`; "" if there is none."""
         before, now = self._environment, environment()
         changed = (name for name in {*before, *now} if before.get(name) != now.get(name) and not read_later(name))
         return min(changed, default="")
 
     def _give(self, root: str) -> None:
-        """TensorFlow with all that it has imported, anything else alone."""
+        """Hand out a package: TensorFlow with all that it has imported, any other one alone."""
         if root in TENSORFLOW:
             self._give_everything()
             self._given()
@@ -103,7 +105,7 @@ class Withheld:
 
 
 def environment() -> dict[str, tuple[str | None, str | None]]:
-    """Each variable as Python shows it and as C does: a library may set one that Python does not see."""
+    """Each variable's value in Python and in C: a library may set one that Python does not see."""
     python, c = dict(os.environ), _environment_of_c()
     return {name: (python.get(name), c.get(name)) for name in {*python, *c}}
 
@@ -119,20 +121,21 @@ def _environment_of_c() -> dict[str, str]:
 
 
 def _root(name: str, before: Collection[str]) -> str:
-    """The outermost package of a module that a plain start does not have; "" if it has the module itself."""
+    """The outermost package of a module that a plain start lacks; "" if a plain start has the module."""
     parts = name.split(".")
     roots = (".".join(parts[: count + 1]) for count in range(len(parts)))
     return next((root for root in roots if root not in before), "")
 
 
 def _can_wait(root: str, module: object) -> bool:
-    """Whether it is found by an import alone. The standard library reads next to nothing, and is used everywhere."""
+    """Whether a module can be withheld. The standard library cannot: it hardly reads the environment and is used
+    everywhere."""
     standard = root.partition(".")[0] in getattr(sys, "stdlib_module_names", ()) or _is_standard(module)
     return not standard and root != "__main__" and getattr(module, "__spec__", None) is not None
 
 
 def _is_standard(module: object) -> bool:
-    """For Python 3.9, which has no list of names."""
+    """Whether a module is of the standard library; for Python 3.9, which has no sys.stdlib_module_names."""
     path = getattr(module, "__file__", None) or ""
     standard = os.path.dirname(os.__file__) + os.sep
     return not (path or hasattr(module, "__path__")) or (
@@ -141,8 +144,8 @@ def _is_standard(module: object) -> bool:
 
 
 def _no_one(_: str) -> None:
-    """Nobody is to be told."""
+    """Ignore a changed variable."""
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing."""

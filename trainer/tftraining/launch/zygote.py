@@ -1,20 +1,20 @@
 """The warm interpreter: imports TensorFlow and nothing else, then forks a process for each start of the program.
 
-    <python> [-u] zygote.py <descriptor of a socket to the launcher> <what this process is, for who looks at ps>
+    <python> [-u] zygote.py <descriptor of a socket to the launcher> <title of this process, for readers of ps>
 
-It is run by the user's own interpreter and must leave no trace that a program could see: in a forked process everything
-is as after a plain start, but that the first import of TensorFlow takes no time (withheld.py). It must never start a
-thread or touch a device, for neither survives a fork. This module's last lines run the program, with only one frame of
-ours below it, and let the interpreter end as it would anyway: threads joined, atexit, buffers flushed, exit code.
+It runs in the user's own interpreter and must leave no trace that a program could see: a forked process is as after a
+plain start, except that the first import of TensorFlow takes no time (withheld.py). It must never start a thread or
+touch a device, because neither survives a fork. This module's last lines run the program, with only one frame of ours
+below it, and let the interpreter end as in a plain start: threads joined, atexit, buffers flushed, exit code.
 """
 
 from __future__ import annotations
 
 import sys
 
-_BEFORE = frozenset(sys.modules)  # what the program's own directory could not replace in a plain start either
+_BEFORE = frozenset(sys.modules)  # the program's directory cannot replace these in a plain start either
 if not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # our directory
+    del sys.path[0]  # our own directory
 
 import builtins  # noqa: E402
 import contextlib  # noqa: E402
@@ -31,28 +31,28 @@ import types  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 
-# Our modules by a name that no program uses, whatever is called tftraining on its path.
+# Our modules under a name that no program uses: its path may have another package `tftraining`.
 _package = types.ModuleType("_tftraining")
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
 sys.modules["_tftraining"] = _package
 
-# Those of the hooks that come with TensorFlow as well, or each fork would import them.
+# The modules that the hooks import with TensorFlow too, or each fork would import them again.
 from _tftraining import gpu_hook, hooks, keras_hook, leader_hook, legacy, page, proctitle, sources, unexported  # type: ignore[import-not-found]  # noqa: E402, F401
 from _tftraining.decision import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.withheld import Withheld  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
-OURS = 3  # of the command line: this file, the descriptor, the text
+OURS = 3  # our arguments in the command line: this file, the descriptor, the title
 NAME = b"tftraining-warm"
 _libc = ctypes.CDLL(None)
 
 
 class Refusal(Exception):
-    """The program has to be started plainly; the message says why."""
+    """The program needs a plain start; the message says why."""
 
 
 class Launcher:
-    """The other end: one JSON object a line."""
+    """The connection to the launcher: one JSON object a line."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -70,13 +70,13 @@ class Launcher:
         return dict(json.loads(line))
 
     def close(self) -> None:
-        """In the forked process, which has nothing to say."""
+        """Close the connection; for the forked process, which never talks to the launcher."""
         self._lines.close()
         self._socket.close()
 
 
 class Program:
-    """What is to be run, and whether that can be a fork."""
+    """The program to run, and whether a fork can run it."""
 
     def __init__(self, module: bool, target: str, arguments: list[str]) -> None:
         self.module = module
@@ -87,16 +87,16 @@ class Program:
 
     @property
     def command(self) -> list[str]:
-        """What stands in its command line after the interpreter and its options."""
+        """The program's command line after the interpreter and its options."""
         return [*(["-m"] if self.module else []), self.target, *self.arguments]
 
     @property
     def directory(self) -> str:
-        """What stands first in sys.path."""
+        """The first entry of sys.path in a plain start."""
         return os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.target))
 
     def check(self) -> None:
-        """Refusal unless a fork would do the same as a plain start. Costs little where nothing has changed."""
+        """Raise Refusal unless a fork does the same as a plain start. Cheap if no source file has changed."""
         if not self._looked_at or any(_stamp(path) != stamp for path, stamp in self._looked_at.items()):
             self._read()
 
@@ -119,7 +119,7 @@ class Program:
         return self.target
 
     def check_names(self, withheld: Withheld) -> None:
-        """Refusal if the program's directory has a module that a plain start would take for one imported here."""
+        """Raise Refusal if the program's directory has a module that a plain start would import in place of ours."""
         if self._directory_time == (now := os.stat(self.directory).st_mtime_ns):
             return
         there = {**sys.modules, **withheld.roots()}
@@ -131,7 +131,7 @@ class Program:
         self._directory_time = now
 
     def prepare(self) -> None:
-        """In the forked process: what the interpreter itself sets up before the program's first line."""
+        """Set up, in the forked process, what an interpreter sets up before the program's first line."""
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[-OURS:] = self.command
         sys.argv[:] = ["-m" if self.module else self.target, *self.arguments]
@@ -144,7 +144,7 @@ class Program:
         sys.modules["__main__"] = main
 
     def code(self) -> types.CodeType:
-        """The compiled script, its names set in __main__ as for a script."""
+        """The compiled script; sets the names in __main__ that a script has."""
         path = os.path.join(os.getcwd(), self.target)
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -168,8 +168,8 @@ def _same(one: str, other: str) -> bool:
 
 
 def import_tensorflow() -> tuple[Withheld, dict[str, str]]:
-    """Import it, and legacy Keras where there is one: what is kept for the program, and the environment variables that
-    the import has set."""
+    """Import TensorFlow, and legacy Keras if installed; return the modules withheld from the program, and the
+    environment variables that the import has set."""
     modules, before = frozenset(sys.modules), dict(os.environ)
     try:
         import tensorflow  # noqa: F401, PLC0415
@@ -182,19 +182,19 @@ def import_tensorflow() -> tuple[Withheld, dict[str, str]]:
 
 
 def flush() -> None:
-    """Whatever the import has printed, or every fork would print it again."""
+    """Flush the import's output, or every fork would print it again."""
     sys.stdout.flush()
     sys.stderr.flush()
     _libc.fflush(None)
 
 
 def fork(launcher: Launcher) -> bool:
-    """Fork a process that becomes a child of the launcher; True in it. The launcher is told its pid, or why not."""
+    """Fork a process that becomes a child of the launcher; True in it. Send the launcher its pid or a refusal."""
     told, tell = os.pipe()
     wait, go = os.pipe()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that native threads run: those of BLAS, which has prepared for it
+            warnings.simplefilter("ignore")  # about native threads: they are those of BLAS, which handles forks
             middle = os.fork()
     except OSError as error:
         launcher.tell(refused=f"cannot fork: {error.strerror}")
@@ -204,7 +204,7 @@ def fork(launcher: Launcher) -> bool:
         os.setsid()
         for fd in (told, tell, go):
             os.close(fd)
-        deadline = os.read(wait, 64)  # nothing where the warm interpreter was ended before it could say more
+        deadline = os.read(wait, 64)  # empty if the warm interpreter was killed before it wrote
         os.close(wait)
         if not deadline or time.monotonic() >= float(deadline):
             os._exit(1)
@@ -213,7 +213,7 @@ def fork(launcher: Launcher) -> bool:
     os.waitpid(middle, 0)
     pid = int(os.read(told, 32) or b"0")
     if pid:
-        launcher.tell(pid=pid)  # it is the launcher's child by now, and does nothing before the launcher knows of it
+        launcher.tell(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
         os.write(go, json.dumps(launcher.hear()["go"]).encode())
     else:
         launcher.tell(refused="cannot fork twice")
@@ -223,7 +223,7 @@ def fork(launcher: Launcher) -> bool:
 
 
 def _fork_again(tell: int) -> None:
-    """Return in the second child; the process between ends, so that the launcher adopts the child."""
+    """Return in the second child; the process in between exits, so the launcher adopts the child."""
     try:
         pid = os.fork()
     except OSError:
@@ -234,15 +234,15 @@ def _fork_again(tell: int) -> None:
 
 
 def settle(environment: dict[str, str], own: dict[str, str], withheld: Withheld) -> None:
-    """In the forked process: what is a process's own after a plain start. `own` is what the import has set."""
+    """Give the forked process the state that a plain start has. `own` are the variables that the import has set."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
     os.environ.update(environment)
     unexported.unpack(os.environ)
-    os.environ["PYTHONPATH"] = hooks.python_path(environment.get("PYTHONPATH", ""))  # for what the program starts
+    os.environ["PYTHONPATH"] = hooks.python_path(environment.get("PYTHONPATH", ""))  # for the program's child processes
     if (numpy := withheld.get("numpy")) is not None:
-        numpy.random.seed()  # Python's own generator has seeded itself
+        numpy.random.seed()  # Python reseeds its own generator after a fork
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     hooks.install()
@@ -250,15 +250,15 @@ def settle(environment: dict[str, str], own: dict[str, str], withheld: Withheld)
 
 
 def given(own: dict[str, str]) -> None:
-    """The program has imported TensorFlow: what is so behind the import from now on."""
+    """Finish the program's import of TensorFlow: set the variables that the import sets, and arm the hooks."""
     for name, value in own.items():
         os.environ.setdefault(name, value)
     hooks.arm()
 
 
 def changed(program: int, path: str | None, variable: str) -> None:
-    """The program has changed a variable that the import may have read: have it started plainly. What has been done up
-    to here is done again, as after a restart."""
+    """The program has changed a variable that the import may have read: end it for a plain start, which repeats the
+    work up to here as a restart does."""
     if path and os.getpid() == program:
         page.Writer(path).has_changed(variable)
         os._exit(1)
@@ -268,7 +268,7 @@ def changed(program: int, path: str | None, variable: str) -> None:
 
 
 def serve() -> Program:
-    """Answer the launcher until it goes; returns only in a forked process, with what is to be run there."""
+    """Answer the launcher until it ends; return only in a forked process, with the program to run there."""
     launcher = Launcher(int(sys.argv[1]))
     name, started = proctitle.name(), proctitle.command_line()
     proctitle.set_name(NAME)
@@ -286,7 +286,7 @@ def serve() -> Program:
         raise SystemExit(0) from None
     flush()
     gc.collect()
-    gc.freeze()  # collections in the forked processes leave these objects, and the pages they are on, alone
+    gc.freeze()  # collections in forked processes must not touch, and so copy, these objects' pages
     launcher.tell(ready=True)
     while True:
         environment = dict(launcher.hear()["environment"])  # type: ignore[call-overload]
@@ -310,7 +310,7 @@ def serve() -> Program:
 def _without_our_frame(
     hook: Callable[..., object], kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
-    """Have the program's own hook show an error as if this module were not there."""
+    """Call the program's own excepthook, without this module's frame in the traceback."""
     sys.excepthook = hook
     trace = trace.tb_next if trace is not None else None
     hook(kind, error.with_traceback(trace), trace)

@@ -1,9 +1,9 @@
-"""Runs at the start of every Python of the program, found through PYTHONPATH: of the command, which may be a wrapper,
-and of all that it starts.
+"""Runs at the start of every Python interpreter of the program, found through PYTHONPATH: that of the command, which
+may be a wrapper, and those of all child processes.
 
-It takes its directory out of sys.path, but not out of PYTHONPATH, prepares the interpreter to tell of its progress,
-then makes room for the sitecustomize that would have run without it. It must never fail, nor cost anything that a
-person would notice, and this file stays in a syntax that any Python, old ones too, can read.
+It removes its directory from sys.path, but not from PYTHONPATH, prepares the interpreter to report progress, then runs
+the sitecustomize that would have run without it. It must never fail, nor take noticeable time, and this file must keep
+to a syntax that every Python, old ones too, can parse.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -52,12 +52,12 @@ _here = os.path.dirname(os.path.abspath(__file__))
 _restore_path(_here)
 if sys.version_info >= (3, 9):
     _prepare_package(os.path.dirname(_here))
-    if "TFTRAINING_TF_CONFIG" in os.environ:  # no other Python pays for it
+    if "TFTRAINING_TF_CONFIG" in os.environ:  # no other interpreter needs the import
         try:
             _set_what_is_not_exported()
         except Exception as _error:
             sys.stderr.write("tftraining: TF_CONFIG cannot be set: %r\n" % (_error,))
-            os._exit(1)  # the program would take itself for the only one, and train alone
+            os._exit(1)  # without TF_CONFIG the program would train alone
     try:
         _prepare()
     except Exception as _error:
