@@ -179,7 +179,7 @@ class Runner:
             replica = next(each for each in self._local.replicas if str(each) == kill.member)
             port = self._places.status[replica]
             status = chief if port == self._chief_port else await ask(port) or {}
-            # A parameter server reports no progress: the chief's progress counts.
+            # Workers and parameter servers of an asynchronous training report no progress: the chief's progress counts.
             status = {**status, "progress": status.get("progress") or chief.get("progress")}
             if kill.due(status, ran):
                 self._kills.remove(kill)
