@@ -2,8 +2,8 @@
 
 A turn is the work of the event loop between two polls of the sockets. The measured time is CPU time of the loop's
 thread, so that a busy machine does not count. Each turn of NOTED milliseconds or more becomes a line of JSON in the
-file $LOOP_NOTES: the end of the turn (seconds since 1970), its duration, the part of Python's garbage collection, the number
-of callbacks, and the longest callback with its duration. Users must never run this program.
+file $LOOP_NOTES: the end of the turn (seconds since 1970), its duration, the part of Python's garbage collection, the
+number of callbacks, and the longest callback with its duration. Users must never run this program.
 """
 
 import asyncio

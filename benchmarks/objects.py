@@ -95,7 +95,7 @@ def _status_request(namespace: str, pod: str, phase: str, state: Manifest) -> Re
 
 
 def a_job(name: str, workers: int) -> Manifest:
-    """A job with launchers. Its command is python: only then can the launcher set a TF_CONFIG of thousands of workers."""
+    """A job with launchers. Its command is python: only there can the launcher set a TF_CONFIG of any length."""
     program = template(command=["python", "train.py"])
     return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers, "spec.template": program})
 

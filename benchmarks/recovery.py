@@ -95,7 +95,7 @@ class Gang:
         return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
 
     async def trained_since(self, at: float, without: Replica | None = None) -> float:
-        """Wait for a first step after `at` in all members (except `without`); the last one's time (monotonic seconds)."""
+        """Wait for a first step after `at` in all members (except `without`); the last one's monotonic time."""
         deadline = time.monotonic() + PATIENCE
         while True:
             members = await self.look()

@@ -23,7 +23,7 @@ from tftraining_client.local.status import Status, ask
 from tftraining_client.local.story import Story
 
 LOOK_SECONDS = 0.2
-SHORT_LIFE = 5.0  # seconds; after SHORT_LIVES shorter lives in a row, a launcher is given up
+SHORT_LIFE = 5.0  # seconds; SHORT_LIVES shorter lives in a row fail the job: further restarts would not help
 SHORT_LIVES = 3
 LAST_WORDS_SECONDS = 5.0
 STOPPED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -32,7 +32,7 @@ BROKEN_PIPE = 141
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of the run: the job's verdict, or the exit code if the user stopped `tftj` before a verdict."""
+    """The end of the run: the job's verdict, or the exit code if the run was stopped before a verdict."""
 
     verdict: Status
     stopped: int | None = None
