@@ -1,1 +1,1 @@
-"""Measurements of the product beside floors that are measured in the same run. They print, and judge nothing."""
+"""Measurements of the product beside floors from the same run. The benchmarks print figures and never judge them."""

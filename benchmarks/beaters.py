@@ -20,12 +20,12 @@ from typing import Any
 BEAT_SECONDS = 0.5  # BEATS of the default member timeout of 3 s
 LEASE_SECONDS = 2.5
 STEPS_PER_SECOND = 40
-BARE_BEAT = b"b" * 503 + b"\n"  # as long as a signed beat
+BARE_BEAT = b"b" * 503 + b"\n"  # as long as a signed heartbeat
 DIAL_AGAIN_SECONDS = 0.5
 
 
 class Crowd:
-    """What the members of this process have seen together."""
+    """The common counts of all members in this process."""
 
     def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str) -> None:
         self.address, self.names, self.secret, self.uid = address, names, secret, uid
@@ -33,35 +33,35 @@ class Crowd:
         self.oldest_echo = 0.0
 
     def tell(self, **what: object) -> None:
-        """A line to who measures."""
+        """Print a line of JSON for the benchmark."""
         print(json.dumps({**what, "at": time.monotonic()}), flush=True)
 
     def has_joined(self) -> None:
-        """One member more is welcome."""
+        """Count a member that has joined."""
         self.joined += 1
         if self.joined == len(self.names):
             self.tell(what="joined")
 
     def runs(self) -> None:
-        """One member more runs its program."""
+        """Count a member that runs."""
         self.running += 1
         if self.running == len(self.names):
             self.tell(what="running")
 
     def echoed(self, age: float) -> None:
-        """A beat came back after so many seconds."""
+        """Count an echo that came `age` seconds after its heartbeat."""
         self.echoes += 1
         self.oldest_echo = max(self.oldest_echo, age)
 
     def count(self) -> None:
-        """Tell the counts since the last time."""
+        """Print the counts since the last call, and reset them."""
         self.tell(what="counts", beats=self.beats, echoes=self.echoes, lost=self.lost, oldestEcho=self.oldest_echo)
         self.beats = self.echoes = self.lost = 0
         self.oldest_echo = 0.0
 
 
 class Bare(asyncio.Protocol):
-    """Sends what a member sends to whoever answers a beat with a line."""
+    """Sends heartbeats of a member's size and rate to the bare echo server."""
 
     def __init__(self, crowd: Crowd, name: str) -> None:
         self._crowd = crowd
@@ -69,18 +69,18 @@ class Bare(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to beat at once."""
+        """Start the heartbeats at once."""
         self._transport = transport
         self._crowd.has_joined()
         self._crowd.runs()
         self._beat()
 
     def data_received(self, data: bytes) -> None:
-        """The echo."""
+        """Count the echo."""
         self._crowd.echoed(time.monotonic() - self._sent)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The other end is gone."""
+        """Count the lost connection."""
         self._crowd.lost += 1
 
     def _beat(self) -> None:
@@ -103,11 +103,11 @@ class Member(asyncio.Protocol):
         self._started = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The chief's launcher speaks first."""
+        """Wait: the chief's launcher sends the first frame."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Frames, or a part of one."""
+        """Handle the complete frames; keep a partial one."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             if self._key:
@@ -116,7 +116,7 @@ class Member(asyncio.Protocol):
                 self._greet(json.loads(line))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Given up by the chief's launcher, or never let in."""
+        """Count the loss and connect again: the chief's launcher gave this member up, or never admitted it."""
         self._crowd.lost += 1
         asyncio.get_running_loop().call_later(DIAL_AGAIN_SECONDS, dial, self._crowd, Member, self._name)
 
@@ -170,7 +170,7 @@ class Member(asyncio.Protocol):
 
 
 def dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> None:
-    """Connect one member, again and again until somebody listens."""
+    """Connect one member; retry until the server listens."""
     asyncio.get_running_loop().create_task(_dial(crowd, kind, name))
 
 
@@ -185,7 +185,7 @@ async def _dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> Non
 
 
 async def run(crowd: Crowd, kind: type[Bare] | type[Member]) -> None:
-    """All at once, until stdin ends."""
+    """Connect all members at once; serve until stdin ends."""
     crowd.tell(what="dials")
     for name in crowd.names:
         dial(crowd, kind, name)
@@ -194,7 +194,7 @@ async def run(crowd: Crowd, kind: type[Bare] | type[Member]) -> None:
 
 
 def main() -> None:
-    """Read what to do from the arguments, and the job's secret from stdin."""
+    """Read the arguments, and the job's secret from stdin."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beaters", description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--first", type=int, required=True, help="the index of the first worker")

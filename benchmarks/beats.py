@@ -31,7 +31,7 @@ from tftraining.launch.status import of_gang, of_gang_as_one
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"
-ECHO = b"e" * 125 + b"\n"  # as long as a signed answer to a beat
+ECHO = b"e" * 125 + b"\n"  # as long as a signed answer to a heartbeat
 SETTLE_SECONDS = 3.0
 LONGEST_START = 120.0
 LOOKS = 10
@@ -39,14 +39,14 @@ PROCESSES = 2
 
 
 class Echo(asyncio.Protocol):
-    """The floor: answers whatever comes with a line."""
+    """The floor: a server that answers all data with a line."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Nothing is said first."""
+        """Wait: the client sends first."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
-        """A beat is one segment, on loopback."""
+        """Answer a heartbeat; on loopback, one heartbeat is one segment."""
         self._transport.write(ECHO)
 
 
@@ -57,7 +57,7 @@ async def echo(port: int) -> None:
 
 
 class Crowds:
-    """The members, in a few processes."""
+    """The members of the gang, in a few processes."""
 
     def __init__(self, port: int, first: int, members: int, *options: str) -> None:
         shares = [members // PROCESSES + (index < members % PROCESSES) for index in range(PROCESSES)]
@@ -72,11 +72,11 @@ class Crowds:
             self._processes.append(process)
 
     def hear(self, what: str) -> list[dict[str, Any]]:
-        """What each says of it, once all have."""
+        """The line with this `what` from each process, once all have printed it."""
         return [self._next(process, what) for process in self._processes]
 
     def counts(self) -> dict[str, float]:
-        """The sums since the last time, and the oldest echo of all."""
+        """The sums since the last call, and the oldest echo of all."""
         for process in self._processes:
             process.stdin.write("\n")
             process.stdin.flush()
@@ -85,7 +85,7 @@ class Crowds:
         return {**sums, "oldestEcho": max(each["oldestEcho"] for each in told)}
 
     def end(self) -> None:
-        """End them all."""
+        """Kill all processes."""
         for process in self._processes:
             process.kill()
             process.wait()
@@ -99,7 +99,7 @@ class Crowds:
 
 
 class Waiting:
-    """One client that asks for /status again as soon as it was answered, as the operator does."""
+    """A client that repeats the request for /status after each answer, as the operator does."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/status"
@@ -123,7 +123,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def launcher(place: Path, members: int) -> Iterator[tuple[int, int, int]]:
-    """The launcher of the chief of such a gang: its pid, the port of its rendezvous and that of its pages."""
+    """A chief's launcher for a gang of `members`: its PID, its rendezvous port and the port of its pages."""
     rendezvous, status = free_ports(2)
     (place / "key").write_text(SECRET)
     told = {
@@ -151,14 +151,14 @@ def launcher(place: Path, members: int) -> Iterator[tuple[int, int, int]]:
 
 
 def cpu_share(pid: int, seconds: float) -> float:
-    """CPU seconds a second of a process, over so many seconds."""
+    """CPU seconds per second of a process, over `seconds`."""
     before, begun = cpu_seconds(pid), time.monotonic()
     time.sleep(seconds)
     return (cpu_seconds(pid) - before) / (time.monotonic() - begun)
 
 
 def floor(members: int, seconds: float) -> dict[str, float]:
-    """The bare server under the same load."""
+    """Measure the bare server under the same load."""
     (port,) = free_ports(1)
     with subprocess.Popen([sys.executable, "-m", "benchmarks.beats", "--echo", str(port)]) as server:
         crowds = Crowds(port, 1, members - 1, "--bare")
@@ -175,7 +175,7 @@ def floor(members: int, seconds: float) -> dict[str, float]:
 
 
 def gang(members: int, seconds: float) -> dict[str, float]:
-    """A real launcher and its gang."""
+    """Measure a real launcher with its gang."""
     with tempfile.TemporaryDirectory() as place, launcher(Path(place), members) as (pid, port, status):
         crowds = Crowds(port, 1, members - 1, f"--uid={UID}")
         try:
@@ -208,7 +208,7 @@ def gang(members: int, seconds: float) -> dict[str, float]:
 
 
 def pages(members: int) -> dict[str, float]:
-    """Size and CPU time of /status and of the same without members, in this process: nothing else takes its time."""
+    """Size and CPU time of /status with and without members, in this process, so that no other work counts."""
     chief = coordinator(*(f"worker-{index}" for index in range(members)))
     found: dict[str, float] = {}
     for name in chief.roster.gang:
@@ -223,12 +223,12 @@ def pages(members: int) -> dict[str, float]:
 
 
 def _each(share: float, rate: float) -> float:
-    """CPU microseconds for each of so many answers a second."""
+    """CPU microseconds per answer, at `rate` answers per second."""
     return share / max(rate, 1.0) * 1e6
 
 
 def _of_status(port: int) -> float:
-    """Milliseconds until /status is there, while the beats go on: the median of some."""
+    """The median latency of /status in milliseconds, during the heartbeats."""
     took = []
     for _ in range(LOOKS):
         begun = time.monotonic()

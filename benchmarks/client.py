@@ -1,7 +1,7 @@
-"""A bare concurrent client of the API server, and a watch that tells when objects appear.
+"""A bare concurrent client of the API server, and a watch that sees when objects appear.
 
-It is the floor that the operator is compared with, so it does nothing but send bytes that were encoded beforehand.
-It must never be used by the operator, and never list in a loop: that would slow down what is measured.
+The client is the floor for the operator, so it only sends bytes that were encoded beforehand. The operator must never
+use this module, and the module must never list in a loop: that would slow down the measured operator.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ MERGE_PATCH = "application/merge-patch+json"
 
 
 class Client:
-    """`async with Client(kubeconfig) as client:`. Any answer but a 2xx raises RuntimeError with the server's words."""
+    """`async with Client(kubeconfig) as client:`. An answer other than 2xx raises RuntimeError with its text."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -44,7 +44,7 @@ class Client:
         await self._session.close()
 
     async def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
-        """Send one request; the body of the answer. Headers are given as `content_type="…"`."""
+        """Send one request; the body of the answer. Pass headers as `content_type="…"`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {"Content-Type": "application/json", **self._headers, **named}
         async with self._session.request(method, self._server + path, data=body, headers=sent) as answer:
@@ -67,7 +67,7 @@ class Client:
                 group.create_task(sender())
 
     async def stream(self, path: str, accept: str) -> aiohttp.ClientResponse:
-        """Open a watch that begins now; when this returns, the server has it."""
+        """Open a watch from now on; when this returns, the server has accepted the watch."""
         listed = msgspec.json.decode(await self.request("GET", f"{path}?limit=1", accept=METADATA_ONLY_LIST))
         url = f"{self._server}{path}?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
         answer = await self._session.get(url, headers={**self._headers, "Accept": accept}, read_bufsize=2**21)
@@ -77,7 +77,7 @@ class Client:
 
 
 class Watch:
-    """What a namespace's objects of one kind look like now: `async with Watch(client, path) as seen:`."""
+    """The present objects of one kind in a namespace: `async with Watch(client, path) as seen:`."""
 
     def __init__(self, client: Client, path: str, accept: str = METADATA_ONLY) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class Watch:
         self._changed.set()
 
     async def until(self, reached: Callable[[dict[str, Manifest]], bool], seconds: float = 120.0) -> float:
-        """Wait for a state of the objects; when it was seen (time.perf_counter). TimeoutError if it does not come."""
+        """Wait until `reached` is true of the objects; the time (time.perf_counter) of that. TimeoutError if never."""
         async with asyncio.timeout(seconds):
             while not reached(self.objects):
                 self._changed.clear()

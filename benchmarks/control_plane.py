@@ -38,12 +38,12 @@ NAMESPACE = "benchmark"
 QUIET_SECONDS = 2.0
 IDLE_SECONDS = 20.0
 REPLACEMENTS = 10
-# What the benchmark itself asks for while the operator works.
+# The benchmark's own requests while the operator works.
 OWN_REQUESTS = ("POST tftrainingjobs", "PATCH pods/status")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How many jobs of how many workers."""
+    """The number of jobs, and the workers per job."""
 
     jobs: int
     workers: int
@@ -58,7 +58,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct):
-    """What one round of the operator took: seconds, MiB, and requests a job by kind, until all pods run."""
+    """The cost of one round of the operator until all pods run: seconds, MiB, and requests per job by kind."""
 
     seconds: float
     cpu_seconds: float
@@ -68,7 +68,7 @@ class Round(msgspec.Struct):
 
 
 class Idle(msgspec.Struct):
-    """What was measured on jobs that run: requests while nothing happens, and seconds of each replacement."""
+    """The cost of running jobs: requests while nothing happens, and seconds of each replacement."""
 
     requests: Counter[str]
     replacements: list[float]
@@ -136,7 +136,7 @@ class Bench:
         return result
 
     async def idle(self, shape: Shape) -> Idle:
-        """What the jobs cost while they run undisturbed, and how long a failed pod is missing."""
+        """Measure the requests while the jobs run undisturbed, and the time until a failed pod is replaced."""
         with self._operator() as operator:
             await self._round(operator, shape)
             say(f"watching {shape} running workers for {IDLE_SECONDS:.0f} s")
@@ -167,7 +167,7 @@ class Bench:
         )
 
     async def _created(self, client: Client, shape: Shape, requests: Iterable[Request], concurrency: int) -> float:
-        """Send the requests; seconds from the first to the last Service or pod that the watch told of."""
+        """Send the requests; seconds from the first request to the last Service or pod that the watch reports."""
         async with AsyncExitStack() as stack:
             pods = await stack.enter_async_context(Watch(self._client, core_path(NAMESPACE, "pods")))
             services = await stack.enter_async_context(Watch(self._client, core_path(NAMESPACE, "services")))
@@ -178,7 +178,7 @@ class Bench:
             return max(last_pod, last_service) - start
 
     async def _run_pods(self, shape: Shape) -> None:
-        """Play the kubelet: all pods run. Return when all jobs say so."""
+        """Report all pods as running, as a kubelet does; return when all jobs are running."""
         async with Watch(self._client, jobs_path(NAMESPACE), accept="application/json") as jobs:
             requests = [running_request(NAMESPACE, pod) for pod in shape.pods]
             await self._client.send_all(requests, self._concurrency)
@@ -187,14 +187,14 @@ class Bench:
             )
 
     async def _settle(self) -> None:
-        """Wait until nothing is written any more."""
+        """Wait until the writes stop."""
         old: Counter[str] = Counter()
         while (new := writes(await requests_served(self._client))) != old:
             old = new
             await asyncio.sleep(QUIET_SECONDS)
 
     async def _replacement(self, pod: str) -> float:
-        """Seconds from sending the failure of a pod to the sight of its successor."""
+        """Seconds from the report of a pod's failure until the watch shows its successor."""
         path = core_path(NAMESPACE, "pods")
         failed = msgspec.json.decode(await self._client.request("GET", f"{path}/{pod}"))
         async with Watch(self._client, path) as pods:
@@ -203,7 +203,7 @@ class Bench:
             return await pods.until(lambda seen: _uid(seen.get(pod, failed)) != _uid(failed)) - start
 
     async def _remove_all(self) -> None:
-        """Empty the namespace: pods that no node has are gone at once, and there is no garbage collector."""
+        """Empty the namespace: no garbage collector runs, and pods without a node vanish at once."""
         kinds = (core_path(NAMESPACE, kind) for kind in ("pods", "secrets"))
         for path in (jobs_path(NAMESPACE), *kinds, policies_path(NAMESPACE), _events_path()):
             await self._client.request("DELETE", path)
@@ -226,7 +226,7 @@ def say(line: str) -> None:
 
 
 async def measure(plane: ControlPlane, options: argparse.Namespace) -> tuple[list[Result], Idle]:
-    """All measurements; the first round of each shape is a rehearsal of the API server too, so medians are used."""
+    """Run all measurements. The first round of each shape also warms up the API server, so medians are used."""
     one, many = Shape(1, options.workers), Shape(options.jobs, 2)
     async with Client(plane.kubeconfig) as client:
         bench = Bench(plane, client)

@@ -25,14 +25,14 @@ WAITS = 3
 
 
 def elastic(steps: int, least: int | None) -> dict[str, Any]:
-    """A job of three workers that may go on with `least`."""
+    """A job of three workers that may train with `least` of them."""
     job = manifest(steps, warm=True)
     job["spec"]["replicaSpecs"]["worker"]["replicas"] = 3
     return job if least is None else {**job, "spec": {**job["spec"], "minReplicas": least}}
 
 
 async def lose(gang: Gang) -> float:
-    """SIGKILL the launcher of a worker; when (monotonic seconds)."""
+    """Send SIGKILL to a worker's launcher; the time of that (monotonic seconds)."""
     launcher = gang.runner.launchers[str(WORKER)]
     at = time.monotonic()
     os.kill(launcher, signal.SIGKILL)
@@ -40,7 +40,7 @@ async def lose(gang: Gang) -> float:
 
 
 async def grown(gang: Gang) -> Status:
-    """The last restart, once all train again after the worker's return."""
+    """The last restart, once all members train again after the worker's return."""
     deadline = time.monotonic() + PATIENCE
     while True:
         chief = next(iter((await gang.look()).values()))
@@ -53,7 +53,7 @@ async def grown(gang: Gang) -> Status:
 
 
 async def losses(options: argparse.Namespace, draw: random.Random) -> dict[str, float]:
-    """Losses and returns, one after the other."""
+    """Measure losses and returns, one after the other."""
     lost, back, again = [], [], []
     async with running(elastic(options.steps, 2)) as gang:
         for number in range(1, options.kills + 1):
@@ -75,7 +75,7 @@ async def losses(options: argparse.Namespace, draw: random.Random) -> dict[str, 
 
 
 async def waits(options: argparse.Namespace) -> float:
-    """The median of the same losses without minReplicas."""
+    """The median of the recovery from the same losses without minReplicas."""
     seconds = []
     async with running(elastic(options.steps, None)) as gang:
         for number in range(1, WAITS + 1):
@@ -87,7 +87,7 @@ async def waits(options: argparse.Namespace) -> float:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, float]:
-    """All of it."""
+    """Run all measurements."""
     say(f"three workers, minReplicas 2, epochs of {options.steps} steps; load {os.getloadavg()[0]:.1f}")
     figures = await losses(options, random.Random(options.seed))
     say("without minReplicas")

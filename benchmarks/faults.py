@@ -33,13 +33,13 @@ Figures = dict[str, float]
 
 
 def pair(steps: int) -> dict[str, Any]:
-    """Two workers, whose nodes count as lost soon after they are not ready."""
+    """A job of two workers, with a short nodeLostSeconds."""
     job = manifest(steps, warm=True)
     return {**job, "spec": {**job["spec"], "runPolicy": {"nodeLostSeconds": NODE_LOST_SECONDS}}}
 
 
 def elastic(steps: int) -> dict[str, Any]:
-    """Three workers, of which two may go on."""
+    """A job of three workers that may train with two."""
     job = manifest(steps, warm=True)
     job["spec"]["replicaSpecs"]["worker"]["replicas"] = 3
     return {**job, "spec": {**job["spec"], "minReplicas": 2}}
@@ -47,13 +47,13 @@ def elastic(steps: int) -> dict[str, Any]:
 
 @dataclass
 class Times:
-    """What one kind of fault cost, time after time."""
+    """The times of each fault of one kind."""
 
     seconds: list[float] = field(default_factory=list)  # from the fault to the next round's first step
     down: list[float] = field(default_factory=list)  # of these, without a step
 
     def figures(self, name: str) -> Figures:
-        """As the last line has them."""
+        """The figures for the last line."""
         total = {f"{name}_s": statistics.median(self.seconds), f"{name}_worst_s": max(self.seconds)}
         return {**total, f"{name}_down_s": statistics.median(self.down)}
 
@@ -61,7 +61,7 @@ class Times:
 async def recovery(
     gang: PodGang, what: str, times: Times, fault: Callable[[], object], without: Replica | None = None
 ) -> None:
-    """Note the seconds from a fault, after a new backup, to the next step of all members (but one)."""
+    """Record the seconds from a fault, after a new backup, to the next step of all members (except `without`)."""
     await gang.next_epoch()
     at = time.monotonic()
     await asyncio.to_thread(fault)
@@ -73,7 +73,7 @@ async def recovery(
 
 
 async def switched_off(gang: PodGang, times: Times) -> float:
-    """The loss of a worker's node; the seconds until the cluster called it not ready."""
+    """Switch a worker's node off; the seconds until the cluster marks the node as not ready."""
     node, nodes, kube = gang.training.node(str(WORKER)), gang.nodes, gang.training.kube
     unready: list[float] = []
 
@@ -92,7 +92,7 @@ async def switched_off(gang: PodGang, times: Times) -> float:
 
 
 async def of_a_pair(options: argparse.Namespace) -> Figures:
-    """The faults of a gang that waits for its lost member."""
+    """Measure the faults of a gang that waits for its lost member."""
     deleted, evicted, lost = Times(), Times(), Times()
     created, imported = [], []
     async with in_cluster.running(pair(options.steps), (CHIEF, WORKER), *OFF_THE_WORKERS) as gang:
@@ -112,7 +112,7 @@ async def of_a_pair(options: argparse.Namespace) -> Figures:
 
 
 async def of_an_elastic_gang(options: argparse.Namespace) -> Figures:
-    """The loss of a pod that the others need not wait for."""
+    """Measure the loss of a pod for which the other members need not wait."""
     members, times = (CHIEF, WORKER, LAST), Times()
     async with in_cluster.running(elastic(options.steps), members, *OFF_THE_WORKERS) as gang:
         for _ in range(options.times):
@@ -123,7 +123,7 @@ async def of_an_elastic_gang(options: argparse.Namespace) -> Figures:
 
 
 async def measure(options: argparse.Namespace) -> Figures:
-    """All of it."""
+    """Run all measurements."""
     figures = {**await of_a_pair(options), **await of_an_elastic_gang(options)}
     for name, goal in (("deleted_s", "parts_s"), ("evicted_s", "parts_s"), ("node_s", "node_parts_s")):
         ratio = figures[name] / figures[goal]

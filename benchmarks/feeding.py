@@ -30,7 +30,7 @@ from tftraining.mirrored import Training
 from tftraining.options import DATA_SETS
 from tftraining.pipeline import Order, as_tensors, epoch_batches
 
-UNCOUNTED = 10  # steps at the begin of a turn
+UNCOUNTED = 10  # steps at the start of a turn
 PICTURES = 2000
 
 Sources = dict[str, Callable[[], tf.data.Dataset]]
@@ -38,7 +38,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 
 
 def parse() -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(prog="benchmarks.feeding", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir")
@@ -51,12 +51,12 @@ def parse() -> argparse.Namespace:
 
 
 def constant(batch: Pair, steps: int) -> tf.data.Dataset:
-    """One batch again and again."""
+    """The same batch `steps` times."""
     return tf.data.Dataset.from_tensors(batch).cache().repeat(steps)
 
 
 def array_sources(examples: data.Examples, order: Order) -> Sources:
-    """The pipeline of the programs whose data are in memory."""
+    """The pipelines of the programs with data in memory."""
     tensors, steps = as_tensors(examples), order.steps(len(examples))
     batch = next(iter(epoch_batches(tensors, order, 0)))
     return {
@@ -67,7 +67,7 @@ def array_sources(examples: data.Examples, order: Order) -> Sources:
 
 
 def picture_sources(examples: data.Examples, order: Order, size: int, folder: Path) -> Sources:
-    """The pipeline of transfer_learning, from files that are written first."""
+    """The pipelines of transfer_learning, from files that this function writes."""
     folders.write_folders(examples, folder, PICTURES)
     pictures = folders.find_pictures(folder)
     batch = next(iter(folders.picture_batches(pictures, order, size, 0)))
@@ -78,7 +78,7 @@ def picture_sources(examples: data.Examples, order: Order, size: int, folder: Pa
 
 
 def take_turn(training: Training, batches: tf.distribute.DistributedIterator, steps: int) -> tuple[float, float]:
-    """Steps per second, and CPU seconds of the whole process a step."""
+    """Steps per second, and CPU seconds of the whole process per step."""
     training.take(batches, UNCOUNTED).numpy()
     began, cpu = time.monotonic(), time.process_time()
     training.take(batches, steps).numpy()
@@ -86,7 +86,7 @@ def take_turn(training: Training, batches: tf.distribute.DistributedIterator, st
 
 
 def measure(training: Training, sources: Sources, options: argparse.Namespace) -> dict[str, Any]:
-    """Steps per second of each kind, and the share of ours in those of the constant batch."""
+    """Steps per second of each kind, and the ratio of our pipeline to the constant batch."""
     iterators = {kind: training.begin(make()) for kind, make in sources.items()}
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in sources}
     for number in range(options.rounds + 1):

@@ -1,7 +1,7 @@
-"""The gang that `benchmarks.recovery --cluster` disturbs: real pods of the test cluster, its operator and launchers.
+"""The gang that `benchmarks.recovery --cluster` disturbs: pods of the test cluster with real operator and launchers.
 
-The nodes of the test cluster are containers of this machine, so all clocks here are one CLOCK_MONOTONIC. It must never
-judge, and leaves the cluster as it was.
+The nodes of the test cluster are containers of this machine, so all processes share one CLOCK_MONOTONIC. This module
+must never judge, and restores the cluster.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tftraining_operator.model.names import Replica
 NAMESPACE = "recovery"
 PATIENCE = 300.0
 LOOK_SECONDS = 0.2
-# Beside which a deleted pod's recovery stands: what a bare pod of the same image needs to run, and then to import.
+# The floor of a deleted pod's recovery: the time of a bare pod of the same image to start, and then to import.
 BARE = (
     "import time; print(time.monotonic(), flush=True); "
     "import tensorflow, tf_keras; print(time.monotonic(), flush=True); time.sleep(600)"
@@ -33,7 +33,7 @@ BARE = (
 
 
 class PodGang:
-    """The launchers of a job in the cluster, as seen through the API server's pod proxy."""
+    """The launchers of a job in the cluster, reached by the API server's pod proxy."""
 
     def __init__(self, cluster: Cluster, training: Training, replicas: tuple[Replica, ...], api: Api) -> None:
         assert cluster.nodes is not None, "the lab's own cluster has nodes"
@@ -45,7 +45,7 @@ class PodGang:
         self._killers: dict[Replica, Killer] = {}
 
     async def next_epoch(self) -> None:
-        """Wait until an epoch, and so a backup, is done from now on."""
+        """Wait until the next epoch ends, and with it a backup."""
         began = await self._epoch()
         await _until(lambda: self._is_past(began), "new epoch")
 
@@ -53,23 +53,23 @@ class PodGang:
         return await self._epoch() > epoch
 
     def arm(self, stack: contextlib.ExitStack) -> None:
-        """Have all there that kills need."""
+        """Start a Killer in the pod of each member."""
         for each in self._replicas:
             self._killers[each] = stack.enter_context(Killer(self.training, str(each)))
 
     async def kill(self, victim: Replica) -> float:
-        """SIGKILL the program of a member; seconds until all train again."""
+        """Send SIGKILL to a member's program; seconds until all members train again."""
         at = self._killers[victim].kill()
         return await self.trained_since(at) - at
 
     async def delete(self, victim: Replica) -> float:
-        """Delete the pod of a member; seconds until all train again."""
+        """Delete the pod of a member; seconds until all members train again."""
         at = time.monotonic()
         self.training.delete(str(victim))
         return await self.trained_since(at) - at
 
     async def trained_since(self, at: float, without: Replica | None = None) -> float:
-        """Wait for a first step after `at` in all members (but one); when the last of them made it."""
+        """Wait for a first step after `at` in all members (except `without`); the time of the last of these steps."""
         made: list[float] = []
         replicas = [each for each in self._replicas if each != without]
 
@@ -82,7 +82,7 @@ class PodGang:
         return max(made)
 
     async def down_seconds(self) -> float:
-        """How long nobody trained in the last restart, as soon as the chief's launcher knows."""
+        """Seconds without training in the last restart, as soon as the chief's launcher reports them."""
         known: list[float] = []
 
         async def told() -> bool:
@@ -100,12 +100,12 @@ class PodGang:
         pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
         try:
             status: dict[str, Any] = json.loads(await self._fetch(pod, ""))
-        except (ApiError, ValueError):  # the pod is not there, or not yet
+        except (ApiError, ValueError):  # the pod does not exist, or does not answer yet
             return {}
         return status
 
     async def bare(self) -> tuple[float, float]:
-        """A bare pod deleted and made again: seconds to its program's first line, and of the import there."""
+        """Delete and recreate a bare pod: seconds until its program's first line, and of its import of TensorFlow."""
         kube, name = self._cluster.kube, "bare"
         await self._make_bare(name)
         at = time.monotonic()
@@ -136,9 +136,9 @@ class PodGang:
 
 @contextlib.asynccontextmanager
 async def running(manifest: dict[str, Any], replicas: tuple[Replica, ...], *settings: str) -> AsyncIterator[PodGang]:
-    """The job in the test cluster, all members training; everything of it is gone when the block ends.
+    """Run the job in the test cluster, with all members training; the end of the block deletes everything.
 
-    `settings` are the operator's, as Helm's --set takes them.
+    `settings` are the operator's, in the form of Helm's --set.
     """
     with lab.session() as cluster:
         release.install(cluster.kube, cluster.images[0], *settings)

@@ -1,6 +1,6 @@
-"""A process that waits inside a pod to kill its program.
+"""A process that waits inside a pod to kill the pod's program.
 
-A kubectl and a Python that start for the kill, and end after it, would slow down what is measured: there are two cores.
+A kubectl and a Python that start for each kill would slow down the measured recovery on a machine of two cores.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ PROGRAM = (
 
 
 class Killer:
-    """Waits in one pod, which must be there as long."""
+    """Waits in one pod, which must exist until the kill."""
 
     def __init__(self, training: Training, replica: str) -> None:
         where = ("--namespace", training.namespace, "--stdin", training.pod(replica), "--container=tensorflow")
@@ -30,7 +30,7 @@ class Killer:
         self._line()
 
     def kill(self) -> float:
-        """SIGKILL the program; when (CLOCK_MONOTONIC). RuntimeError if the pod is no longer there."""
+        """Send SIGKILL to the program; the time of that (CLOCK_MONOTONIC). RuntimeError if the pod is gone."""
         assert self._process.stdin is not None
         self._process.stdin.write("now\n")
         self._process.stdin.flush()

@@ -43,7 +43,7 @@ class Bench:
         self.found: dict[str, Any] = {"workers": workers}
 
     async def measure(self) -> None:
-        """All measurements, in the order in which a job lives."""
+        """Run all measurements, in the order of a job's life."""
         await asyncio.sleep(IDLE_SECONDS)
         self._idle = resident_mib(self._operator.pid)
         self.found["idle_mib"] = round(self._idle, 1)
@@ -76,7 +76,7 @@ class Bench:
         self.found["pod_bytes"] = len(pod)
 
     async def _train(self) -> None:
-        """Play the kubelets; return when the job runs."""
+        """Report all pods as running, as kubelets do; return when the job runs."""
         size = {"size": len(self._names), "full": len(self._names)}
         self._launcher.say(gang=size)
         address = {"status": {"podIP": self._launcher.ip, "podIPs": [{"ip": self._launcher.ip}]}}
@@ -93,7 +93,7 @@ def _trains(job: Manifest, workers: int) -> bool:
 
 
 async def run(plane: ControlPlane, workers: int) -> dict[str, Any]:
-    """Measure on that API server."""
+    """Run the measurements on this API server."""
     plane.create_namespace(NAMESPACE)
     operator = OperatorProcess(operator_kubeconfig(plane), plane.directory)
     with operator, chief_launcher() as launcher:

@@ -28,16 +28,16 @@ from tests.control_plane.operator_process import OperatorProcess
 
 NAMESPACE = "benchmark"
 AT_A_TIME = 32
-# So long after a phase is over its work may still come.
+# Seconds after the end of a phase in which the operator may still do that phase's work.
 AFTER = 3.0
 PATIENCE = 900.0
 NODES = "/api/v1/nodes"
-# In such a program the launcher can set a TF_CONFIG of any length.
+# With this command, the launcher can set a TF_CONFIG of any length.
 PYTHON = template(command=["python", "train.py"])
 
 
 class Phases:
-    """What happened when, and the longest turns of the loop at each time."""
+    """The phases with their start times, and the longest turn of the loop in each."""
 
     def __init__(self, notes: Path) -> None:
         self._notes = notes
@@ -45,7 +45,7 @@ class Phases:
 
     @asynccontextmanager
     async def phase(self, name: str) -> AsyncIterator[None]:
-        """What is done in the `with` block, and what the operator makes of it right after."""
+        """A phase: the `with` block, and AFTER seconds for the operator's reaction."""
         began = time.time()
         self._began.append((name, began))
         yield
@@ -77,7 +77,7 @@ def _told(notes: Iterable[dict[str, Any]]) -> str:
 
 
 class Bench:
-    """The phases, one after the other. `client` is the administrator's."""
+    """The actions of the phases. `client` is the administrator's."""
 
     def __init__(self, client: Client, launcher: ChiefLauncher, workers: int, nodes: int) -> None:
         self._client = client
@@ -86,20 +86,20 @@ class Bench:
         self._nodes = [f"node-{number}" for number in range(nodes)]
 
     async def prepare(self) -> None:
-        """The nodes are there, and ready."""
+        """Create the nodes and report them as ready."""
         made = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in self._nodes]
         await self._send(("POST", NODES, msgspec.json.encode(each)) for each in made)
         await self.tell_nodes("True")
 
     async def make(self, job: str) -> None:
-        """The job is created; all its pods are there."""
+        """Create the job; return when all its pods exist."""
         limits = {"nodeLostSeconds": 10**9, "startDeadlineSeconds": 10**9}
         spec = {"spec.replicaSpecs.worker.replicas": self._workers, "spec.runPolicy": limits, "spec.template": PYTHON}
         await self._send([("POST", jobs_path(NAMESPACE), msgspec.json.encode(changed(minimal(job), spec)))])
         await self._until(self._has_all_pods, "all pods")
 
     async def start(self, job: str, indexes: Iterable[int]) -> None:
-        """Those of its pods are given nodes and run; return when the job trains."""
+        """Bind these pods of the job to nodes and report them as running; return when the job trains."""
         pods = [(index, f"{job}-worker-{index}") for index in indexes]
         await self._send(self._binding(pod, index) for index, pod in pods)
         await self._send(running_request(NAMESPACE, pod) for _, pod in pods)
@@ -114,7 +114,7 @@ class Bench:
         return "POST", f"{core_path(NAMESPACE, 'pods')}/{pod}/binding", msgspec.json.encode(body)
 
     async def report(self) -> None:
-        """The chief's launcher tells of all members at their greatest length: who is missing, then who has finished."""
+        """Let the chief's launcher report the longest lists of members: all missing, then all finished."""
         names = [f"worker-{index}" for index in range(self._workers)]
         members = {name: {"state": "Training", "pod": "x" * 36, "address": "y" * 60, "round": 1} for name in names}
         for phase, fields in (
@@ -126,7 +126,7 @@ class Bench:
             await self._asked_again()
 
     async def _asked_again(self) -> None:
-        """Return when the operator knows what the launcher says now, and not what it said when the question came."""
+        """Return when the operator has asked twice more: the second answer has the launcher's present state."""
         before = self._launcher.asked
         while True:
             if self._launcher.asked >= before + 2:
@@ -134,20 +134,20 @@ class Bench:
             await asyncio.sleep(0.5)
 
     async def tell_nodes(self, ready: str) -> None:
-        """The condition Ready of all nodes becomes that, as fast as the API server takes it."""
+        """Set the condition Ready of all nodes, as fast as the API server accepts the writes."""
         condition = {"type": "Ready", "status": ready, "reason": "Bench", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         body = msgspec.json.encode({"status": {"conditions": [condition]}})
         await self._send(("PATCH", f"{NODES}/{name}/status", body) for name in self._nodes)
 
     async def lose(self, job: str, indexes: Iterable[int]) -> None:
-        """Those pods are gone, at once; return when there are others."""
+        """Delete these pods without a grace period; return when their successors exist."""
         names = {f"{job}-worker-{index}" for index in indexes}
         path, force = core_path(NAMESPACE, "pods"), msgspec.json.encode({"gracePeriodSeconds": 0})
         await self._send(("DELETE", f"{path}/{name}", force) for name in names)
         await self._until(self._has_all_pods, "all pods again")
 
     async def suspend(self, job: str, operator: OperatorProcess) -> None:
-        """All its pods are to go, and each has to be asked."""
+        """Suspend the job; the operator deletes each of its pods by a request of its own."""
         path, deletions = f"{jobs_path(NAMESPACE)}/{job}", 'tftraining_api_requests_total{method="DELETE"}'
         before = operator.metric(deletions)
         await self._send([("PATCH", path, msgspec.json.encode({"spec": {"runPolicy": {"suspend": True}}}))])

@@ -1,9 +1,9 @@
-"""The operator, with a note of each turn of its event loop that took long: what `benchmarks.loop` runs.
+"""The operator, with a record of each long turn of its event loop; for `benchmarks.loop`.
 
-A turn is all that runs between two looks at the sockets. The time is CPU time of the loop's thread, so that a busy
-machine does not count. Each turn of NOTED milliseconds or more becomes a line of JSON in the file $LOOP_NOTES: when it
-was over (seconds since 1970), how long it took, how much of that was Python's garbage collection, how many callbacks it
-had, which took longest and how long. It must never be what users run.
+A turn is the work of the event loop between two polls of the sockets. The measured time is CPU time of the loop's
+thread, so that a busy machine does not count. Each turn of NOTED milliseconds or more becomes a line of JSON in the
+file $LOOP_NOTES: the end of the turn (seconds since 1970), its duration, the part of Python's garbage collection, the
+number of callbacks, and the longest callback with its duration. Users must never run this program.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ NOTED = 5.0
 
 
 class Notes:
-    """Measures the loop's turns and callbacks in the place of asyncio's own classes, and writes down the long ones."""
+    """Measures the loop's turns and callbacks by patching asyncio's classes, and records the long turns."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("a", buffering=1)
@@ -31,7 +31,7 @@ class Notes:
         self._callbacks, self._longest, self._what = 0, 0.0, ""
 
     def install(self) -> None:
-        """From now on."""
+        """Patch asyncio and start to measure."""
         notes = self
 
         def run(handle: asyncio.Handle) -> None:
@@ -45,7 +45,7 @@ class Notes:
         gc.callbacks.append(self._collect)
 
     def measure(self, handle: asyncio.Handle) -> None:
-        """Run one callback."""
+        """Run and measure one callback."""
         what = handle._callback  # type: ignore[attr-defined]
         began = time.thread_time()
         self._run(handle)
@@ -55,7 +55,7 @@ class Notes:
             self._longest, self._what = took, _name(what) if took * 1000 >= NOTED else ""
 
     def measure_turn(self, loop: asyncio.BaseEventLoop) -> None:
-        """Run one turn; its wait for the sockets takes no CPU time."""
+        """Run and measure one turn; its wait for the sockets takes no CPU time."""
         self._callbacks, self._collected, self._longest, self._what = 0, 0.0, 0.0, ""
         began = time.thread_time()
         self._turn(loop)
@@ -73,7 +73,7 @@ class Notes:
 
 
 def _name(what: Any) -> str:
-    """The coroutine of a task, with the innermost place where it waits now; otherwise the function."""
+    """The name of a task's coroutine and of the innermost place where it waits; otherwise of the function."""
     task = getattr(what, "__self__", None)
     if not isinstance(task, asyncio.Task):
         return getattr(what, "__qualname__", repr(what))

@@ -1,7 +1,7 @@
-"""What is created in a measurement: jobs, and the very children that the operator makes of them.
+"""The objects of a measurement: jobs, and the same children that the operator creates for them.
 
-The children come from the operator's own planner, so that the floor creates objects of the same size. Never write one
-of them by hand: the comparison would drift.
+The operator's own planner builds the children, so that the floor creates objects of the same size. Never write a child
+by hand: the comparison would drift.
 """
 
 from base64 import b64encode
@@ -30,17 +30,17 @@ STARTED = "2026-01-01T00:00:00Z"
 
 
 def jobs_path(namespace: str) -> str:
-    """Where the jobs of a namespace are."""
+    """The API path of the jobs of a namespace."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
 
 
 def core_path(namespace: str, kind: str) -> str:
-    """Where the pods, Services or Secrets of a namespace are."""
+    """The API path of the pods, Services or Secrets of a namespace."""
     return f"/api/v1/namespaces/{namespace}/{kind}"
 
 
 def policies_path(namespace: str) -> str:
-    """Where the NetworkPolicies of a namespace are."""
+    """The API path of the NetworkPolicies of a namespace."""
     return f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
 
 
@@ -50,12 +50,12 @@ def job_names(jobs: int) -> list[str]:
 
 
 def job_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
-    """The creation of the jobs."""
+    """The requests that create the jobs."""
     return [("POST", jobs_path(namespace), msgspec.json.encode(a_job(name, workers))) for name in job_names(jobs)]
 
 
 def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
-    """The creation of the same jobs' Services, NetworkPolicies, Secrets and pods, without the jobs."""
+    """The requests that create the Services, NetworkPolicies, Secrets and pods of the same jobs, without the jobs."""
     requests: list[Request] = []
     for name in job_names(jobs):
         step = _first_step(namespace, name, workers)
@@ -71,12 +71,12 @@ def child_requests(namespace: str, jobs: int, workers: int) -> list[Request]:
 
 
 def running_request(namespace: str, pod: str) -> Request:
-    """What a kubelet reports when the training container runs."""
+    """The report of a kubelet that the training container runs."""
     return _status_request(namespace, pod, "Running", {"running": {"startedAt": STARTED}})
 
 
 def failed_request(namespace: str, pod: str) -> Request:
-    """What a kubelet reports when the training container was killed."""
+    """The report of a kubelet that the training container was killed."""
     ended = {"exitCode": 137, "reason": "Error", "startedAt": STARTED, "finishedAt": STARTED}
     return _status_request(namespace, pod, "Failed", {"terminated": ended})
 
@@ -95,7 +95,7 @@ def _status_request(namespace: str, pod: str, phase: str, state: Manifest) -> Re
 
 
 def a_job(name: str, workers: int) -> Manifest:
-    """A job with launchers; only python can be told of thousands of workers."""
+    """A job with launchers. Its command is python: only there can the launcher set a TF_CONFIG of any length."""
     program = template(command=["python", "train.py"])
     return changed(minimal(name), {"spec.replicaSpecs.worker.replicas": workers, "spec.template": program})
 
@@ -106,6 +106,6 @@ def _first_step(namespace: str, name: str, workers: int) -> Step:
 
 
 def _with_key(secret: Manifest | None) -> Manifest:
-    """The Secret with a key of the size that the operator draws at random."""
+    """The Secret with a key of the same size as the operator's random keys."""
     assert secret is not None
     return {**secret, "data": {KEY: b64encode(bytes(KEY_BYTES)).decode()}}

@@ -32,7 +32,7 @@ BOOTSTRAPS = 2000
 
 
 class Training:
-    """One process that trains when told to."""
+    """One process that trains on demand."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -44,7 +44,7 @@ class Training:
         )
 
     def hear(self) -> str:
-        """The next line; RuntimeError if the program is gone."""
+        """The next line of output; RuntimeError if the program has ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
         if not line:
@@ -52,14 +52,14 @@ class Training:
         return line
 
     def train(self, steps: int) -> float:
-        """Steps per second of one segment."""
+        """Train one segment; its steps per second."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         return float(self.hear())
 
     def end(self) -> None:
-        """Let it end by itself; kill it if it does not."""
+        """Close stdin and wait until the process ends; kill it otherwise."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -69,13 +69,13 @@ class Training:
 
 
 def bare_environment() -> dict[str, str]:
-    """The same for both, without what a launcher around this benchmark might have set."""
+    """The environment of both processes, without variables from a launcher around this benchmark."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TFTRAINING_")}
     return {**kept, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def launcher_environment(place: Path) -> dict[str, str]:
-    """A job of one worker whose launcher meets itself."""
+    """The environment of the launcher of a job with one worker."""
     ports = free_ports(3)
     (place / "key").write_bytes(os.urandom(32))
     settings = {
@@ -106,7 +106,7 @@ def children(pid: int) -> list[int]:
 
 
 def memory(launched: Training, bare: Training) -> dict[str, float]:
-    """Of the launcher, the warm interpreter, the training it forked, and a bare training."""
+    """The memory of the launcher, the warm interpreter, its forked training, and a bare training."""
     warm, training = children(launched.process.pid)  # in the order of their start
     return {
         "launcher_pss_mib": pss_mib(launched.process.pid),
@@ -117,7 +117,7 @@ def memory(launched: Training, bare: Training) -> dict[str, float]:
 
 
 def cpu(training: Training) -> float:
-    """CPU seconds so far of a process and its children."""
+    """CPU seconds so far of a training's process and its children."""
     pid = training.process.pid
     return sum(map(cpu_seconds, [pid, *children(pid)]))
 
@@ -135,14 +135,14 @@ def measure(bare: Training, launched: Training, seconds: float) -> list[tuple[fl
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % of the medians of resampled values."""
+    """The 95 % bootstrap interval of the median."""
     source = random.Random(1)
     medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(BOOTSTRAPS))
     return medians[int(0.025 * BOOTSTRAPS)], medians[int(0.975 * BOOTSTRAPS)]
 
 
 def report_microseconds(place: Path, steps: int = 200_000) -> float:
-    """What telling the progress adds to a step, by itself."""
+    """Microseconds that a report of the progress adds to a step."""
     fd = snapshot.create(place / "page")
     os.close(fd)
     tracker = Tracker(str(place / "page"))
@@ -156,7 +156,7 @@ def report_microseconds(place: Path, steps: int = 200_000) -> float:
 
 
 def run(seconds: float, place: Path) -> dict[str, float]:
-    """All figures."""
+    """Measure all figures."""
     figures = {"report_us_per_step": report_microseconds(place)}
     program = [sys.executable, str(PROGRAM)]
     bare = Training(program, bare_environment())

@@ -35,7 +35,7 @@ MIB = 1024 * 1024
 
 
 class Accepting:
-    """In place of the API server: takes every creation, answers as that would, and keeps nothing."""
+    """A stand-in for the API server: accepts every creation, answers as the API server does, and stores nothing."""
 
     def __init__(self) -> None:
         self._versions = 0
@@ -51,7 +51,7 @@ class Accepting:
 
 
 class Job:
-    """A job of so many workers with launchers, in a simulated cluster, and what the operator keeps of it."""
+    """A job with launchers in a simulated cluster, and the operator's store of its children."""
 
     def __init__(self, workers: int) -> None:
         self._world = World(JobBuilder().in_place().workers(workers).storage())
@@ -65,7 +65,7 @@ class Job:
         api.create_secret(step.create_secret)
         api.create_service(step.create_service)
         for pod in step.create_pods:
-            # What no pass asks for: it would take gigabytes in the simulated API server.
+            # No pass reads the environment, which would take gigabytes in the simulated API server.
             pod["spec"]["containers"][0]["env"] = []
             api.create_pod(pod)
         self._world.kubelet.start_all(launched=False)
@@ -75,21 +75,21 @@ class Job:
         self._write(step)
 
     def lose_half(self) -> None:
-        """Every other pod is gone, without a word."""
+        """Remove every other pod at once."""
         for name in sorted(self._world.api.pods)[1::2]:
             del self._world.api.pods[name]
         self._see()
 
     def accept(self) -> None:
-        """The status of the next step is written."""
+        """Write the status of the next step."""
         self._write(self.decide())
 
     def observe(self) -> Observed:
-        """What the operator makes of the children that it has seen."""
+        """The operator's observation of the job's children."""
         return self._children.observe(parse_job(self._world.api.job))
 
     def decide(self) -> Step:
-        """The decision of one pass, as the operator comes to it."""
+        """The decision of one pass, computed as in the operator."""
         job = parse_job(self._world.api.job)
         seen = msgspec.structs.replace(self._children.observe(job), heard=self._world.heard)
         return plan(job, seen, self._world.now, IMAGE)
@@ -114,7 +114,7 @@ def _children(api: Accepting) -> Children:
 
 
 def cpu_ms(work: Callable[[], object], times: int) -> float:
-    """The least CPU time of the work, in milliseconds."""
+    """The least CPU time of `work` in `times` runs, in milliseconds."""
     taken = []
     for _ in range(times):
         began = time.process_time()
@@ -124,7 +124,7 @@ def cpu_ms(work: Callable[[], object], times: int) -> float:
 
 
 def costs(workers: int, times: int) -> dict[str, float]:
-    """Milliseconds of a pass over a job in each state, by state."""
+    """Milliseconds of a pass over a job, by the job's state."""
     job, found = Job(workers), {}
     found["all train"] = cpu_ms(job.decide, times)
     job.lose_half()
@@ -135,7 +135,7 @@ def costs(workers: int, times: int) -> dict[str, float]:
 
 
 def memory_mib(workers: int) -> float:
-    """By how much the resident set grows at its highest while the job's pods are made, in MiB."""
+    """The peak growth of the resident set while the job's pods are created, in MiB."""
     world = World(JobBuilder().in_place().workers(workers).storage())
     job, children = parse_job(world.api.job), _children(Accepting())
     before = _highest()

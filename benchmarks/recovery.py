@@ -50,7 +50,7 @@ def say(line: str) -> None:
 
 
 def manifest(steps: int, warm: bool) -> dict[str, Any]:
-    """A job of two workers that trains until it is stopped, with a backup after each epoch of so many steps."""
+    """A job of two workers that trains until stopped, with a backup after each epoch of `steps` steps."""
     program = ["python", "-m", "tftraining.examples.multi_worker_mnist", "--directory", "$(TFTRAINING_DIR)"]
     command = [*program, "--epochs", "100000", "--steps-per-epoch", str(steps)]
     container = {"name": "tensorflow", "image": "none", "command": command}
@@ -68,17 +68,17 @@ def manifest(steps: int, warm: bool) -> dict[str, Any]:
 
 
 class Victims(Protocol):
-    """A gang that trains."""
+    """A training gang whose members can be killed."""
 
     async def next_epoch(self) -> None:
-        """Wait until an epoch, and so a backup, is done from now on."""
+        """Wait until the next epoch ends, and with it a backup."""
 
     async def kill(self, victim: Replica) -> float:
-        """SIGKILL the program of a member; seconds until all train again."""
+        """Send SIGKILL to a member's program; seconds until all members train again."""
 
 
 class Gang:
-    """The launchers of a job that runs, as seen from outside."""
+    """The launchers of a running job, seen from outside."""
 
     def __init__(self, local: LocalJob, places: Places, job: asyncio.Task[Outcome], runner: Runner) -> None:
         self.runner = runner
@@ -95,7 +95,7 @@ class Gang:
         return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
 
     async def trained_since(self, at: float, without: Replica | None = None) -> float:
-        """Wait for a first step after `at` in all members (but one); when the last made it (both monotonic seconds)."""
+        """Wait for a first step after `at` in all members (except `without`); the last one's monotonic time."""
         deadline = time.monotonic() + PATIENCE
         while True:
             members = await self.look()
@@ -108,12 +108,12 @@ class Gang:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def step(self) -> int:
-        """The step of the training that the chief has reached; 0 before the first."""
+        """The training step that the chief has reached; 0 before the first."""
         progress = (await self.look())[CHIEF].get("progress") or {}
         return int(progress.get("step") or 0)
 
     async def next_epoch(self) -> None:
-        """Wait until an epoch, and so a backup, is done from now on."""
+        """Wait until the next epoch ends, and with it a backup."""
         began = await self._epoch()
         deadline = time.monotonic() + PATIENCE
         while await self._epoch() <= began:
@@ -126,7 +126,7 @@ class Gang:
         return int(progress.get("epoch") or 0)
 
     async def kill(self, victim: Replica) -> float:
-        """SIGKILL the program of a member; seconds until all train again."""
+        """Send SIGKILL to a member's program; seconds until all members train again."""
         pid = int((await self.look())[victim]["pid"])
         at = time.monotonic()
         os.kill(pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ class Gang:
 
 @contextlib.asynccontextmanager
 async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
-    """The gang of a manifest, which trains; stopped and gone when the block ends."""
+    """Run the job of a manifest as a training gang; the end of the block stops it and removes its files."""
     with Ports() as ports, tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         local = local_job(validate(job_of), Path(folder) / "work")
         places = take_places(local, ports, Path(folder))
@@ -157,7 +157,7 @@ async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
 
 
 async def kills(gang: Victims, victim: Replica, count: int, draw: random.Random) -> list[float]:
-    """The recoveries from `count` kills in a row, each somewhere in an epoch after a new backup."""
+    """The recovery times of `count` kills in a row, each at a random time after a new backup."""
     seconds = []
     for number in range(1, count + 1):
         await gang.next_epoch()
@@ -168,7 +168,7 @@ async def kills(gang: Victims, victim: Replica, count: int, draw: random.Random)
 
 
 async def steps_in(gang: Gang, seconds: float, every: float | None) -> int:
-    """The steps kept of so long a training, with a kill `every` so many seconds, worker and chief in turn."""
+    """The steps kept from a training of `seconds`, with a kill of worker or chief in turn each `every` seconds."""
     first, began, number = await gang.step(), time.monotonic(), 0
     while (left := began + seconds - time.monotonic()) > 0:
         if every is None or left <= every / 2:
@@ -182,7 +182,7 @@ async def steps_in(gang: Gang, seconds: float, every: float | None) -> int:
 
 
 async def goodput(options: argparse.Namespace) -> float:
-    """Steps kept under kills, as a part of the steps of an undisturbed run of the same length."""
+    """The steps kept under kills, as a fraction of the steps of an undisturbed run of the same length."""
     counts = []
     for every in (None, options.every):
         say(f"{options.goodput:.0f} s of training, " + (f"a kill every {every:.0f} s" if every else "undisturbed"))
@@ -194,7 +194,7 @@ async def goodput(options: argparse.Namespace) -> float:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, float | None]:
-    """All that was asked for, on this machine."""
+    """Run the requested measurements on this machine."""
     draw = random.Random(options.seed)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
     if options.kills:
@@ -212,7 +212,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float | None]:
 
 
 async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None]:
-    """The same in real pods, and pods deleted, beside the parts of which that consists."""
+    """Run the same in real pods, and measure deleted pods, beside the parts of such a recovery."""
     draw, members = random.Random(options.seed), (CHIEF, WORKER)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
     async with in_cluster.running(manifest(options.steps, warm=True), members) as gang:

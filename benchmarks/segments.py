@@ -1,7 +1,7 @@
-"""A training that goes on when it is told to: for each line on stdin, one `fit` of so many small steps.
+"""A training that runs on demand: for each line on stdin, one `fit` of as many small steps as the line says.
 
-Its answers on stdout: `ready`, then for each line the steps per second of that `fit`. A step takes a millisecond or
-two, so that what is added to each step shows.
+Prints `ready`, then for each line the steps per second of that `fit`. A step takes one or two milliseconds, so that a
+small overhead per step shows.
 """
 
 import sys
@@ -13,7 +13,7 @@ import tf_keras as keras
 
 
 def main() -> None:
-    """Serve until stdin ends."""
+    """Train on demand until stdin ends."""
     model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     examples = np.random.rand(512, 64).astype("float32"), np.random.randint(0, 10, 512)

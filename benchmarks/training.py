@@ -32,7 +32,7 @@ SEEDS = 10
 
 @dataclass(frozen=True)
 class Case:
-    """One training, and what is known of it: `known` is a sentence, for people."""
+    """One training; `known` is its published result, as text for people."""
 
     program: str
     data: str
@@ -42,7 +42,7 @@ class Case:
 
 
 def worker_case(*arguments: str, workers: int = 2) -> Case:
-    """The training of the multi-worker tutorial, by as many workers and the same batch for all together."""
+    """The training of the multi-worker tutorial by `workers` workers, with the same global batch."""
     batch = str(128 // workers)
     known = "accuracy of training 0.17 -> 0.59"
     return Case("multi_worker_mnist", "mnist", (*SMALL_STEPS, "--batch-size", batch, *arguments), known, workers)
@@ -84,7 +84,7 @@ def commands(case: Case, folder: Path, directory: Path) -> list[tuple[list[str],
 
 
 def train(case: Case, folder: Path, directory: Path) -> None:
-    """Run the processes to their end; RuntimeError with their last words if one fails."""
+    """Run the processes to their end; RuntimeError with the end of the log if one fails."""
     logs = [directory.parent / f"log-{index}" for index in range(case.workers)]
     processes = []
     try:
@@ -100,7 +100,7 @@ def train(case: Case, folder: Path, directory: Path) -> None:
 
 
 def figures(directory: Path) -> dict[str, Any]:
-    """What is in the result and the history of a training."""
+    """The figures from the result and the history of a training."""
     result = json.loads((directory / "result.json").read_text())
     history: list[dict[str, float]] = json.loads((directory / "history.json").read_text())
     later = [record["seconds"] for record in history[1:]]  # the first epoch traces
@@ -113,21 +113,21 @@ def figures(directory: Path) -> dict[str, Any]:
 
 
 def measure(name: str, folder: Path, pictures: Path | None) -> dict[str, Any]:
-    """The figures of one case; its curves too, where they are wanted."""
+    """The figures of one case; draws its curves into `pictures`, if given."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place) / "job"
         train(case, folder, directory)
         found = figures(directory)
         if pictures is not None:
-            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported where a plot is wanted
+            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
 
             draw(json.loads((directory / "history.json").read_text()), pictures / f"{name}.png")
     return {"known": case.known, **found, "load_average": round(os.getloadavg()[0], 1)}
 
 
 def spread(found: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
-    """Of the seeds: the least, the median and the largest accuracy of the first and of the last epoch of training."""
+    """The least, median and largest training accuracy of all seeds, for the first and for the last epoch."""
     curves = [each["training_accuracy"] for name, each in found.items() if name.startswith("seed-")]
     if not curves:
         return {}
@@ -136,7 +136,7 @@ def spread(found: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options."""
+    """Parse the options."""
     parser = argparse.ArgumentParser(prog="benchmarks.training", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("TFTRAINING_DATA"), help="or $TFTRAINING_DATA")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=", ".join(CASES))

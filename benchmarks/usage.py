@@ -1,4 +1,4 @@
-"""What a process has used, and what the API server was asked: read from outside, so that nobody counts for himself."""
+"""The resources of a process and the requests to the API server, read from outside of the measured program."""
 
 import os
 import re
@@ -28,9 +28,9 @@ def resident_mib(pid: int, peak: bool = False) -> float:
 
 
 async def requests_served(client: Client) -> Counter[str]:
-    """Requests for jobs and their children so far, as `POST pods` or `PUT tftrainingjobs/status`; watches are left out.
+    """The requests for jobs and their children so far, as `POST pods` or `PUT tftrainingjobs/status`, without watches.
 
-    This is the API server's own count, of all clients together.
+    The API server counts the requests of all clients together.
     """
     served: Counter[str] = Counter()
     for labels, value in _LINE.findall((await client.request("GET", "/metrics")).decode()):
@@ -43,5 +43,5 @@ async def requests_served(client: Client) -> Counter[str]:
 
 
 def writes(requests: Counter[str]) -> Counter[str]:
-    """Those of the requests that changed something."""
+    """The requests that write."""
     return Counter({what: count for what, count in requests.items() if what.split()[0] in WRITES and count})

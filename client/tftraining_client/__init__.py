@@ -1,4 +1,4 @@
-"""`tftj`, the command of TFTrainingJob for a person's own machine.
+"""`tftj`, the command that runs a TFTrainingJob on the user's own machine.
 
-Importing this package must stay free of cost, and it must never import TensorFlow or kopf.
+Importing this package must stay cheap, and must never import TensorFlow or kopf.
 """

@@ -1,4 +1,4 @@
-"""`tftj`: the command. What a person can put right is one line and exit code 2, never a traceback."""
+"""The command `tftj`. An error that the user can fix prints one line, without a traceback; the exit code is 2."""
 
 import argparse
 import errno
@@ -13,12 +13,12 @@ from tftraining_client.local import run
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """End with status 2 and one line, without the usage."""
+        """Exit with code 2 and one line, without the usage."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the arguments; SystemExit(2) after one line if they are wrong."""
+    """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
     parser = _Parser(prog="tftj", description="TFTrainingJob from the command line.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     local = commands.add_parser("run", help="run a job on this machine, with no cluster")
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.EIO):
             raise
-        # Nobody reads any more, or the terminal is gone; what Python would still flush at exit goes nowhere.
+        # The reader of the pipe or the terminal is gone; /dev/null takes the output that Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 

@@ -1,8 +1,8 @@
-r"""`--set PATH=VALUE`: fields of the manifest, changed before anybody judges it.
+r"""`--set PATH=VALUE`: changes of fields of the manifest, made before its validation.
 
-A path is names with dots between them, `[0]` (or `.0`) for an item of a list, and `\.` for a dot in a name. It may lead
-to a field that the manifest does not have, if the definition of the resource knows it or leaves it open, as it does
-most of a pod's. Every other path is an error that names what is nearest: a change is never passed over in silence.
+A path is names with dots between them, `[0]` (or `.0`) for an item of a list, and `\.` for a dot in a name. A path may
+name a field that the manifest lacks, if the CRD has the field or allows unknown fields there, as in most of a pod
+template. Every other path is an error that names the nearest field: no change is ignored silently.
 """
 
 import re
@@ -24,20 +24,21 @@ _OPEN: Json = {KEEP: True}
 _WORDS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 _METADATA: Json = {"type": "object", "properties": dict.fromkeys(METADATA, _OPEN) | {"name": {"type": "string"}}}
 _METADATA["properties"] |= {"labels": _WORDS, "annotations": _WORDS}
-# How alike a name must be to a known one: to be proposed, and to be refused where any name is allowed.
+# Similarity of a name to a known field: from which on that field is proposed; from which on an unknown name is refused
+# where the CRD allows unknown fields.
 _SIMILAR, _MISSPELT = 0.6, 0.85
 _KINDS = {"boolean": "a boolean", "integer": "a number", "number": "a number", "string": "a string"}
 _TYPES = {bool: "a boolean", int: "a number", float: "a number", str: "a string"}
 
 
 class _LeadsNowhere(Exception):
-    """Why a path leads to no field, for a person."""
+    """The error of a path that leads to no field, as a message for the user."""
 
 
 def with_changes(job: Json, changes: Iterable[str], tell: Tell) -> Json:
-    """Apply changes such as `spec.minReplicas=1` in place, the value in YAML; UserError for one that cannot be made.
+    """Apply changes such as `spec.minReplicas=1` (values in YAML) in place; UserError for an impossible change.
 
-    `tell` hears of fields that nobody here can judge.
+    `tell` is called for fields that only a cluster can validate.
     """
     for change in changes:
         path, equals, text = change.partition("=")
@@ -60,7 +61,7 @@ def _steps(path: str) -> list[Step]:
 
 
 def _change(job: Json, steps: list[Step], value: Any) -> list[Step]:
-    """Set the field; the way to the first one that neither the manifest nor the definition has."""
+    """Set the field; the path of the first field on the way that neither the manifest nor the CRD has."""
     if steps[0] not in ("metadata", "spec"):
         raise _LeadsNowhere(f"only fields of metadata and of spec can be set, not {steps[0]}")
     spec = custom_resource().schema["properties"]["spec"]
@@ -80,7 +81,7 @@ def _change(job: Json, steps: list[Step], value: Any) -> list[Step]:
 
 
 def _find(node: Any, schema: Json, step: Step, at: list[Step]) -> tuple[Any, Json]:
-    """The key of the step in the node, and the schema of what is there."""
+    """The key of the step in the node, and the schema of the value at that key."""
     if isinstance(node, list):
         return _index(node, step, at), schema.get("items", _OPEN)
     if not isinstance(node, dict):
@@ -101,7 +102,7 @@ def _index(items: list[Any], step: Step, at: list[Step]) -> int:
 
 
 def _field(node: Json, schema: Json, name: str, at: list[Step]) -> Json:
-    """The schema of a field that is there, that may be there, or that nobody here can judge."""
+    """The schema of a field; an open schema for a field that only a cluster can validate."""
     below = schema_of(name, schema)
     if below is not None:
         return below
@@ -114,7 +115,7 @@ def _field(node: Json, schema: Json, name: str, at: list[Step]) -> Json:
 
 
 def _empty(schema: Json, at: list[Step]) -> Json:
-    """What is put where the manifest has nothing, on the way to a field below."""
+    """The value to create for a missing parent of the field: an empty object."""
     kind = schema.get("type")
     if kind == "array":
         raise _LeadsNowhere(f"{path_of(at)} is not in the manifest: set the whole list, {path_of(at)}=[…]")

@@ -1,6 +1,6 @@
-"""The ConfigMaps that stand in one file with the job. Pure.
+"""The ConfigMaps in the file of the job. Pure.
 
-One that the API server would refuse is refused here too: a UserError of one line.
+A ConfigMap that the API server would reject is a UserError of one line.
 """
 
 import base64
@@ -25,7 +25,7 @@ def namespace_of(document: Json) -> str:
 
 
 def parse_config_maps(documents: Iterable[Json], namespace: str) -> dict[str, ConfigMap]:
-    """The values of each ConfigMap of the namespace, by name and key. The last of two with one name holds."""
+    """The values of each ConfigMap of the namespace, by name and key. Of two with one name, the last one counts."""
     return {
         _name(document): _values(document)
         for document in documents

@@ -1,5 +1,5 @@
-"""What a person can put right: one line that names the thing and the fix. Never shown with a traceback."""
+"""Errors that the user can fix: one line that names the problem and the fix, shown without a traceback."""
 
 
 class UserError(Exception):
-    """The message is for a person, and complete."""
+    """An error that the user can fix; its message is shown as it is."""

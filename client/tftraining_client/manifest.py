@@ -1,4 +1,4 @@
-"""Reads the file with the TFTrainingJob, and the ConfigMaps beside it. The job is judged elsewhere (validation/)."""
+"""Reads the TFTrainingJob and the ConfigMaps from the user's file; validation/ validates the job."""
 
 import sys
 from collections.abc import Callable
@@ -16,10 +16,10 @@ Tell = Callable[[str], None]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a date is text, and a key that is there twice is an error."""
+    """YAML as Kubernetes reads it: a date is text, and a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As PyYAML does, but for keys that are there twice."""
+        """As in PyYAML, but duplicate keys are errors."""
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen and key.value != "<<":
@@ -39,8 +39,8 @@ _Loader.yaml_implicit_resolvers = {
 def read_manifest(path: str, wanted: str | None, tell: Tell) -> tuple[Json, ConfigMaps]:
     """The TFTrainingJob in a file (`-`: standard input), and the ConfigMaps of its namespace.
 
-    UserError with one line if there is not exactly one job. `wanted` names one of several. `tell` hears of other
-    objects, which are left out.
+    `wanted` names one of several jobs. UserError with one line if not exactly one job matches. `tell` is called for
+    objects of other kinds, which are ignored.
     """
     documents = _documents(path, _text(path))
     kind = custom_resource().kind
@@ -110,7 +110,7 @@ def _checked(path: str, job: Json) -> Json:
 
 
 def read_value(text: str) -> Any:
-    """A value from the command line, in YAML as in the file; ValueError if it is none."""
+    """A value from the command line, in YAML as in the file; ValueError if it is not YAML."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""What runs in, or beside, a training process: path helpers, data, callbacks, the cleanup, the example programs.
+"""Code that runs in or beside a training process: path helpers, data, callbacks, the cleanup, example programs.
 
-Importing this package must stay free of cost: it must never import TensorFlow, for the cleanup runs in an
-image without it.
+Importing this package must stay cheap and must never import TensorFlow: the cleanup runs in an image without
+TensorFlow.
 """
 
 from tftraining.report import begin, report

@@ -1,6 +1,6 @@
-"""Keras callbacks that tell how a training is going, in lines that a person and a test can follow, and that save.
+"""Keras callbacks that print the progress of a training, in lines for people and tests, and that save.
 
-They must never change what is trained, nor print anything but whole lines. Keras here is tf_keras (see the examples).
+They must never change the training, and print only whole lines. Keras is tf_keras here (see the examples).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tftraining.journal import Journal
 
 
 class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
-    """Puts a training with `fit` into the journal, epoch by epoch. Put it behind BackupAndRestore."""
+    """Records each epoch of a training with `fit` in the journal. List it after BackupAndRestore."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
@@ -21,19 +21,19 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has 
         self._first_epoch: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """The first epoch that begins tells where the training goes on; `epoch` counts from 0."""
+        """Begin an epoch (from 0). The first epoch that begins is where the training resumes."""
         if self._first_epoch is None:
             self._first_epoch = epoch
             self._tell_resumed(epoch)
         self.journal.begin()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """What was measured, with the names that custom loops have."""
+        """Record the metrics of the epoch, with the names that custom loops use."""
         values = {name.replace("val_", "test_"): value for name, value in (logs or {}).items()}
         self.journal.end(epoch + 1, values)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """A training that was done already begins no epoch."""
+        """Report the resumption of a training that was complete before: no epoch begins."""
         if self._first_epoch is None:
             self._tell_resumed(self.journal.epochs)
 
@@ -42,9 +42,9 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has 
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
-    """Call `save` after every `epochs`-th epoch but the last of all, in every process of the job at the same point.
+    """Call `save` after every `epochs`-th epoch except the last one, in every process of the job at the same point.
 
-    It is told how many epochs are done.
+    `save` receives the number of completed epochs.
     """
 
     def __init__(self, epochs: int, save: Callable[[int], None]) -> None:
@@ -53,6 +53,6 @@ class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
         self.save = save
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Save if it is time; `epoch` counts from 0."""
+        """Save if this epoch (from 0) is one to save after."""
         if (epoch + 1) % self.epochs == 0 and epoch + 1 < self.params["epochs"]:
             self.save(epoch + 1)

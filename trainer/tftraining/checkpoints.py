@@ -1,6 +1,6 @@
-"""What a custom loop saves and takes up again, by tf.train.Checkpoint, and the model of it without any strategy.
+"""Saves and restores a custom loop by tf.train.Checkpoint, and loads the model of a checkpoint without a strategy.
 
-It must never restore a part of a model and call it the whole.
+A partly restored model must never pass for a whole one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ KEPT = 3
 
 
 class State:
-    """Model, optimizer and how far they are, in `<directory>/checkpoints`; with `resume` the latest one is restored.
+    """Model, optimizer and progress, saved in `<directory>/checkpoints`; `resume` restores the latest checkpoint.
 
-    `task` is this process's part in a job: only the chief's checkpoints count, the others write into directories of
-    their own, because all must write, and remove what they wrote at once.
+    `task` is this process's task in the job. All tasks must write, but only the chief's checkpoints count: the others
+    write into directories of their own, and delete their files at once.
     """
 
     def __init__(self, replica: Replica, directory: str, task: Task | None = None, *, resume: bool = True) -> None:
@@ -43,22 +43,22 @@ class State:
 
     @property
     def epoch(self) -> int:
-        """The number of epochs that are done."""
+        """The number of completed epochs."""
         return int(self._epoch.numpy())
 
     @property
     def place(self) -> int:
-        """The number of steps that are done of the next epoch."""
+        """The number of completed steps of the next epoch."""
         return int(self._place.numpy())
 
     @property
     def told(self) -> tf.Tensor:
-        """The sum of what these steps told."""
+        """The sum of the tallies of these steps (see loop.tally)."""
         return tf.convert_to_tensor(self._told)
 
     @property
     def step(self) -> int:
-        """The number of steps that are done."""
+        """The number of completed steps of the training."""
         return int(self._optimizer.iterations.numpy())
 
     @property
@@ -67,7 +67,7 @@ class State:
         return str(self._manager.latest_checkpoint)
 
     def save(self, epoch: int, place: int = 0, told: tf.Tensor | None = None) -> None:
-        """Save the state after so many epochs, and `place` steps of the next, which have `told` this."""
+        """Save the state after `epoch` epochs and `place` steps of the next; `told` sums these steps' tallies."""
         self._epoch.assign(epoch)
         self._place.assign(place)
         self._told.assign(tf.zeros(3) if told is None else told)
@@ -78,7 +78,7 @@ class State:
 
 
 def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
-    """Restore all of `checkpoint` from `path`, unless that is None. UsageError if one lacks a part of the other."""
+    """Restore all of `checkpoint` from `path`, unless that is None. UsageError if either lacks a part of the other."""
     if path is not None:
         _take_all(lambda: checkpoint.restore(path), "assert_consumed", path)
 
@@ -86,7 +86,7 @@ def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
 def _take_all(load: Callable[[], Any], whole: str, path: str) -> None:
     """Load the checkpoint, and assert that `whole` (a method of TensorFlow's load status) holds.
 
-    TensorFlow leaves what does not match as it is, unless asked: fresh weights that look like restored ones.
+    Without the assertion, TensorFlow keeps fresh weights silently where the checkpoint does not match.
     """
     status = None
     try:
@@ -94,7 +94,7 @@ def _take_all(load: Callable[[], Any], whole: str, path: str) -> None:
         getattr(status, whole)()
     except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
         if status is not None:
-            status.expect_partial()  # or TensorFlow says the same again, in a dozen lines
+            status.expect_partial()  # or TensorFlow repeats the error in a dozen lines
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
             f"the checkpoint {path} does not fit this model ({reason}): name another --directory or --weights"
@@ -107,14 +107,14 @@ def step_of(path: str) -> int:
 
 
 def checkpoints_of(directory: str) -> str:
-    """Where a job with this directory has its checkpoints."""
+    """The directory of a job's checkpoints."""
     return str(Path(directory) / "checkpoints")
 
 
 def restored(model: Any, path: str) -> Any:
-    """`model`, which is under no strategy, with the weights of a checkpoint, whatever that was trained under.
+    """`model`, built without a strategy, with the weights of a checkpoint that any strategy has written.
 
-    UsageError if the checkpoint does not have all of them.
+    UsageError if the checkpoint lacks some of the weights.
     """
     checkpoint = tf.train.Checkpoint(model=model)
     _take_all(lambda: checkpoint.read(path).expect_partial(), "assert_existing_objects_matched", path)

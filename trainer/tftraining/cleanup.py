@@ -1,12 +1,12 @@
-"""Remove the temporary save directories that the non-chief workers of a finished job have left behind.
+"""Remove the temporary save directories that the non-chief workers of a finished job have left.
 
-Runs once, in a short-lived pod that mounts the job's storage, when no pod of the job can write any more:
+Runs once, in a short-lived pod that mounts the job's storage, when no pod of the job can still write:
 
     python -m tftraining.cleanup --root /training/my-job --save-dir . --save-dir backup --index 1 --index 2
 
-Removed are the directories `workertemp_<index>` directly inside each save directory, for the indexes asked for, and
-nothing else. It must never follow a symbolic link, the root's own components included, nor leave the root: every
-directory is opened relative to the descriptor of its parent, so that a path swapped meanwhile leads nowhere. It needs
+The cleanup removes the directories `workertemp_<index>` directly inside each save directory, for the given indexes, and
+nothing else. It must never follow a symbolic link, not even in the root's own path, and must never leave the root: it
+opens every directory relative to its parent's descriptor, so a path swapped in between leads nowhere. The cleanup needs
 only the standard library of Python 3.9 or later. Running it again is harmless.
 """
 
@@ -27,26 +27,26 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 TERMINATION_LOG = Path("/dev/termination-log")
-TERMINATION_LOG_BYTES = 4096  # what the kubelet reads; it would cut off more in the middle
-MAX_DEPTH = 100  # every level holds a descriptor and five stack frames, and a process may have only so many
+TERMINATION_LOG_BYTES = 4096  # the kubelet truncates a longer message
+MAX_DEPTH = 100  # each level takes a file descriptor and five stack frames, and both are limited
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OutOfTimeError(Exception):
-    """The time for the cleanup is over. Not an OSError: a file system's own time-out is a failure of one path."""
+    """The cleanup ran out of time. Not an OSError: a file system's own time-out is a failure of one path only."""
 
 
 def say(text: str) -> None:
-    """Print a line at once, whatever bytes are in the file names that it mentions."""
+    """Print a line at once; undecodable bytes of file names are escaped."""
     print("cleanup: " + text.encode("utf-8", "backslashreplace").decode(), flush=True)
 
 
 @contextmanager
 def open_directory(path: PurePosixPath, parent: int | None = None) -> Iterator[int]:
-    """Open a directory, one component at a time so that none can be a link; `path` is absolute or below `parent`.
+    """Open a directory component by component, so that none can be a link; `path` is absolute or below `parent`.
 
-    OSError if a component is a link or no directory, FileNotFoundError if it is not there.
+    OSError if a component is a link or not a directory, FileNotFoundError if it does not exist.
     """
     descriptor = os.open(path.root or ".", OPEN_DIRECTORY, dir_fd=parent)
     try:
@@ -61,21 +61,21 @@ def open_directory(path: PurePosixPath, parent: int | None = None) -> Iterator[i
 
 @dataclass
 class Cleanup:
-    """One run: when (monotonic seconds) to begin nothing more, what was removed, and what is left and why."""
+    """One run: its deadline (monotonic seconds), the count of removed directories, the failures."""
 
     deadline: float
     removed: int = 0
     failed: list[dict[str, str]] = field(default_factory=list)
 
     def clean(self, root: PurePosixPath, save_dirs: Sequence[PurePosixPath], indexes: Sequence[int]) -> None:
-        """Clean the directories `save_dirs` (relative) of the absolute path `root`; what is not there is clean."""
+        """Clean the directories `save_dirs` (relative) below the absolute path `root`; missing ones are clean."""
         try:
             self._inside(root, None, lambda descriptor: self._clean_all(descriptor, save_dirs, indexes))
         except OutOfTimeError:
             self._fail(root, "not finished in time")
 
     def to_json(self) -> str:
-        """The result, short enough for a termination message; failures that do not fit are counted in a last entry."""
+        """The result, short enough for a termination message; the last entry counts the failures that do not fit."""
         for shown in range(min(len(self.failed), 64), -1, -1):
             hidden = len(self.failed) - shown
             rest = [{"path": "", "error": f"and {hidden} more"}] if hidden else []
@@ -116,7 +116,7 @@ class Cleanup:
             say(f"removed {path}")
 
     def _remove_tree(self, parent: int, path: PurePosixPath, depth: int = 0) -> bool:
-        """Remove the directory `path.name` in `parent`, and as much of its content as goes; True if all is gone."""
+        """Remove the directory `path.name` in `parent`, and as much of its content as possible; True if all is gone."""
         if depth > MAX_DEPTH:
             self._fail(path, f"nested more than {MAX_DEPTH} directories deep")
             return False
@@ -136,7 +136,7 @@ class Cleanup:
         return self._attempt(path, lambda: os.unlink(path.name, dir_fd=parent))
 
     def _attempt(self, path: PurePosixPath, action: Callable[[], bool | None]) -> bool:
-        """Do one thing within the time; False if it said so or failed, which is then noted. Gone already is success."""
+        """Run `action` before the deadline; False if it returns False or fails (recorded), True if the path is gone."""
         if time.monotonic() >= self.deadline:
             raise OutOfTimeError
         try:
@@ -154,7 +154,7 @@ class Cleanup:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """End with status 2 and one line, without the usage."""
+        """Exit with code 2 and one line, without the usage."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
@@ -166,7 +166,7 @@ def _plain(text: str) -> PurePosixPath:
 
 def _root(text: str) -> PurePosixPath:
     path = _plain(text)
-    # `//x` is absolute too, but to pathlib and POSIX its root is another one.
+    # `//x` is absolute too, but has another root in pathlib and POSIX.
     if path.root != "/" or len(path.parts) < 2:
         raise argparse.ArgumentTypeError(f"{text!r} must be an absolute path below /")
     return path
@@ -193,7 +193,7 @@ def _seconds(text: str) -> float:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the arguments; SystemExit(2) after one line if they are wrong."""
+    """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
     parser = _Parser(prog="cleanup", description="Remove temporary save directories of a job's non-chief workers.")
     add = parser.add_argument
     add("--root", type=_root, required=True, help="the job's directory, an absolute path")

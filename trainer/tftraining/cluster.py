@@ -1,7 +1,7 @@
-"""Which part a process has in a job: what TF_CONFIG says, read once into a value.
+"""The task of a process in a job, parsed from TF_CONFIG.
 
-Reads the environment and nothing else; it must never import TensorFlow, so that arguments and paths can be checked
-before the import is paid for.
+This module reads only the environment, and must never import TensorFlow: programs check arguments and paths before that
+slow import.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 
 class TFConfigError(ValueError):
-    """TF_CONFIG cannot be used; the message is one line that says why."""
+    """TF_CONFIG is invalid; the message is one line that says why."""
 
 
 @dataclass(frozen=True)
 class Task:
     """One process of a job.
 
-    `workers` counts the processes that train together, the chief among them; parameter servers and the evaluator are
-    not among them. Exactly one of those processes is the chief: the `chief` task, otherwise worker 0. `rank` is the
-    place of such a process among them, the chief's first; an evaluator's is behind all of theirs.
+    `workers` counts the processes that train together: the chief and the workers, without parameter servers and
+    evaluator. Exactly one of these is the chief: the `chief` task, otherwise worker 0. `rank` is the position of a
+    process among these, the chief first; the evaluator's rank is behind all others.
     """
 
     type: str = "worker"
@@ -34,12 +34,12 @@ class Task:
 
     @property
     def name(self) -> str:
-        """As in the pod's name: `worker-1`."""
+        """The name of the task, as in the pod's name: `worker-1`."""
         return f"{self.type}-{self.index}"
 
 
 def task_from_environment(environment: Mapping[str, str] | None = None) -> Task:
-    """The task that TF_CONFIG describes; without TF_CONFIG the only one. TFConfigError if it is not usable."""
+    """The task in TF_CONFIG; without TF_CONFIG, the only worker. TFConfigError if TF_CONFIG is invalid."""
     text = (os.environ if environment is None else environment).get("TF_CONFIG", "").strip()
     if not text:
         return Task()
@@ -59,7 +59,7 @@ def _task(config: dict[str, Any]) -> Task:
     if not isinstance(cluster, dict) or not all(isinstance(addresses, list) for addresses in cluster.values()):
         raise TFConfigError('TF_CONFIG must have "cluster": {role: [address, …]}')
     role, index = task["type"], _index(task.get("index", 0))
-    # The evaluator is not part of the cluster that it evaluates, so its role may be missing there.
+    # The evaluator is not part of the training cluster, so `cluster` may lack its role.
     if role != "evaluator" and index >= len(cluster.get(role, [])):
         raise TFConfigError(f"TF_CONFIG says that this is {role} {index}, which its cluster does not have")
     chief = "chief" if cluster.get("chief") else "worker"
@@ -69,7 +69,7 @@ def _task(config: dict[str, Any]) -> Task:
 
 
 def _index(value: object) -> int:
-    # Some launchers write the index as a string, and TensorFlow takes it.
+    # Some launchers write the index as a string, and TensorFlow accepts that.
     try:
         index = int(str(value))
     except ValueError:

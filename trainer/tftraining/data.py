@@ -1,8 +1,9 @@
-"""The data sets of the examples: small pictures of ten classes, as arrays in memory.
+"""The data sets of the examples: small images of ten classes, as arrays in memory.
 
 Images come as float32 of shape (n, height, width, 1) with values from 0 to 1, labels as int64 of shape (n,) with values
-from 0 to 9. The same call gives the same arrays in every process. It must never go to the network when a directory was
-named, nor give back a data set that is not whole: what is missing or damaged ends in a DataError of one line.
+from 0 to 9. The same call returns the same arrays in every process. This module must never use the network if a
+directory is given, and must never return an incomplete data set: missing or damaged files raise a DataError of one
+line.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ IDX_LABELS_MAGIC = 2049
 
 
 class DataError(UsageError):
-    """A data set cannot be had; the message is one line that says what was looked for, where, and what to do."""
+    """A data set is unavailable; the message is one line that says what is missing, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Images and their labels, one beside the other."""
+    """Images and their labels, in the same order."""
 
     images: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -46,7 +47,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Data:
-    """A data set in its two parts."""
+    """A data set: its training part and its test part."""
 
     train: Examples
     test: Examples
@@ -72,9 +73,9 @@ def _digits() -> Data:
 
 
 def read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """What scikit-learn's `load_digits(return_X_y=True)` returns, from its file; DataError if that is not there.
+    """The result of scikit-learn's `load_digits(return_X_y=True)`, read from its file; DataError without that file.
 
-    Importing scikit-learn takes half a second and more, which every restart of a training would wait for.
+    Importing scikit-learn would delay every restart of a training by half a second or more.
     """
     package = importlib.util.find_spec("sklearn")
     places = (package.submodule_search_locations or []) if package is not None else []
@@ -90,7 +91,7 @@ def _from_keras(name: str) -> Data:
 
     try:
         train, test = getattr(datasets, name).load_data()
-    except Exception as error:  # whatever the download ends in; urllib, ssl and Keras each have their own
+    except Exception as error:  # urllib, ssl and Keras each raise their own errors
         reason = " ".join(str(error).split())
         raise DataError(f"cannot download {name} ({reason}): name a folder with its IDX files by --data-dir") from error
     return Data(_from_bytes(*train), _from_bytes(*test))

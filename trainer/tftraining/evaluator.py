@@ -1,8 +1,8 @@
-"""The side-car evaluator: measures each checkpoint of a training as it comes, until the one after the last epoch.
+"""The side-car evaluator: measures each new checkpoint of a training, up to the checkpoint of the last epoch.
 
-It is a process beside the training, which knows nothing of it: no collective waits for it, and where it is too slow it
-leaves out all checkpoints but the latest. It must never write where the training writes. What it has measured is in
-`<directory>/evaluation.json`, from which an evaluator that is started again goes on.
+The evaluator is a separate process that no collective of the training waits for. A slow evaluator skips all checkpoints
+but the latest. The evaluator must never write where the training writes. It keeps its records in
+`<directory>/evaluation.json`, and resumes from them after a restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Measure = Callable[[str], Record]
 
 
 class Evaluator:
-    """Of a training of `epochs` epochs in `directory`; `measure` says of a checkpoint's path what it is worth."""
+    """Evaluates a training of `epochs` epochs in `directory`; `measure` maps a checkpoint's path to its metrics."""
 
     def __init__(self, directory: str, epochs: int, measure: Measure, logdir: str | None = None) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class Evaluator:
         return Path(self.directory) / "evaluation.json"
 
     def follow(self, sleep: Callable[[float], None] = time.sleep) -> Record:
-        """Measure until the last epoch is measured; its record."""
+        """Measure until the last epoch is measured; the record of that epoch."""
         seen = ""
         while not self.history or self.history[-1]["epoch"] < self.epochs:
             latest = tf.train.latest_checkpoint(checkpoints_of(self.directory)) or ""
@@ -51,7 +51,7 @@ class Evaluator:
         return self.history[-1]
 
     def _try(self, path: str) -> bool:
-        """False if the checkpoint was removed before it was read, as each is when there are newer ones."""
+        """Measure a checkpoint; False if the training has deleted it, as it deletes all old checkpoints."""
         began = time.monotonic()
         try:
             record = self.measure(path)
@@ -61,7 +61,7 @@ class Evaluator:
         return True
 
     def _note(self, record: Record, seconds: float) -> None:
-        # A training that began anew, or lost an epoch, comes to an epoch a second time.
+        # A training that started over, or lost an epoch, repeats an epoch.
         self.history = [*(each for each in self.history if each["step"] < record["step"]), record]
         write_atomically(self._file, json.dumps(self.history) + "\n")
         values = " ".join(f"{name} {value:.4f}" for name, value in record.items() if name.startswith("test_"))
@@ -71,7 +71,7 @@ class Evaluator:
 
 
 def measure_with(model: Any, batches: tf.data.Dataset) -> Measure:
-    """Measure checkpoints of State by `model`, which is under no strategy, on all batches."""
+    """Measure checkpoints of State with `model`, built without a strategy, on all batches."""
     epoch = tf.Variable(0, trainable=False, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, epoch=epoch)
 

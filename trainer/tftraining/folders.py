@@ -1,9 +1,8 @@
-"""Pictures in folders named after their classes: written from a data set, and read as tf.data.
+"""Images in one folder per class: written from a data set, and read as tf.data.
 
     FOLDER/cats/1.png, FOLDER/dogs/7.jpg, …
 
-Classes are the names of the folders in their order. It must never decode a file twice in the same way for the training
-and the test, nor put one picture into both.
+The sorted names of the folders are the classes. This module must never put one image into both training and test.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 
 @dataclass(frozen=True)
 class Pictures:
-    """Files and their classes, one beside the other; `names` are the classes."""
+    """Files and their labels, in the same order; `names` are the classes."""
 
     files: tuple[str, ...]
     labels: tuple[int, ...]
@@ -32,12 +31,12 @@ class Pictures:
         return len(self.files)
 
     def chosen(self, places: np.ndarray) -> Pictures:
-        """Only the pictures at these places, with all classes."""
+        """The images at these positions, with all classes."""
         return Pictures(tuple(self.files[i] for i in places), tuple(self.labels[i] for i in places), self.names)
 
 
 def write_folders(examples: Examples, folder: Path, limit: int | None = None) -> int:
-    """Write the first `limit` examples as PNG files into folders 0 to 9; how many were written."""
+    """Write the first `limit` examples as PNG files into folders 0 to 9; the number of files."""
     count = min(len(examples), limit or len(examples))
     for place in range(count):
         name = folder / str(examples.labels[place]) / f"{place:05}.png"
@@ -48,7 +47,7 @@ def write_folders(examples: Examples, folder: Path, limit: int | None = None) ->
 
 
 def find_pictures(folder: Path) -> Pictures:
-    """All pictures in folders named after classes. DataError if there are no two classes."""
+    """All images in the folders of the classes. DataError if there are fewer than two classes."""
     if not folder.is_dir():
         raise DataError(f"no folder {folder}: it should hold one folder a class (--make-folders writes some)")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
@@ -66,16 +65,16 @@ def _files(folder: Path) -> list[Path]:
 
 
 def split(pictures: Pictures, part: float, seed: int) -> tuple[Pictures, Pictures]:
-    """Training and validation, of which the latter is `part` of all, the same for the same seed."""
+    """The images for training and for validation (the fraction `part`); the same seed gives the same split."""
     order = np.random.default_rng(seed).permutation(len(pictures))
     held_back = max(1, round(part * len(pictures)))
     return pictures.chosen(order[held_back:]), pictures.chosen(order[:held_back])
 
 
 def picture_batches(pictures: Pictures, order: Order, size: int, epoch: int | None) -> tf.data.Dataset:
-    """The pictures as float32 (batch, size, size, 3), values from -1 to 1, and int64 labels.
+    """The images as float32 (batch, size, size, 3), values from -1 to 1, and int64 labels.
 
-    In an order of their own in each epoch, or, where it is None, in the order that they have.
+    Each epoch has an order of its own; with `epoch` None, the images keep their order.
     """
     files, labels = list(pictures.files), list(pictures.labels)
     dataset = tf.data.Dataset.from_tensor_slices((files, tf.constant(labels, tf.int64)))

@@ -1,8 +1,8 @@
-"""What a training says of itself: a line an epoch, its curves, logs for TensorBoard, and the result.
+"""The output of a training: a line per epoch, its curves, logs for TensorBoard, and the result.
 
-One journal a process. The curves are kept in `<directory>/history.json`, so that a training that was interrupted has
-them whole at its end. It must never change what is trained, nor print anything but whole lines; it never imports
-TensorFlow unless logs for TensorBoard are asked for.
+One journal per process. `<directory>/history.json` keeps the curves, so that they are complete after an interruption.
+The journal must never change the training, and prints only whole lines. It imports TensorFlow only to write logs for
+TensorBoard.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Batch = TypeVar("Batch")
 
 
 def say(text: str) -> None:
-    """Print a line at once and in one piece, so that TensorFlow's own log lines do not end up inside it."""
+    """Print a line at once and in one piece, so that TensorFlow's log lines do not split it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def read_history(path: Path) -> list[Record]:
-    """The epochs that earlier processes have recorded; none if there is no such file, or one that is damaged."""
+    """The epochs that earlier processes recorded; none if the file is missing or damaged."""
     try:
         history = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -38,30 +38,30 @@ def read_history(path: Path) -> list[Record]:
 
 
 class Journal:
-    """The lines of a training of `epochs` epochs; with options also its files, of which one process a job is in charge.
+    """The lines of a training of `epochs` epochs; with `options` also its files, which one process of a job writes.
 
-    `resumed_from` is the number of epochs that were done before, 0 for a new training. A loop of one's own says
-    `start`; then the launcher is told how it goes. It follows `fit` by itself, for which `resume` is enough.
+    `resumed_from` is the number of epochs completed before, 0 for a new training. A custom loop calls `start`; then the
+    journal reports its progress to the launcher. The launcher follows `fit` by itself: there, `resume` is enough.
     """
 
     def __init__(self, epochs: int, options: argparse.Namespace | None = None) -> None:
         self.epochs = epochs
         self.history: list[Record] = []
         self.resumed_from = 0
-        self._step: int | None = None  # that the launcher was told; None: somebody else tells it
+        self._step: int | None = None  # last reported to the launcher; None: not reported from here
         self._steps_per_epoch = self._epoch = 0
         self._options = options
         self._made = self._began = time.monotonic()
-        self._logs: Any = None  # made at the first line: TensorFlow refuses collectives after it has run anything else
+        self._logs: Any = None  # made at the first line: TensorFlow refuses collectives after any other operation
 
     def start(self, epoch: int, step: int, steps_per_epoch: int) -> None:
-        """A loop of one's own begins, behind `epoch` epochs and `step` steps that were done before."""
+        """Start a custom loop, after `epoch` epochs and `step` steps completed before."""
         self.resume(epoch, step)
         self._epoch, self._step, self._steps_per_epoch = epoch, step, steps_per_epoch
         tftraining.begin(step=step, epochs=self.epochs, steps_per_epoch=steps_per_epoch)
 
     def resume(self, epoch: int, step: int) -> None:
-        """Say that `epoch` epochs and `step` steps were done before, if any were, and take over their curves."""
+        """Print that `epoch` epochs and `step` steps were completed before, if any, and load their curves."""
         if not step:
             return
         self.resumed_from = epoch
@@ -71,25 +71,25 @@ class Journal:
         say(f"resumed from epoch {epoch} (step {step} of the training){rest}")
 
     def begin(self) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         self._began = time.monotonic()
         if self._step is not None:
             tftraining.report(epoch=self._epoch + 1)
 
     def follow(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches, one a step; a step is over when the next batch is asked for."""
+        """The same batches, one per step; the request for the next batch ends a step."""
         for batch in batches:
             yield batch
             self.reach((self._step or 0) + 1)
 
     def reach(self, step: int) -> None:
-        """So many steps of the training are done by now."""
+        """Report that `step` steps of the training are complete."""
         if step != self._step:
             tftraining.report(step=step)
         self._step = step
 
     def end(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Epoch number `epoch`, counted from 1, is over: `epoch 3/10 loss 0.4100 accuracy 0.8800 (1.2 s)`."""
+        """End epoch number `epoch` (from 1): `epoch 3/10 loss 0.4100 accuracy 0.8800 (1.2 s)`."""
         seconds = time.monotonic() - self._began
         metrics = {name: float(value) for name, value in values.items()}
         say(f"epoch {epoch}/{self.epochs} {_words(metrics)} ({seconds:.1f} s)")
@@ -105,11 +105,11 @@ class Journal:
             write_summaries(self._logs, epoch, metrics)
 
     def finish(self, values: Mapping[str, Any]) -> None:
-        """The training is over: draw the curves, write `<directory>/result.json`, say the result on the last line."""
+        """End the training: draw the curves, write `<directory>/result.json`, print the result as the last line."""
         times = {"resumed_from": self.resumed_from, "seconds": round(time.monotonic() - self._made, 1)}
         result = {"epochs": self.epochs, **values, **times}
         if self._options is not None and self._options.plot:
-            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported where a plot is wanted
+            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
 
             draw(self.history, Path(self._options.plot))
         if self._options is not None:
@@ -131,7 +131,7 @@ def _short(value: Any) -> Any:
 
 def summary_writer(directory: str) -> Any:
     """A writer of logs for TensorBoard."""
-    import tensorflow as tf  # noqa: PLC0415  only where logs are wanted
+    import tensorflow as tf  # noqa: PLC0415  only for logs
 
     return tf.summary.create_file_writer(directory)
 

@@ -1,8 +1,8 @@
-"""One step of a custom training loop as a replica does it, and what all replicas together make of it.
+"""One step of a custom training loop on one replica, and the metrics of all replicas together.
 
-The gradients of all replicas are summed, so each replica's loss is a part of the loss of the whole batch: the losses of
-its examples over the size of the *whole* batch, and its share of the losses of the weights. It works with tf_keras and
-with Keras 3, under every strategy; it must never ask a model which of the two it is.
+The strategy sums the gradients of all replicas. So each replica computes its part of the loss of the whole batch: the
+sum of its examples' losses divided by the size of the *whole* batch, plus its share of the regularization. The loop
+works with tf_keras and Keras 3, under every strategy, and must never ask a model which Keras built it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# What a step tells: the loss of its batch, how many examples were right, how many there were. One tensor, so that
-# one reduction brings the parts of all replicas together.
+# The tally of a step: the loss of its batch, the number of correct examples, the number of examples. One tensor, so
+# that one reduction sums the tallies of all replicas.
 LOSS, RIGHT, COUNT = range(3)
 
 
@@ -22,7 +22,7 @@ def per_example_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def scaled_loss(losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: int) -> tf.Tensor:
-    """A replica's part of the loss of a batch of `batch_size` examples over all replicas; the loss is their sum."""
+    """A replica's part of the loss of a batch; `batch_size` counts the examples of all replicas. The parts add up."""
     loss = tf.nn.compute_average_loss(losses, global_batch_size=batch_size)
     if weight_losses:
         loss += tf.nn.scale_regularization_loss(tf.add_n(weight_losses))
@@ -30,23 +30,23 @@ def scaled_loss(losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: i
 
 
 def tally(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """What a step tells, float32 of shape (3,): see LOSS, RIGHT, COUNT."""
+    """The tally of a step, float32 of shape (3,): see LOSS, RIGHT, COUNT."""
     right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32))
     return tf.stack([loss, right, tf.cast(tf.shape(labels)[0], tf.float32)])
 
 
 class Replica:
-    """The steps of one replica: `train` and `test` are what strategy.run takes."""
+    """The steps of one replica: pass `train` and `test` to strategy.run."""
 
     def __init__(self, model: Any, optimizer: Any, batch_size: int, *, jit: bool = False) -> None:
         self.model = model
         self.optimizer = optimizer
         self.batch_size = batch_size
-        # Only the gradients are compiled: applying them has the replicas wait for each other, which XLA cannot.
+        # XLA compiles only the gradients: applying them synchronizes the replicas, which XLA cannot do.
         self._gradients = tf.function(self._gradients_of, jit_compile=True) if jit else self._gradients_of
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Train one step on this replica's part of a batch; its part of what the step tells."""
+        """Train one step on this replica's part of a batch; the tally of that part."""
         told, gradients = self._gradients(images, labels)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return told
@@ -60,7 +60,7 @@ class Replica:
         return tally(loss, logits, labels), self._scaled_down(gradients)
 
     def _scaled_up(self, loss: tf.Tensor) -> tf.Tensor:
-        # Under mixed_float16 small gradients would become zero: the optimizer knows by how much to scale.
+        # Under mixed_float16, small gradients would underflow to zero: the optimizer scales the loss.
         return self.optimizer.get_scaled_loss(loss) if hasattr(self.optimizer, "get_scaled_loss") else loss
 
     def _scaled_down(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -68,29 +68,29 @@ class Replica:
         return self.optimizer.get_unscaled_gradients(gradients) if scaled else gradients
 
     def test(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Measure this replica's part of a batch; the loss is a sum over its examples, without those of the weights."""
+        """Measure this replica's part of a batch; the loss is a sum over its examples, without regularization."""
         logits = self.model(images, training=False)
         return tally(tf.reduce_sum(per_example_losses(logits, labels)), logits, labels)
 
 
 def metrics_of_training(told: tf.Tensor, steps: int) -> dict[str, float]:
-    """The mean loss and accuracy of an epoch, from the sum of what its steps told."""
+    """The mean loss and accuracy of an epoch, from the sum of its steps' tallies."""
     values = told.numpy()
     return {"loss": float(values[LOSS]) / steps, "accuracy": float(values[RIGHT] / values[COUNT])}
 
 
 def metrics_of_test(told: tf.Tensor) -> dict[str, float]:
-    """The loss and accuracy on test data, from the sum of what the steps told."""
+    """The loss and accuracy on test data, from the sum of the steps' tallies."""
     values = told.numpy()
     return {"test_loss": float(values[LOSS] / values[COUNT]), "test_accuracy": float(values[RIGHT] / values[COUNT])}
 
 
 def evaluate(model: Any, batches: tf.data.Dataset) -> dict[str, float]:
-    """Loss and accuracy of a model that is under no strategy, over all batches."""
+    """Loss and accuracy over all batches, of a model built without a strategy."""
     test = tf.function(Replica(model, None, batch_size=1).test)
     return metrics_of_test(sum((test(*batch) for batch in batches), tf.zeros(3)))
 
 
 def scaling_optimizer(optimizer: Any, precision: str, keras: Any) -> Any:
-    """The optimizer as `precision` needs it in a loop of one's own: with a scaled loss under mixed_float16."""
+    """The optimizer for a custom loop in `precision`: with loss scaling under mixed_float16."""
     return keras.mixed_precision.LossScaleOptimizer(optimizer) if precision == "mixed_float16" else optimizer

@@ -1,6 +1,7 @@
-"""Set up TensorFlow for a training in this process: seeds, devices, precision. Before any device is touched.
+"""Set up TensorFlow for a training in this process: seeds, devices, precision.
 
-It must be called before a strategy or a tensor is made: TensorFlow takes most of this only while its devices are new.
+Call it before creating a strategy or a tensor: TensorFlow accepts most of these settings only before it initializes the
+devices.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tftraining.options import UsageError
 def prepare(
     options: argparse.Namespace, logical_devices: int | None = None, *, ordered: bool = True, keras: Any = tf_keras
 ) -> list[str]:
-    """Set what the common options ask for; the names of the devices to train on.
+    """Apply the common options; the names of the devices to train on.
 
-    They are all GPUs if there are any, otherwise the CPU, in `logical_devices` parts if that is given. UsageError if
-    this machine cannot do it. A training that is not `ordered` in itself is only seeded. `keras` is the one that the
-    program uses.
+    The devices are all GPUs if there are any, otherwise the CPU, split into `logical_devices` if given. UsageError if
+    this machine cannot apply an option. Without `ordered`, the training is seeded but not deterministic. `keras` is the
+    Keras of the program.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if options.precision == "mixed_float16" and not gpus:
@@ -38,7 +39,7 @@ def prepare(
 
 
 def take_gpus(each: int | None, rank: int) -> int:
-    """Leave this process `each` of the machine's GPUs, the ones for its rank, or all (None); how many it has."""
+    """Limit this process to `each` of the machine's GPUs by its rank, or leave all (None); the number of GPUs."""
     gpus = tf.config.list_physical_devices("GPU")
     if each is None:
         return len(gpus)
@@ -47,7 +48,7 @@ def take_gpus(each: int | None, rank: int) -> int:
 
 
 def share_of_gpus(gpus: Sequence[Any], each: int, rank: int) -> Sequence[Any]:
-    """The GPUs for the process of this rank, where all are on one machine; UsageError if there are too few."""
+    """The GPUs for the process of this rank, with all processes on one machine; UsageError if there are too few."""
     share = gpus[each * rank : each * (rank + 1)]
     if len(share) < each:
         needed = each * (rank + 1)
@@ -56,14 +57,14 @@ def share_of_gpus(gpus: Sequence[Any], each: int, rank: int) -> Sequence[Any]:
 
 
 def set_seed(seed: int, *, ordered: bool = True, keras: Any = tf_keras) -> None:
-    """The same numbers in every run on one machine: seeds everything, and asks for operations of a fixed order."""
+    """Make runs on one machine reproducible: seed all generators; `ordered` also asks for deterministic operations."""
     keras.utils.set_random_seed(seed)
-    # What XLA compiles for the CPU has a fixed order anyway, and asked for one, XLA has no gradient for MaxPool.
+    # Code that XLA compiles for the CPU is deterministic anyway, and with determinism XLA has no gradient for MaxPool.
     if ordered:
         tf.config.experimental.enable_op_determinism()
 
 
 def split_cpu(parts: int) -> None:
-    """Make `parts` logical devices of this machine's CPU, which share its cores."""
+    """Split this machine's CPU into `parts` logical devices, which share its cores."""
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * parts)

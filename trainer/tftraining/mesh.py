@@ -1,7 +1,7 @@
-"""Tensors and variables on a mesh of devices (DTensor): cut up for their layout, trained on, put together again.
+"""Tensors and variables on a mesh of devices (DTensor): sharded by their layout, trained, and gathered again.
 
-Everything that leaves the mesh leaves it whole, as numpy arrays, so that a state that was trained under one layout can
-be taken up under any other, or by a program that has no mesh. One process holds the whole mesh.
+All values leave the mesh whole, as numpy arrays, so that a state trained under one layout can be restored under any
+other layout, or without a mesh. One process holds the whole mesh.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.experimental import dtensor
 
-BATCH, MODEL = "batch", "model"  # the dimensions of a mesh: copies of the model, parts of each copy
+BATCH, MODEL = "batch", "model"  # the mesh dimensions: copies of the model, parts of each copy
 
 
 def make_mesh(devices: Sequence[str], model_parts: int) -> dtensor.Mesh:
-    """A mesh with `model_parts` devices for each copy of the model; the number of devices must be a multiple of it."""
+    """A mesh with `model_parts` devices per copy of the model; the number of devices must be a multiple of that."""
     return dtensor.create_mesh([(BATCH, len(devices) // model_parts), (MODEL, model_parts)], devices=list(devices))
 
 
 def whole(tensor: Any) -> NDArray[Any]:
-    """The value of a tensor or variable on a mesh, put together from its shards."""
+    """The value of a tensor or variable on a mesh, gathered from its shards."""
     value = tensor.read_value() if isinstance(tensor, dtensor.DVariable) else tensor
     layout = dtensor.fetch_layout(value)
     replicated = dtensor.relayout(value, dtensor.Layout.replicated(layout.mesh, rank=layout.rank))
@@ -32,7 +32,7 @@ def whole(tensor: Any) -> NDArray[Any]:
 
 
 def sharded(array: NDArray[Any] | tf.Tensor, layout: dtensor.Layout) -> tf.Tensor:
-    """A tensor on the mesh of `layout`, of which each device gets its own shard and nothing else."""
+    """A tensor on the mesh of `layout`; each device gets only its own shard."""
     parts = [_shard(array, layout, location) for location in layout.mesh.local_device_locations()]
     return dtensor.pack(parts, layout)
 
@@ -55,9 +55,9 @@ def variable(array: NDArray[Any], layout: dtensor.Layout) -> dtensor.DVariable:
 
 
 class Dense(tf.Module):  # type: ignore[misc]  # tensorflow has no types
-    """A dense layer whose kernel (inputs, outputs) has the given dimensions of the mesh; drawn by Xavier's scheme.
+    """A dense layer; its `kernel` (inputs, outputs) is sharded along the given `dimensions` of the mesh.
 
-    The numbers drawn depend on the generator alone, so that the layout does not change what is trained.
+    The kernel is drawn before it is sharded (see xavier), so the layout does not change the training.
     """
 
     def __init__(self, mesh: dtensor.Mesh, kernel: NDArray[np.float32], dimensions: Sequence[str]) -> None:
@@ -66,19 +66,19 @@ class Dense(tf.Module):  # type: ignore[misc]  # tensorflow has no types
         self.bias = variable(np.zeros(kernel.shape[1], np.float32), dtensor.Layout([dimensions[1]], mesh))
 
     def __call__(self, inputs: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """(n, inputs) to (n, outputs), multiplied in `dtype`."""
+        """Map (n, inputs) to (n, outputs), multiplied in `dtype`."""
         product = tf.matmul(tf.cast(inputs, dtype), tf.cast(self.kernel, dtype))
         return tf.cast(product, tf.float32) + self.bias
 
 
 def xavier(generator: np.random.Generator, inputs: int, outputs: int) -> NDArray[np.float32]:
-    """A kernel of uniform numbers within the limit of Glorot and Bengio (2010)."""
+    """A kernel of uniform random numbers within the limit of Glorot and Bengio (2010)."""
     limit = float(np.sqrt(6 / (inputs + outputs)))
     return generator.uniform(-limit, limit, (inputs, outputs)).astype(np.float32)
 
 
 class Adam(tf.Module):  # type: ignore[misc]
-    """Kingma and Ba (2015), as Keras has it; the moments lie beside their variables, in the same layouts."""
+    """Adam by Kingma and Ba (2015), as in Keras; the moments have the layouts of their variables."""
 
     def __init__(self, variables: Sequence[dtensor.DVariable], rate: float) -> None:
         super().__init__()
@@ -87,13 +87,13 @@ class Adam(tf.Module):  # type: ignore[misc]
         self.means = [_zeros_like(each) for each in variables]
         self.squares = [_zeros_like(each) for each in variables]
         mesh = variables[0].layout.mesh
-        # A variable, for a number of Python would stay in the traced step what it was when it was traced.
+        # A variable, because tracing would freeze a Python number at its value.
         self.step = variable(np.zeros((), np.float32), dtensor.Layout.replicated(mesh, rank=0))
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        """One step.
+        """Take one step.
 
-        What was assigned is never read back: in a traced step a DVariable still gives what it had before (2.21).
+        Assigned values are never read back: in a traced step a DVariable still returns its old value (2.21).
         """
         step = self.step + 1.0
         rate = self.rate * tf.sqrt(1 - tf.pow(self.decay_of_squares, step)) / (1 - tf.pow(self.decay, step))

@@ -1,7 +1,7 @@
-"""Custom training loops on all devices of a strategy, in three styles that train the same.
+"""Custom training loops on all devices of a strategy, in three styles with the same result.
 
-`dataset` walks over the data, `iterator` takes a fixed number of steps from an iterator, and `epoch` does a whole epoch
-inside one tf.function, with the fewest returns to Python. It must never print or save: that is for the program.
+`dataset` loops over the data, `iterator` takes a fixed number of steps from an iterator, and `epoch` does a whole epoch
+inside one tf.function, with the fewest returns to Python. This module must never print or save: the program does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Watch = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class Training:
-    """A model under a strategy, and the ways to take it through an epoch."""
+    """A model under a strategy, with loops that train it for an epoch."""
 
     def __init__(self, strategy: tf.distribute.Strategy, replica: Replica) -> None:
         self.strategy = strategy
@@ -39,7 +39,7 @@ class Training:
         return told
 
     def train(self, style: str, batches: tf.data.Dataset, steps: int, watch: Watch = iter) -> tf.Tensor:
-        """Train on `steps` batches; the sum of what the steps told. `watch` sees each step that Python takes."""
+        """Train on `steps` batches; the sum of the steps' tallies. `watch` wraps an iteration in Python."""
         distributed = self.strategy.experimental_distribute_dataset(batches)
         if style == "dataset":
             return sum((self._train_step(batch) for batch in watch(distributed)), tf.zeros(3))
@@ -53,7 +53,7 @@ class Training:
         return iter(self.strategy.experimental_distribute_dataset(batches))
 
     def take(self, iterator: tf.distribute.DistributedIterator, steps: int) -> tf.Tensor:
-        """Train on the next `steps` batches inside one tf.function; the sum of what the steps told."""
+        """Train on the next `steps` batches inside one tf.function; the sum of the steps' tallies."""
         return self._epoch(iterator, tf.constant(steps))
 
     def test(self, batches: tf.data.Dataset) -> dict[str, float]:

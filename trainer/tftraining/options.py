@@ -1,7 +1,7 @@
-"""What all example programs have in common on their command line, and how they end.
+"""The common command-line options of the example programs, and their exit codes.
 
-Every program has the same names for the same things, with defaults of its own. It must never import TensorFlow or
-numpy: the options are checked before those imports are paid for.
+All programs share the names of the options, with defaults of their own. This module must never import TensorFlow or
+numpy: programs check their options before these slow imports.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from tftraining.cluster import TFConfigError
 from tftraining.paths import is_url
 
-MARK = ".tftraining-program"  # in a job's directory: which program's work it holds
+MARK = ".tftraining-program"  # a file in a job's directory that names the program that owns it
 DATA_SETS = ("digits", "mnist", "fashion_mnist")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 STYLES = ("dataset", "iterator", "epoch")  # of tftraining.mirrored
 
 
 class UsageError(ValueError):
-    """What was asked for cannot be done here; the message is one line."""
+    """A request that cannot be fulfilled; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The defaults of one program; `batch` and `optimizer` are words for its help."""
+    """The defaults of one program; `batch` and `optimizer` are texts for its --help."""
 
     epochs: int
     batch_size: int
@@ -42,7 +42,7 @@ class Defaults:
 
 
 def make_parser(program: str, description: str | None, defaults: Defaults) -> argparse.ArgumentParser:
-    """A parser with the options that every program has; of the description (a docstring) it shows the first line."""
+    """A parser with the common options; its help shows the first line of `description` (a docstring)."""
     parser = argparse.ArgumentParser(prog=program, description=(description or "").splitlines()[0])
     _add_training(parser.add_argument_group("training"), defaults)
     _add_data(parser.add_argument_group("data"))
@@ -131,18 +131,18 @@ def local_path(text: str) -> str:
 
 
 def check_packages(options: argparse.Namespace) -> None:
-    """UsageError if an option needs a package that is not installed: before the training, not after it."""
+    """UsageError if an option needs a missing package; checked before the training, which would fail at its end."""
     for given, package, option in ((options.plot, "matplotlib", "--plot"), (options.logdir, "tensorboard", "--logdir")):
         if given and find_spec(package) is None:
             raise UsageError(f"{option} needs the package {package}: pip install {package}")
 
 
 def make_directory(program: str, options: argparse.Namespace, *deciding: str) -> None:
-    """Make the job's directory if it is not there, and note in it whose work it holds.
+    """Create the job's directory if it is missing, and mark it with the program that owns it.
 
-    `deciding` are the names of the options by which the saved state differs. UsageError if the directory cannot be
-    written to, or holds the work of another program or of other values of these options: parts of such a state would
-    be restored without a word, and the rest would begin anew.
+    `deciding` are the names of the options that change the saved state. UsageError if the directory is not writable, or
+    holds the work of another program or of other values of these options: TensorFlow would silently restore the parts
+    that match and initialize the rest.
     """
     folder = Path(options.directory)
     try:
@@ -151,7 +151,7 @@ def make_directory(program: str, options: argparse.Namespace, *deciding: str) ->
         raise UsageError(f"cannot make the directory {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write to the directory {folder}")
-    # Through JSON, in which a tuple is a list.
+    # A round trip through JSON turns tuples into lists, as in the mark.
     own = json.loads(json.dumps({"program": program, **{name: getattr(options, name) for name in deciding}}))
     there = _read_mark(folder / MARK)
     if there is None:
@@ -161,7 +161,7 @@ def make_directory(program: str, options: argparse.Namespace, *deciding: str) ->
 
 
 def _read_mark(path: Path) -> dict[str, object] | None:
-    """What the mark says; None if there is none, as in a directory of an earlier version, or it is damaged."""
+    """The content of the mark; None if it is missing (as from an earlier version) or damaged."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -181,7 +181,7 @@ def _shown(value: object) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Put `content` at `path` so that a reader sees all of it or what was there before."""
+    """Write `content` to `path`, so that a reader sees either the whole new or the whole old content."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     temporary.replace(path)
@@ -190,13 +190,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def check_early(
     program: str, options: argparse.Namespace, check: Callable[[argparse.Namespace], object] = lambda options: None
 ) -> None:
-    """End the process, as run_program would, if `check` finds that something asked for cannot be done."""
+    """Exit as run_program would if `check` finds a request that cannot be fulfilled."""
     if code := run_program(program, options, check):
         sys.exit(code)
 
 
 def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], object]) -> int:
-    """The exit code of a program: 0 if `run` returns; 2, with one line, if something asked for cannot be done."""
+    """The exit code of a program: 0 if `run` returns; 2, with one line, for a request that cannot be fulfilled."""
     try:
         check_packages(options)
         run(options)

@@ -1,9 +1,9 @@
-"""Where a process may write what all processes of a job save together.
+"""The paths for a distributed save: where each process of a job may write.
 
-A distributed save is a collective act: every process must write, and only the chief's copy counts. So each other worker
-writes into a temporary directory of its own, `workertemp_<index>` beside the real one, as the multi-worker tutorial of
-TensorFlow does. On a cluster the operator removes those directories once the job is done; this module must never
-remove another process's.
+A distributed save is collective: every process must write, and only the chief's copy counts. So each other worker
+writes into a temporary directory of its own, `workertemp_<index>` beside the real one, as in TensorFlow's multi-worker
+tutorial. On a cluster, the operator removes these directories after the job; this module must never remove another
+process's directory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tftraining.cluster import Task, task_from_environment
 
 
 def write_filepath(path: str, task: Task | None = None) -> str:
-    """Where `task` saves what the job saves at `path`: there if chief, else `<dirname>/workertemp_<index>/<basename>`.
+    """The path for `task` of a save to `path`: `path` for the chief, else `<dirname>/workertemp_<index>/<basename>`.
 
-    Without `task` it is this process's, as TF_CONFIG has it; TFConfigError if that is not usable. The directory that
-    will hold it is made. ValueError if `path` is a URL (`gs://…`): the operator could not clean up there.
+    The default of `task` is this process's task in TF_CONFIG; TFConfigError if TF_CONFIG is invalid. The parent
+    directory is created. ValueError if `path` is a URL (`gs://…`): the operator could not clean up there.
     """
     if is_url(path):
         raise ValueError(f"{path} is a URL, and object storage is not supported: save into the job's storage instead")
@@ -37,11 +37,11 @@ def is_url(path: str) -> bool:
 
 
 def temporary_directory(directory: str, task: Task) -> str:
-    """The directory below `directory` for what a task that is not the chief saves; nothing is made."""
+    """The temporary directory of a non-chief task below `directory`; the directory is not created."""
     return posixpath.join(directory, f"workertemp_{task.index}")
 
 
 def remove_own_temporary_directory(directory: str, task: Task) -> None:
-    """Remove this task's temporary directory below the local `directory`, for runs that no operator cleans up after."""
+    """Remove this task's temporary directory below the local `directory`, for runs without the operator's cleanup."""
     if not task.is_chief:
         shutil.rmtree(temporary_directory(directory, task), ignore_errors=True)

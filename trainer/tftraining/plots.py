@@ -1,6 +1,6 @@
-"""The curves of a training as a picture: loss beside accuracy, of the training and of the test.
+"""Plots the curves of a training: loss beside accuracy, on training and test data.
 
-It draws into a file and must never open a window nor need a display.
+This module draws into a file, and must never open a window or need a display.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PARTS = (("", "training"), ("test_", "test"))
 
 
 def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
-    """Draw a history (one record an epoch: epoch, loss, accuracy, test_loss, …) to a PNG file; its folder is made."""
+    """Draw a history (a record per epoch: epoch, loss, accuracy, test_loss, …) to a PNG file; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=SIZE, layout="constrained")
     FigureCanvasAgg(figure)

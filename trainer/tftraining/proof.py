@@ -1,10 +1,10 @@
-"""Prove that a saved model is worth something: one process loads it, measures it on the test data, trains it one step.
+"""Verify a saved model: a single process loads it, measures it on the test data, and trains it one step.
 
     python -m tftraining.proof --model DIRECTORY --data digits
 
-It is a program of its own, not a part of the training process: that one is still tied to its peers by the strategy and
-may hold the whole memory of its GPUs, whereas whoever uses the model has neither. It must never write to the model.
-The last line of its output is JSON: {"accuracy", "loss", "loss_of_step"}.
+This is a separate program, because a user of the model has neither the strategy, which still ties the training process
+to its peers, nor the GPU memory, all of which that process may hold. The program must never write to the model. The
+last line of its output is JSON: {"accuracy", "loss", "loss_of_step"}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProofError(Exception):
 
 
 def prove(model: str, name: str, directory: str | None) -> dict[str, float]:
-    """Run this module on the saved `model` in a process without TF_CONFIG and GPUs; what it measured. ProofError."""
+    """Run this module on the saved `model` in a process without TF_CONFIG and GPUs; its measurements, or ProofError."""
     command = [sys.executable, "-m", "tftraining.proof", "--model", model, "--data", name]
     command += ["--data-dir", directory] if directory is not None else []
     environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
@@ -42,7 +42,7 @@ def prove(model: str, name: str, directory: str | None) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Load, measure, train one step, print what was measured."""
+    """Load the model, measure it, train it one step, print the measurements."""
     parser = argparse.ArgumentParser(prog="tftraining.proof", description="Load a saved model and train it one step.")
     parser.add_argument("--model", required=True, help="saved model: a directory, or of Keras 3 a .keras file")
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     examples = data.load(arguments.data, arguments.data_dir)
 
-    # The arguments are checked before the import is paid for.
+    # Check the arguments before this slow import.
     keras = importlib.import_module("keras" if arguments.model.endswith(".keras") else "tf_keras")
     model = keras.models.load_model(arguments.model)
     loss, accuracy = model.evaluate(examples.test.images, examples.test.labels, batch_size=256, verbose=0)

@@ -1,11 +1,12 @@
-"""Tell the launcher how a training loop of your own is going; `fit` of Keras needs no such call.
+"""Report the progress of a custom training loop to the launcher; Keras' `fit` needs no such call.
 
     import tftraining
     tftraining.begin(step=step, epochs=10, steps_per_epoch=100)
     tftraining.report(step=step, epoch=3, metrics={"loss": loss})
     tftraining.report(checkpoint=step)
 
-Without a launcher they do nothing. They must never raise because of the launcher, and cost a few microseconds.
+Without a launcher, these functions do nothing. They must never raise because of the launcher, and take a few
+microseconds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 
 
 def begin(*, step: int, epochs: int | None = None, steps_per_epoch: int | None = None) -> None:
-    """The training begins, or goes on where it was interrupted: `step` iterations of it are done.
+    """Report that the training begins or resumes, after `step` completed iterations.
 
-    Optional. Without it the first report is taken for the first step of this process.
+    Optional: without this call, the first report counts as the first step of this process.
     """
     tracker = _tracker()
     if tracker is not None:
@@ -35,11 +36,11 @@ def report(
     metrics: Mapping[str, object] | None = None,
     checkpoint: int | None = None,
 ) -> None:
-    """What is done by now: `step` iterations in the whole training, in the `epoch`-th (from 1) of `epochs`.
+    """Report progress: `step` completed iterations of the whole training, in the `epoch`-th (from 1) of `epochs`.
 
-    `metrics` are numbers, or tensors of one number: reading those waits for the device, so do it now and then.
-    `checkpoint` is the step that a restart would go on from, told once its checkpoint is complete: a newer one makes
-    the budget of restarts whole again.
+    `metrics` are numbers, or tensors of one number; reading a tensor waits for the device, so pass tensors only now and
+    then. `checkpoint` is the step from which a restart would resume; report it once its checkpoint is complete. A newer
+    checkpoint resets the restart budget.
     """
     tracker = _tracker()
     if tracker is None:
@@ -50,7 +51,7 @@ def report(
 
 
 def _saved(tracker: Any, step: int | None) -> None:
-    if step is not None and hasattr(tracker, "saved"):  # an older launcher has no use for it
+    if step is not None and hasattr(tracker, "saved"):  # older launchers lack this method
         tracker.saved(step)
 
 
@@ -58,11 +59,11 @@ _own: Any = None
 
 
 def _tracker() -> Any:
-    """The one that the launcher put into this process; one of our own where it could not (`python -I`)."""
+    """The tracker that the launcher has put into this process; a new one where it could not (`python -I`)."""
     hooks = sys.modules.get("_tftraining.hooks")
     if hooks is not None:
         return hooks.tracker()
-    earlier = sys.modules.get("_tftraining.keras_hook")  # of a launcher that is older than this package
+    earlier = sys.modules.get("_tftraining.keras_hook")  # from a launcher older than this package
     if earlier is not None:
         return earlier.current
     global _own  # noqa: PLW0603  # one process, one tracker

@@ -1,1 +1,1 @@
-"""A TFTrainingJob run on this machine, with no cluster: the operator's own pods, played by a very small kubelet."""
+"""Runs a TFTrainingJob without a cluster: the pods that the operator would create, as processes of this machine."""

@@ -1,4 +1,4 @@
-"""The lines at the foot of a terminal that show how a job goes. Pure: they are made of the story alone."""
+"""The display at the bottom of a terminal: phase, progress and members of a job. Pure: made from the Story alone."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def _progress(story: Story) -> RenderableType:
 
 
 def fraction(progress: dict[str, Any]) -> float:
-    """How much of the training is done, 0 to 1: by steps, otherwise by whole epochs, 0 if nobody knows the end."""
+    """The completed fraction of the training, 0 to 1, in steps or else in whole epochs; 0 if the total is unknown."""
     epochs = progress.get("epochs") or 0
     steps = (progress.get("stepsPerEpoch") or 0) * epochs
     if steps:

@@ -1,4 +1,4 @@
-"""The variables of a pod's container, made as the kubelet makes them. What only a cluster has must be given by hand."""
+"""The environment of a pod's container, built as by the kubelet. Values that only a cluster has come from --env."""
 
 import re
 import socket
@@ -17,9 +17,9 @@ _KEY_REFS = {"secretKeyRef": "the Secret", "configMapKeyRef": "the ConfigMap"}
 def container_environment(
     pod: Manifest, container: Manifest, given: Mapping[str, str], config_maps: ConfigMaps
 ) -> dict[str, str]:
-    """The container's variables in their order; those in `given` replace or follow its own.
+    """The container's variables in their order; variables in `given` replace the container's own or follow them.
 
-    UserError for one whose value only a cluster knows.
+    UserError for a variable whose value only a cluster has.
     """
     values: dict[str, str] = {}
     for each in container.get("env") or ():
@@ -31,7 +31,7 @@ def container_environment(
 
 
 def _value(pod: Manifest, variable: Manifest, known: Mapping[str, str], config_maps: ConfigMaps) -> str | None:
-    """None if it is optional and not there."""
+    """The value of the variable; None if its source is optional and missing."""
     source = variable.get("valueFrom")
     if not source:
         return expand(str(variable.get("value") or ""), known)

@@ -1,6 +1,6 @@
 """`$(NAME)` in commands, arguments and variables, expanded exactly as the kubelet does.
 
-`$$(NAME)` stands for a literal `$(NAME)`, and a name that is not known is left as it is written.
+`$$(NAME)` stands for a literal `$(NAME)`. A reference to an unknown name stays as it is.
 Source: third_party/forked/golang/expansion of Kubernetes.
 """
 
@@ -11,7 +11,7 @@ _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every reference to one of the variables replaced; values are not expanded again."""
+    """The text with each reference to a known variable replaced; the values are not expanded again."""
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] == "$":
@@ -22,5 +22,5 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def escape(text: str) -> str:
-    """The text such that `expand` gives it back."""
+    """The text escaped such that `expand` returns the original."""
     return text.replace("$", "$$")

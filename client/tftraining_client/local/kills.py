@@ -1,4 +1,4 @@
-"""`--kill worker-1@epoch=2`: whose program (`pod/worker-1`: whose launcher too) is to be killed, and when. Pure."""
+"""`--kill worker-1@epoch=2`: kill a member's program (`pod/worker-1`: also its launcher) at a given time. Pure."""
 
 import re
 from collections.abc import Collection
@@ -12,9 +12,9 @@ _FORM = re.compile(r"(?P<pod>pod/)?(?P<member>[a-z]+-\d+)@(?P<what>epoch|step|se
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL for a member's program: in an epoch (counted from 1), after a step, or seconds after the start.
+    """A SIGKILL for a member's program: in an epoch (counted from 1), after a step, or seconds after the start.
 
-    With `pod` its launcher is killed, and the program with it: as when a pod is lost.
+    With `pod`, the launcher is killed and its program with it, as in the loss of a pod.
     """
 
     member: str
@@ -26,7 +26,7 @@ class Kill:
         return f"{'pod/' if self.pod else ''}{self.member}@{self.what}={self.value:g}"
 
     def due(self, status: Status, ran_seconds: float) -> bool:
-        """Whether it is time, by the member's own /status and the seconds since the programs first ran."""
+        """Whether to kill now, by the member's own /status and the seconds since the programs first ran."""
         if not status.get("pid"):
             return False
         if self.what == "seconds":
@@ -35,7 +35,7 @@ class Kill:
         return reached is not None and reached >= self.value
 
     def why_never(self, progress: Status, seconds: float) -> str:
-        """Why it did not come due in a job that ended with that progress, after so many seconds."""
+        """Why the kill never came due in a job that ended with this progress after `seconds`."""
         if self.what == "seconds":
             return f"the job ended after {seconds:.1f} s"
         reached = progress.get(self.what)
@@ -43,7 +43,7 @@ class Kill:
 
 
 def parse_kill(text: str, members: Collection[str]) -> Kill:
-    """Read one --kill; UserError if it is not one, or of a member that the job does not have."""
+    """Parse the value of one --kill; UserError if it is invalid or names a member that the job does not have."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise UserError(

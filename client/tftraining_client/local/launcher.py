@@ -1,4 +1,4 @@
-"""One launcher process: its start, what it and its program print, its end. It is started again by the runner."""
+"""One launcher process: its start, its output and its end. The runner restarts a launcher that died."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,14 @@ Output = Callable[[str, list[str]], None]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a launcher ended: its exit code as a shell says it, and the verdict that it left ({} if none)."""
+    """The end of a launcher: its exit code (128 + n for signal n), and the verdict in its termination message or {}."""
 
     code: int
     words: Status
 
 
 class Launcher:
-    """`output` gets the replica's name and whole lines."""
+    """The launcher of one replica. `output` receives the replica's name and whole lines."""
 
     def __init__(self, start: Start, words: Path, output: Output) -> None:
         self.start = start
@@ -36,12 +36,12 @@ class Launcher:
 
     @property
     def pid(self) -> int | None:
-        """The process, None when there is none."""
+        """The process ID; None while no process runs."""
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if running and self._process else None
 
     async def begin(self, ledger: Mapping[str, int]) -> None:
-        """Start the process. It gets a session of its own: a Ctrl-C at the terminal is ours to pass on."""
+        """Start the process in a session of its own, so that a Ctrl-C at the terminal reaches only `tftj`."""
         self._words.unlink(missing_ok=True)
         start = self.start.with_ledger(ledger)
         self._process = await asyncio.create_subprocess_exec(
@@ -54,12 +54,12 @@ class Launcher:
         )
 
     async def end(self) -> Ended:
-        """Pass on what is printed until the process has ended."""
+        """Pass the output on until the process ends; how it ended."""
         process = self._process
         assert process is not None and process.stdout is not None and process.stderr is not None
         pumps = [asyncio.create_task(self._pump(each)) for each in (process.stdout, process.stderr)]
         code = await process.wait()
-        # A process that the launcher left behind may hold the pipes open for ever.
+        # An orphan of the launcher may hold the pipes open for ever.
         await asyncio.wait(pumps, timeout=1.0)
         for each in pumps:
             each.cancel()
@@ -74,7 +74,7 @@ class Launcher:
             self._output(self.name, rest)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if there is somebody to get it."""
+        """Send a signal if the process runs."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)

@@ -1,4 +1,4 @@
-"""Runs the launcher such that it cannot outlive `tftj run`: when that dies, by whatever cause, the launcher has to go.
+"""Runs the launcher such that the launcher cannot outlive `tftj run`, even if `tftj run` is killed.
 
 python -P -m tftraining_client.local.leash -- command args…
 """
@@ -13,12 +13,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask the kernel for a SIGTERM at the parent's death, then become the launcher."""
+    """Ask the kernel for a SIGTERM at the parent's death, then run the launcher in this process."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(143)  # it died just now
+        sys.exit(143)  # the parent died before prctl
     runpy.run_module("tftraining.launch", run_name="__main__", alter_sys=True)
 
 

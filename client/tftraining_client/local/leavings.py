@@ -1,6 +1,6 @@
-"""What a job leaves in its directory: the temporary directories that are removed at its end, and the models.
+"""The leftovers of a job in its directory: temporary save directories, removed at its end, and models.
 
-The removal is the cluster's own (`tftraining.cleanup`), in a process of its own, as there.
+As in a cluster, `tftraining.cleanup` removes them in a separate process.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SUFFIXES = (".keras", ".h5", ".tflite")
 
 
 async def clean(local: LocalJob, scratch: Path) -> str:
-    """Remove the temporary save directories of the non-chief workers; what came of it, in words."""
+    """Remove the temporary save directories of the non-chief workers; the result in words."""
     storage = local.spec.storage
     if storage is None or local.directory is None or not local.non_chief_workers:
         return "nothing to remove"
@@ -48,7 +48,7 @@ def _words(result: Path, said: str) -> str:
 
 
 def models(directory: Path, since: float) -> list[Path]:
-    """The models that were saved in the directory after `since` (seconds since 1970), newest first."""
+    """The models saved in the directory since `since` (seconds since 1970), newest first."""
     found = [(path, _saved_at(path)) for path in _candidates(directory, DEPTH)]
     return [path for path, at in sorted(found, key=lambda each: -each[1]) if at >= since]
 

@@ -1,16 +1,16 @@
-"""Whole lines out of a stream of bytes, such that the lines of several processes can be told apart. Pure."""
+"""Splits a stream of bytes into whole lines, so that the lines of several processes do not mix. Pure."""
 
 LONGEST = 1 << 16
 
 
 class Lines:
-    """Of what is drawn over with a carriage return only the last stays; a line without end is cut at LONGEST bytes."""
+    """A buffer for one stream. Text overwritten by a carriage return is dropped; lines are cut at LONGEST bytes."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are complete now."""
+        """Add data; the lines that it completes."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST:
             whole.append(self._rest[:LONGEST])
@@ -18,7 +18,7 @@ class Lines:
         return [_text(line) for line in whole]
 
     def close(self) -> list[str]:
-        """The last line, if it had no end."""
+        """The last line, if no newline ended it."""
         rest, self._rest = self._rest, b""
         return [_text(rest)] if rest else []
 

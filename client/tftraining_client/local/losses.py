@@ -1,4 +1,4 @@
-"""What the loss of a launcher costs here, where nobody makes pods anew: the rules of the job decide. Pure."""
+"""What follows from a launcher's death where nobody recreates pods: the restart rules of the job decide. Pure."""
 
 import msgspec
 
@@ -8,6 +8,6 @@ from tftraining_operator.model.spec import JobSpec
 
 
 def judge(spec: JobSpec, replica: Replica, code: int) -> Decision:
-    """What becomes of the loss; `code` is the launcher's exit code, as a shell says it."""
+    """The decision of the job's rules; `code` is the launcher's exit code (128 + n for signal n)."""
     rules = [Rule.from_json(msgspec.to_builtins(each)) for each in spec.restart_policy.rules]
     return decide(rules, Failure(replica.role, code, None, "Error"), proven=True)

@@ -1,7 +1,7 @@
-"""Processes that a killed launcher leaves behind. This process adopts them, so that they can be found and ended.
+"""Orphans of a killed launcher: this process adopts them, so that it can find and kill them.
 
-Only processes of this job are ever touched: those that this process has started, or that theirs have. Without Linux
-nothing is adopted, and nothing found.
+Only descendants of this process are ever killed. Systems other than Linux have no adoption: no orphan is found
+there.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ PATIENCE = 5.0
 
 
 def adopt() -> None:
-    """From now on, become the parent of every descendant whose own parent dies."""
+    """Make this process the parent of every descendant whose own parent dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(ours: Collection[int]) -> None:
-    """SIGKILL every adopted process, and those that it leaves in turn. `ours` are children that nobody left."""
+    """Kill every adopted process, and its orphans in turn. `ours` are children that are not orphans."""
     deadline = time.monotonic() + PATIENCE
     while (left := set(children()) - set(ours)) and time.monotonic() < deadline:
         for pid in left:
@@ -36,7 +36,7 @@ def end_orphans(ours: Collection[int]) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent is this one (proc(5)); none where that cannot be told."""
+    """The process IDs of the children of this process (proc(5)); none where /proc does not list them."""
     return [int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in _read(task).split()]
 
 

@@ -1,7 +1,8 @@
-"""Ports of this machine for a job: free when they are taken, and nobody else's until the job has ended.
+"""Reserves free ports of this machine for a job until the job has ended.
 
-Each is held by a socket that is bound and never listens. A process of the job that sets SO_REUSEADDR, as TensorFlow and
-the launcher do, can listen there again and again; the kernel gives the port to nobody who asks for any free one.
+A socket that is bound and never listens holds each port. A process of the job that sets SO_REUSEADDR, as TensorFlow and
+the launcher do, can listen on the port again and again; the kernel never assigns the port to a process that asks for
+any free one.
 """
 
 import socket
@@ -12,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 class Ports:
-    """Holds ports while the `with` block lasts."""
+    """Holds the reserved ports until the end of the `with` block."""
 
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
@@ -25,7 +26,7 @@ class Ports:
             each.close()
 
     def take(self) -> int:
-        """One more port."""
+        """Reserve one more port."""
         holder = socket.socket()
         self._held.append(holder)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""What each replica of a job is started with on this machine: the operator's pod, with this machine's places in it.
+"""Turns the operator's pod of each replica into a process of this machine: command, environment and files.
 
-Pure. The pod is made by the very code that makes it in a cluster, so that variables, their order and what is expanded
-in what cannot differ; only addresses, ports, directories and the interpreter are put in afterwards.
+Pure. The operator's own code builds the pod, so the variables, their order and their expansion are the same as in a
+cluster. This module replaces only addresses, ports, directories and the interpreter.
 """
 
 import json
@@ -37,9 +37,9 @@ TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"
 
 @dataclass(frozen=True)
 class LocalJob:
-    """A validated job and where it runs. `directory` is what TFTRAINING_DIR names, None without storage.
+    """A validated job and its directory. `directory` is the value of TFTRAINING_DIR; None without spec.storage.
 
-    `config_maps` are those of the job's namespace that the file holds.
+    `config_maps` are the ConfigMaps of the job's namespace in the user's file.
     """
 
     job: Job
@@ -54,7 +54,7 @@ class LocalJob:
 
     @property
     def non_chief_workers(self) -> tuple[int, ...]:
-        """The indexes by which TensorFlow names temporary save directories."""
+        """The indexes of the non-chief workers: TensorFlow names temporary save directories by them."""
         return tuple(each.index for each in self.spec.gang if each.role == "worker" and each != self.spec.chief)
 
 
@@ -69,7 +69,7 @@ class Places:
     scratch: Path
 
     def termination_message(self, replica: Replica) -> Path:
-        """Where the replica's launcher leaves its last words."""
+        """The file for the termination message of the replica's launcher."""
         return self.scratch / f"{replica}.ended"
 
     @property
@@ -84,7 +84,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Start:
-    """A launcher's command line and whole environment, and the files that must be there before it is started."""
+    """A launcher's command line and whole environment, and the files that must exist before its start."""
 
     replica: Replica
     command: tuple[str, ...]
@@ -92,15 +92,15 @@ class Start:
     files: Mapping[Path, File] = field(default_factory=dict)
 
     def with_ledger(self, ledger: Mapping[str, int]) -> "Start":
-        """The same for a launcher that follows another one, and is told what the restarts have cost so far."""
+        """The same for the successor of a dead launcher; `ledger` counts the restarts so far."""
         settings = json.loads(self.environment[SETTINGS])
-        # As the operator has it: who ran before is given the benefit of the doubt that it made a step.
+        # As in the operator: a program that ran before is assumed to have made a step.
         told = {"ledger": {**settings["ledger"], **ledger}, "proven": any(ledger.values())}
         return replace(self, environment={**self.environment, SETTINGS: json.dumps({**settings, **told})})
 
 
 def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None) -> LocalJob:
-    """The job that a validated manifest describes; UserError if there is nothing to run."""
+    """The job of a validated manifest; UserError if the job would not run."""
     metadata = stored["metadata"]
     identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
     job = parse_job({"metadata": identity, "spec": stored["spec"]})
@@ -115,7 +115,7 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
             "remove the field"
         )
     storage = job.spec.storage
-    # Here the launcher restarts whatever the mode: there are no pods to make anew.
+    # Without pods to recreate, launchers restart programs in place in every mode.
     spec = msgspec.structs.replace(
         job.spec, restart_policy=msgspec.structs.replace(job.spec.restart_policy, mode="InPlace")
     )
@@ -124,7 +124,7 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
 
 
 def take_places(local: LocalJob, ports: Ports, scratch: Path) -> Places:
-    """Take the ports; name the files."""
+    """Reserve the ports and name the files."""
     return Places(
         training={each: ports.take() for each in local.replicas if each.role != "evaluator"},
         status={each: ports.take() for each in local.replicas},
@@ -135,31 +135,31 @@ def take_places(local: LocalJob, ports: Ports, scratch: Path) -> Places:
 
 
 def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[str, str]) -> Start:
-    """How the replica's launcher is started. `given` are variables from the command line. UserError as it comes."""
+    """The start of the replica's launcher. `given` are variables from the command line. UserError for invalid input."""
     manifest = pod(local.job, local.spec, replica, "")
     container = next(each for each in manifest["spec"]["containers"] if each["name"] == CONTAINER)
-    # In a pod the launcher of a large gang makes it, from addresses that there are not here.
+    # In a pod of a large gang, the launcher builds TF_CONFIG from addresses that only a cluster has.
     task = {"name": TASK, "value": _task(json.loads(tf_config(local.job, local.spec, replica)), places.training)}
     others = [each for each in container["env"] if each["name"] != TASK]
     volumes = volumes_of(manifest, container, local.config_maps, places.volumes)
     container = {**container, "env": [task, *(_localised(each, local, places, replica, volumes) for each in others)]}
     variables = container_environment(manifest, container, given, local.config_maps)
-    # What the operator has put in front of the user's own command ends with the first `--`.
+    # The first `--` separates the operator's launcher command from the user's own command.
     own = container["command"][container["command"].index("--") + 1 :]
     words = [expand(volumes.localised(word), variables) for word in (*own, *(container.get("args") or ()))]
     command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
-    # Temporary files end with the run, as those of a container end with its pod, however their owner ends.
+    # Temporary files are deleted at the end of the run, as a container's files are with its pod.
     private = {"TMPDIR": str(places.temporary(replica))}
     return Start(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files)
 
 
 def interpreter(program: str) -> str:
-    """This very Python for any Python, other programs as they are."""
+    """The path of this Python for any Python; other programs unchanged."""
     return sys.executable if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(program)) else program
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the image would bring along: here, the person's own environment, its Python found first."""
+    """The user's own environment in place of the image's, with this Python's directory first in PATH."""
     kept = {name: value for name, value in environment.items() if name != TASK and not name.startswith("TFTRAINING_")}
     return {**kept, "PATH": os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))}
 

@@ -1,4 +1,4 @@
-"""`tftj run`: from the command line's words to the exit code."""
+"""The command `tftj run`, from its arguments to its exit code."""
 
 import argparse
 import asyncio
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped us. UserError for bad input."""
+    """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
     notes: list[str] = []
     manifest, config_maps = read_manifest(arguments.manifest, arguments.job, notes.append)
     manifest = with_changes(manifest, arguments.set, notes.append)
@@ -68,7 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _tidy_exit() -> Iterator[None]:
-    """Have the signals that end a process raise SystemExit, so that even before the first start nothing is left."""
+    """Let SIGTERM and SIGHUP raise SystemExit, so that `tftj` cleans up even before the first launcher starts."""
 
     def leave(number: int, frame: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -95,7 +95,7 @@ async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scr
 
 
 def prepare(local: LocalJob, places: Places, given: Mapping[str, str]) -> list[Start]:
-    """Make the directories and the secret; how each replica is started. UserError for what cannot be."""
+    """Create the directories and the secret; the start of each replica. UserError if a replica cannot start."""
     starts = [start_of(local, places, replica, given) for replica in local.replicas]
     check_commands(starts, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
@@ -125,7 +125,7 @@ async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: 
 
 
 def _notes(local: LocalJob) -> list[str]:
-    """What is different here, as far as this job can notice it."""
+    """The differences from a cluster that concern this job, one line each."""
     count, where = len(local.replicas), local.directory or "no storage"
     notes = [f"{local.job.key.name}: {count} replica{'s' * (count != 1)} on this machine, {where}, {sys.executable}"]
     pods = [local.spec.template_of(replica.role)["spec"] for replica in local.replicas]
@@ -144,7 +144,7 @@ def _notes(local: LocalJob) -> list[str]:
 
 
 def _is_used(directory: Path) -> bool:
-    """Whether something is in it, apart from what begins with a dot; not if that cannot be told."""
+    """Whether the directory has entries that do not begin with a dot; False if it cannot be read."""
     try:
         return any(not each.name.startswith(".") for each in directory.iterdir())
     except OSError:

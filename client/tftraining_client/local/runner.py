@@ -1,6 +1,6 @@
-"""Runs a job's launchers on this machine from the first start to the last end, and starts again those that die.
+"""Runs a job's launchers on this machine, and restarts launchers that die.
 
-It must never return while a process of the job is left, whatever has happened.
+The runner must never return while a process of the job is left, whatever happens.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tftraining_client.local.status import Status, ask
 from tftraining_client.local.story import Story
 
 LOOK_SECONDS = 0.2
-SHORT_LIFE = 5.0  # seconds; a launcher that ends sooner, again and again, will never do better
+SHORT_LIFE = 5.0  # seconds; SHORT_LIVES shorter lives in a row fail the job: further restarts would not help
 SHORT_LIVES = 3
 LAST_WORDS_SECONDS = 5.0
 STOPPED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -32,14 +32,14 @@ BROKEN_PIPE = 141
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the run ended: the job's verdict, or the exit code for who stopped us before there was one."""
+    """The end of the run: the job's verdict, or the exit code if the run was stopped before a verdict."""
 
     verdict: Status
     stopped: int | None = None
 
 
 class Runner:
-    """Made inside the event loop; `run` once."""
+    """Runs one job. Create it inside the event loop, and call `run` once."""
 
     def __init__(self, local: LocalJob, starts: Sequence[Start], places: Places, screen: Screen) -> None:
         self._local = local
@@ -59,16 +59,16 @@ class Runner:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.monotonic() - self._began
 
     @property
     def launchers(self) -> dict[str, int]:
-        """The processes of those launchers that run, by replica."""
+        """The process IDs of the running launchers, by replica."""
         return {each.name: each.pid for each in self._launchers if each.pid is not None}
 
     async def run(self, kills: Sequence[Kill]) -> Outcome:
-        """Run the job until it has ended or somebody stops us."""
+        """Run the job until it ends or the user stops `tftj`."""
         self._kills = list(kills)
         self._listen_to_signals()
         orphans.adopt()
@@ -84,7 +84,7 @@ class Runner:
         return Outcome(self._verdict, None if self._verdict else self._stopped)
 
     def note(self, text: str) -> None:
-        """Tell the person a line."""
+        """Show a line to the user."""
         self._print(lambda: self._screen.note(text))
 
     # Launchers.
@@ -103,14 +103,14 @@ class Runner:
             told.cancel()
 
     async def _keep(self, launcher: Launcher) -> None:
-        """Run a replica's launcher, and its successor if it dies, until one has left a verdict."""
+        """Run a replica's launcher, and a successor after each death, until a launcher leaves a verdict."""
         short = 0
         while not self._enough.is_set():
             began = time.monotonic()
             async with self._spawning:
                 await launcher.begin(self._ledger())
             if self._enough.is_set():
-                launcher.signal(signal.SIGTERM)  # everybody was told while this one was being born
+                launcher.signal(signal.SIGTERM)  # the run ended while this launcher was starting
             ended = await launcher.end()
             if ended.words or ended.code == 0:
                 return self._decide(ended)
@@ -129,7 +129,7 @@ class Runner:
             asyncio.get_running_loop().call_later(patience, self._enough.set)
 
     async def _succeed(self, launcher: Launcher, ended: Ended, short: int) -> None:
-        """Clear up after a launcher that died; its successor is told what that costs."""
+        """Kill the orphans of a dead launcher, and fail the job or charge the restart by the job's rules."""
         async with self._spawning:
             orphans.end_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
@@ -153,10 +153,10 @@ class Runner:
     def _grace(self) -> float:
         return self._local.spec.launcher.termination_grace_seconds
 
-    # Looking.
+    # Status.
 
     async def _watch(self) -> None:
-        """Look at the chief and show what is seen; look more often while a kill is to come."""
+        """Poll the chief's /status and show it; poll more often while a kill is pending."""
         shown = 0.0
         while True:
             status = await ask(self._chief_port)
@@ -179,7 +179,7 @@ class Runner:
             replica = next(each for each in self._local.replicas if str(each) == kill.member)
             port = self._places.status[replica]
             status = chief if port == self._chief_port else await ask(port) or {}
-            # Who only serves parameter servers tells of no epochs: it goes by the chief's.
+            # Workers and parameter servers of an asynchronous training report no progress: the chief's progress counts.
             status = {**status, "progress": status.get("progress") or chief.get("progress")}
             if kill.due(status, ran):
                 self._kills.remove(kill)
@@ -200,10 +200,10 @@ class Runner:
         self._print(lambda: self._screen.output(name, lines))
 
     def _print(self, printing: Callable[[], None]) -> None:
-        """Nobody reads any more: that is as good as a Ctrl-C."""
+        """Print; a closed output stops the run, as a Ctrl-C does."""
         try:
             printing()
-        except OSError:  # a broken pipe, a terminal that was closed
+        except OSError:  # a broken pipe or a closed terminal
             self.stop(BROKEN_PIPE)
 
     def _listen_to_signals(self) -> None:
@@ -212,9 +212,9 @@ class Runner:
             loop.add_signal_handler(number, self.stop, code)
 
     def stop(self, code: int) -> None:
-        """End the run, with this exit code unless the job has a verdict; asked twice, at once."""
+        """Stop the run with this exit code, unless the job has a verdict. A second request kills at once."""
         if self._stopped is not None and code != BROKEN_PIPE:
-            self._signal_all(signal.SIGKILL)  # asked a second time
+            self._signal_all(signal.SIGKILL)  # the second request
         self._stopped = code
         self._enough.set()
 
@@ -223,7 +223,7 @@ class Runner:
             each.signal(number)
 
     async def _end_all(self) -> None:
-        """SIGTERM to every launcher, SIGKILL after the grace that its program has, then to whatever is left."""
+        """Send SIGTERM to every launcher and SIGKILL after the programs' grace period, then kill the orphans."""
         self._enough.set()
         self._signal_all(signal.SIGTERM)
         await asyncio.wait(self._kept, timeout=self._grace + LAST_WORDS_SECONDS)
@@ -234,7 +234,7 @@ class Runner:
 
 
 def check_commands(starts: Sequence[Start], which: Callable[[str, str], str | None]) -> None:
-    """UserError if a replica's program is not on this machine. `which` finds a program in a PATH."""
+    """UserError if this machine lacks a replica's program. `which` finds a program in a PATH."""
     for start in starts:
         program = start.command[start.command.index("--") + 1]
         if which(program, start.environment["PATH"]) is None:

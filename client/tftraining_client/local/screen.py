@@ -1,6 +1,6 @@
-"""Where everything is shown: plain lines, or on a terminal the same lines in colour above a display of the progress.
+"""The output of `tftj run`: plain lines, or on a terminal coloured lines above a progress display.
 
-Must never change what a program prints, but for the name in front of each line.
+A screen puts a name in front of each line of a program, and must never change the line itself.
 """
 
 import io
@@ -21,23 +21,23 @@ OURS = "tftj"
 
 
 class Screen(Protocol):
-    """What the runner needs of it."""
+    """The output as the runner uses it."""
 
     def output(self, name: str, lines: Sequence[str]) -> None:
-        """Lines that a replica printed."""
+        """Print lines of a replica."""
 
     def note(self, text: str) -> None:
-        """A line of our own."""
+        """Print a message of `tftj`."""
 
     def show(self, story: Story, seconds: float) -> None:
-        """How the job is, `seconds` after the start of the run."""
+        """Show the state of the job, `seconds` after the start of the run."""
 
     def close(self) -> None:
-        """The display goes; what was printed stays."""
+        """Remove the display; the printed lines stay."""
 
 
 class PlainScreen:
-    """For files, pipes and dumb terminals."""
+    """The screen for files, pipes and dumb terminals."""
 
     def __init__(self, names: Sequence[str], stream: TextIO) -> None:
         self._width = max(len(name) for name in (*names, OURS))
@@ -53,7 +53,7 @@ class PlainScreen:
         self.output(OURS, text.splitlines())
 
     def show(self, story: Story, seconds: float) -> None:
-        """A line at each new epoch, and now and then."""
+        """Print the progress at each new epoch, and at intervals."""
         for line in story.see_progress(seconds):
             self.note(line)
 
@@ -62,7 +62,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """For terminals; honours NO_COLOR."""
+    """The screen for terminals; honours NO_COLOR."""
 
     def __init__(self, names: Sequence[str], console: Console) -> None:
         self._width = max(len(name) for name in (*names, OURS))
@@ -72,28 +72,28 @@ class LiveScreen:
         self._live.start()
 
     def output(self, name: str, lines: Sequence[str]) -> None:
-        """The lines, each behind the coloured name."""
+        """Print the lines, each after the coloured name."""
         prefix = (f"{name:<{self._width}} | ", self._colours.get(name, "bold"))
         texts = [Text.assemble(prefix, Text.from_ansi(line)) for line in lines]
         self._console.print(Text("\n").join(texts), soft_wrap=True, highlight=False)
 
     def note(self, text: str) -> None:
-        """A line of our own, in bold."""
+        """Print a message of `tftj`, in bold."""
         for line in text.splitlines():
             self._console.print(Text(f"{OURS:<{self._width}} | {line}", style="bold"), soft_wrap=True, highlight=False)
 
     def show(self, story: Story, seconds: float) -> None:
-        """Draw the display anew."""
+        """Redraw the display."""
         self._live.update(display(story, seconds), refresh=True)
 
     def close(self) -> None:
-        """Take the display away."""
+        """Remove the display."""
         self._live.stop()
 
 
 def make_screen(names: Sequence[str]) -> Screen:
-    """The screen that suits our standard output. Letters that it cannot show are written as `\\u2588`: a program that
-    prints a bar must not be held up by that."""
+    """The screen that fits standard output. Characters outside its encoding are printed as `\\u2588`: a program that
+    prints a progress bar must not raise an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     console = Console()

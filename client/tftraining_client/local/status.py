@@ -1,6 +1,6 @@
-"""What the launchers say of themselves: GET /status, over HTTP on this machine, and their last words in a file.
+"""Reads the state of the launchers: GET /status over HTTP, and the termination message in a file.
 
-An answer that does not come, or is none, is no answer: the reader asks again.
+A missing or malformed answer counts as no answer: the caller asks again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Status = dict[str, Any]
 
 
 async def ask(port: int) -> Status | None:
-    """The /status of the launcher at this port, None if there is none just now."""
+    """The /status of the launcher at this port; None without a valid answer within SECONDS."""
     try:
         async with asyncio.timeout(SECONDS):
             return await _ask(port)
@@ -42,7 +42,7 @@ async def _ask(port: int) -> Status | None:
 
 
 def last_words(path: Path) -> Status:
-    """The verdict that a launcher has left at its end; {} if it has left none."""
+    """The verdict in a launcher's termination message; {} if there is none."""
     try:
         line = path.read_text("utf-8", "replace").split("\n", 1)[0]
         found = json.loads(line.removeprefix(FIRST_LINE)) if line.startswith(FIRST_LINE) else {}

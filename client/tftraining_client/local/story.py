@@ -1,6 +1,6 @@
-"""What a person is told of a job as it goes, and what the summary counts, out of the /status of the chief.
+"""Turns the chief's /status into messages for the user, and into the numbers of the summary.
 
-Pure: it sees one status after another, each with a time, and gives back lines.
+Pure: takes one status after another, each with its time, and returns lines.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ UNTOLD_METRICS = ("epoch", "step")
 
 @dataclass
 class Story:
-    """The job so far. Times are seconds since the run began; `ledger` is what restarts cost, as the launchers count."""
+    """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Story:
     _told_progress: tuple[float, int | None, str] = (0.0, None, "")
 
     def see(self, status: Status, at: float) -> list[str]:
-        """Take in the chief's status; what is new in it, in words."""
+        """Take the chief's status; its news as lines."""
         before, self.status = self.status, status
         self.progress = known_progress(self.progress, status.get("progress"))
         self.ledger = status.get("ledger") or self.ledger
@@ -37,13 +37,13 @@ class Story:
         return []
 
     def see_last_words(self, words: Status) -> None:
-        """Take in what a launcher left at its end: the last steps may have gone by between two looks."""
+        """Take a launcher's termination message: it has the last steps, which polls may have missed."""
         self.progress = known_progress(self.progress, words.get("progress"))
         self.ledger = words.get("ledger") or self.ledger
         self._note_restart(words, ended=words.get("verdict") == "Failed")
 
     def see_progress(self, at: float) -> list[str]:
-        """A line about the progress, if there is news: at a new epoch, otherwise now and then."""
+        """A line about new progress, at each new epoch and otherwise at most every PROGRESS_SECONDS."""
         last, epoch, before = self._told_progress
         now, text = self.progress.get("epoch"), progress_text(self.progress)
         too_soon = now == epoch and at < last + PROGRESS_SECONDS
@@ -54,7 +54,7 @@ class Story:
 
     @property
     def seconds_lost(self) -> float:
-        """All the time in which the gang did not train because of a restart; without who restarted alone it did."""
+        """The total time in which restarts stopped the gang. While a member restarts alone, the gang trains on."""
         return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values() if not each.get("alone"))
 
     def _turn(self, status: Status, at: float) -> list[str]:
@@ -66,8 +66,8 @@ class Story:
         return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
 
     def _note_restart(self, told: Status, ended: bool) -> None:
-        """Note the last restart. The launchers tell of the failure that `ended` the job in the same place, but nothing
-        was restarted after it."""
+        """Note the last restart. The failure that `ended` the job is reported in the same field, but no restart
+        followed it."""
         restart: dict[str, Any] = told.get("lastRestart") or {}
         if not restart.get("time"):
             return
@@ -82,17 +82,17 @@ def _state(status: Status) -> tuple[Any, ...]:
 
 
 def _is_cause(restart: dict[str, Any], told: Status) -> bool:
-    """Whether the job has failed by what is told as the last restart: the message of a failed job begins with that."""
+    """Whether `lastRestart` is the failure of the job: the job's message begins with that failure's message."""
     return str(told.get("message")).startswith(str(restart.get("message")))
 
 
 def _untrained(before: Status, status: Status) -> bool:
-    """Whether a restart is over whose phases went by unseen."""
+    """Whether a restart is over whose phases no poll saw."""
     return (before.get("reason"), before.get("round")) != (status.get("reason"), status.get("round"))
 
 
 def _earlier_run(progress: dict[str, Any]) -> list[str]:
-    """Where the training began, if that was not the beginning."""
+    """A line with the epoch or the step from which the training resumed, if it did."""
     epoch, step = progress.get("firstEpoch"), progress.get("firstStep")
     where = f"epoch {epoch}" if epoch else f"step {step}" if step else ""
     return [f"the training goes on from {where} of an earlier run in the same directory"] if where else []
@@ -107,8 +107,8 @@ def _modes(status: Status) -> str:
 
 
 def known_progress(before: dict[str, Any], told: dict[str, Any] | None) -> dict[str, Any]:
-    """What is known now. A program that was started again tells its steps before its epoch, and a chief's new launcher
-    knows of no earlier one: until then the last epoch stays."""
+    """The progress to show. A restarted program reports steps before its first epoch, and a chief's new launcher knows
+    no epoch: until one is reported, the last known epoch stays."""
     if not told or told.get("epoch") is not None or before.get("epoch") is None:
         return told or before
     kept = {name: told.get(name) or before.get(name) for name in ("epochs", "metrics")}
@@ -116,7 +116,7 @@ def known_progress(before: dict[str, Any], told: dict[str, Any] | None) -> dict[
 
 
 def progress_text(progress: dict[str, Any]) -> str:
-    """`epoch 3/10, step 140/700, 56.1 steps/s, accuracy 0.9102, loss 0.3012`, as far as it is known."""
+    """`epoch 3/10, step 140/700, 56.1 steps/s, accuracy 0.9102, loss 0.3012`, as far as reported."""
     parts = []
     epoch, epochs = progress.get("epoch"), progress.get("epochs")
     if epoch is not None:

@@ -1,4 +1,4 @@
-"""The last lines of a run: how it ended, what it reached, what the restarts cost, what was left. Pure."""
+"""The summary of a run: its result, the progress, the restarts, the clean-up and the saved models. Pure."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ WIDTH = 10
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. `reason` and `message` say why it failed."""
+    """The result of a run. `reason` and `message` say why a run failed."""
 
     succeeded: bool
     seconds: float
@@ -25,7 +25,7 @@ class Result:
 
 
 def summary(name: str, result: Result, story: Story) -> list[str]:
-    """The lines."""
+    """The lines of the summary."""
     rows = {
         "trained": _trained(story.progress),
         "metrics": metrics_text(story.progress),
@@ -52,7 +52,7 @@ def _trained(progress: dict[str, Any]) -> str:
 
 
 def _restarts(story: Story) -> str:
-    """The number, and the last ones; some may have come and gone unseen between two looks."""
+    """The number of restarts, and the last ones seen. The ledger also counts restarts that no poll of /status saw."""
     number = max(len(story.restarts), story.ledger.get("inPlace", 0))
     if not number:
         return "none"
@@ -74,7 +74,7 @@ def _restart(restart: dict[str, Any]) -> str:
 
 
 def _went_on(epoch: int | None, step: int | None) -> list[str]:
-    """From where the training went on, if that is known."""
+    """The epoch or step from which the training resumed, if reported."""
     if epoch or step:
         return [f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"]
     return [] if (epoch, step) == (None, None) else ["started over: no backup found"]

@@ -1,7 +1,7 @@
 """The ConfigMap volumes of a pod as directories of this machine. Pure, but for `write`.
 
-A process cannot be given a volume at the path that the container sees, so the directory lies elsewhere and the path is
-replaced wherever the pod names it: in the command, in its arguments and in the values of its variables.
+A process cannot have a volume mounted at the container's path. So the directory lies elsewhere, and its path replaces
+the mounted path in the pod's command, arguments and values of variables.
 """
 
 import hashlib
@@ -36,16 +36,16 @@ class Volumes:
     places: dict[str, Path] = field(default_factory=dict)
 
     def localised(self, text: str) -> str:
-        """The text with this machine's path for each mounted one, in a form that `expand` leaves as it is."""
+        """The text with this machine's path for each mounted path, escaped for `expand`."""
         if not self.places:
             return text
         paths = "|".join(re.escape(path) for path in sorted(self.places, key=len, reverse=True))
-        # A mounted path begins where no longer path goes on, and ends at the end of a name.
+        # Match whole paths only: not inside a longer path, and only up to the end of a file name.
         return re.sub(rf"(?<![\w.~/)}}-])({paths})(?![\w.-])", lambda found: escape(str(self.places[found[1]])), text)
 
 
 def volumes_of(pod: Manifest, container: Manifest, config_maps: ConfigMaps, root: Path) -> Volumes:
-    """The volumes that the container mounts from the ConfigMaps, below `root`. UserError for a key that is missing."""
+    """The volumes that the container mounts from the ConfigMaps, below `root`. UserError for a missing key."""
     sources = {volume.get("name"): source for volume, source in _sources(pod["spec"]) if source["name"] in config_maps}
     volumes = Volumes()
     for mount in _objects(container.get("volumeMounts")):
@@ -59,7 +59,7 @@ def volumes_of(pod: Manifest, container: Manifest, config_maps: ConfigMaps, root
 
 
 def missing_config_maps(pod_spec: Manifest, config_maps: ConfigMaps) -> list[str]:
-    """The ConfigMaps that volumes of the pod name and that are not there."""
+    """The ConfigMaps that the pod's volumes name but `config_maps` lacks."""
     return sorted({source["name"] for _, source in _sources(pod_spec) if source["name"] not in config_maps})
 
 
@@ -78,7 +78,7 @@ def _sources(pod_spec: Manifest) -> list[tuple[Manifest, Manifest]]:
 
 
 def _objects(value: Any) -> list[Manifest]:
-    """The objects of a list. The definition of the resource leaves these fields of a pod unchecked."""
+    """The objects of a list. The CRD does not validate these fields of a pod."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
@@ -87,14 +87,14 @@ def _is_text(source: Manifest, *names: str) -> bool:
 
 
 def _directory(source: Manifest) -> str:
-    """The same for the same volume of two replicas, so that all of them run the same script."""
+    """The directory of a volume, the same for all replicas that have it, so that all of them run the same script."""
     others = {name: value for name, value in source.items() if name != "name"}
     digest = hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()[:8]
     return f"{source['name']}-{digest}" if others else str(source["name"])
 
 
 def _files(volume: str, source: Manifest, config_map: ConfigMap) -> dict[str, File]:
-    """The files of a volume by their path in it."""
+    """The files of a volume, by their path inside the volume."""
     whole = [{"key": key, "path": key} for key in config_map]
     items = [each for each in _objects(source.get("items")) if _is_text(each, "key", "path")] or whole
     absent = [item["key"] for item in items if item["key"] not in config_map]

@@ -1,8 +1,8 @@
-"""What the API server would say to a manifest, said here: the CRD's own schema, defaults and CEL rules.
+"""Validates a manifest as the API server does: by the CRD's own schema, defaults and CEL rules.
 
     stored = validate(manifest)
 
-It must never know a field or a rule by itself: all of that is in the CRD, which is shipped with this package.
+This package must never define a field or a rule: the CRD, which is shipped with the client, defines all of them.
 """
 
 from tftraining_client.validation.crd import custom_resource
@@ -15,7 +15,7 @@ __all__ = ["InvalidManifest", "validate"]
 
 
 def validate(manifest: Json) -> Json:
-    """Return the manifest as the API server would store it, defaults filled in. InvalidManifest with its message."""
+    """Return the manifest as the API server stores it, with defaults. InvalidManifest with the API server's message."""
     resource = custom_resource()
     unknown = unknown_fields(manifest, resource.schema)
     if unknown:

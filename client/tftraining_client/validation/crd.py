@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, as it is shipped with this package: the very file that is applied to clusters."""
+"""The CustomResourceDefinition shipped with this package: the same file that is applied to clusters."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +12,7 @@ FILE = "tftrainingjobs.yaml"
 
 @dataclass(frozen=True)
 class CustomResource:
-    """Names of the kind, and the schema of its one version."""
+    """The names of the resource, and the schema of its only version."""
 
     group: str
     version: str
@@ -21,13 +21,13 @@ class CustomResource:
 
     @property
     def api_version(self) -> str:
-        """As a manifest says it: `tftraining.dev/v1`."""
+        """The apiVersion of a manifest: `tftraining.dev/v1`."""
         return f"{self.group}/{self.version}"
 
 
 @cache
 def custom_resource() -> CustomResource:
-    """Read the file, once in a process (20 ms)."""
+    """Read the CRD file (20 ms; cached in the process)."""
     text = (resources.files("tftraining_client") / FILE).read_text(encoding="utf-8")
     spec = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]
     (version,) = spec["versions"]

@@ -1,4 +1,4 @@
-"""What every Kubernetes object's metadata has to be, whatever its kind."""
+"""Checks of the metadata that Kubernetes applies to every kind of object."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
 def metadata_problems(job: Json) -> list[Problem]:
-    """What is wrong with name, labels and annotations, apart from the rules of the kind itself."""
+    """The errors in name, namespace, labels and annotations; the CRD's own rules are checked elsewhere."""
     metadata = job["metadata"]
     texts = {f"metadata.{each}": metadata.get(each, "") for each in ("name", "namespace")}
     for each in ("labels", "annotations"):

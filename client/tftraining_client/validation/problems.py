@@ -1,4 +1,4 @@
-"""The words of a rejection: those of the API server, so that a person meets the same message here and there."""
+"""The messages of a rejection: the same text as the API server's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ UNCHECKED = (
 
 
 class InvalidManifest(UserError):
-    """What is wrong with a manifest, in the API server's words; a line for each problem if there are several."""
+    """The problems of a manifest in the API server's words; one line each if there are several."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One field, and what is wrong with it. The CEL rules are only asked when no problem blocks them."""
+    """A field and its error. The CEL rules are evaluated only if no problem `blocks` them."""
 
     field: str
     text: str
@@ -30,7 +30,7 @@ class Problem:
 
 
 def rejected(resource: CustomResource, job: dict[str, Any], problems: Sequence[Problem]) -> InvalidManifest:
-    """The rejection of a manifest that could be read."""
+    """The rejection of a decodable manifest."""
     lines = [str(each) for each in problems]
     if any(each.blocks and not each.field.startswith("metadata") for each in problems):
         lines.append(str(Problem("", f"Invalid value: null: {UNCHECKED}")))
@@ -39,7 +39,7 @@ def rejected(resource: CustomResource, job: dict[str, Any], problems: Sequence[P
 
 
 def undecodable(resource: CustomResource, unknown: Sequence[str]) -> InvalidManifest:
-    """The rejection of a manifest with fields that there are not."""
+    """The rejection of a manifest with unknown fields."""
     fields = ", ".join(f'unknown field "{field}"' for field in unknown)
     kind = resource.kind
     return InvalidManifest(

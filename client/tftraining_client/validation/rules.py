@@ -1,6 +1,6 @@
 """The CEL rules of the CRD, evaluated as the API server does when an object is created.
 
-Rules that compare with the old object are for changes and have no say here. The evaluator is the CEL project's own.
+Rules that read the old object apply to updates only and are skipped. The CEL project's own evaluator is used.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ RULES = "x-kubernetes-validations"
 
 
 def rule_problems(job: Json, schema: Json) -> list[Problem]:
-    """What the rules forbid, in the order of the schema. The job must be sound structurally."""
+    """The violations of the rules, in the order of the schema. The job must be structurally valid."""
     return list(_problems(job, schema, ()))
 
 
@@ -35,7 +35,7 @@ def _problems(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[P
 
 
 def compares(rule: Json) -> bool:
-    """Whether the rule is about a change."""
+    """Whether the rule compares with the old object."""
     return "oldSelf" in rule["rule"]
 
 
@@ -48,14 +48,14 @@ def _problem(rule: Json, value: Any, path: str) -> Problem:
 
 
 def holds(rule: str, value: Any) -> bool:
-    """Whether the rule allows the value. What cannot be evaluated is not allowed."""
+    """Whether the rule allows the value; False if the evaluation fails."""
     result = compiled(rule).eval(data={"self": value})
     return result.type() == cel.Type.BOOL and bool(result.value())
 
 
 @cache
 def compiled(rule: str) -> Any:
-    """The program of a rule; RuntimeError if it is not CEL."""
+    """The compiled rule; RuntimeError if the rule is not CEL."""
     return _environment().compile(rule)
 
 

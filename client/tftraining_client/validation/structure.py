@@ -1,6 +1,6 @@
 """The structural part of the CRD's schema: unknown fields, nulls, defaults, types, bounds, enums.
 
-`jsonschema` finds what is wrong; the words are the API server's. Rules in CEL are not looked at here.
+`jsonschema` finds the errors; the messages are the API server's. The module rules.py checks the CEL rules.
 """
 
 import copy
@@ -26,13 +26,13 @@ _TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "arra
 
 
 def path_of(parts: Any) -> str:
-    """`spec.rules[0].role` of the way to a value."""
+    """The steps to a value as text: `spec.rules[0].role`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".")
 
 
 def unknown_fields(job: Json, schema: Json) -> list[str]:
-    """The fields that the schema does not have, as the API server names and sorts them."""
+    """The fields missing from the schema, named and sorted as by the API server."""
     metadata = job.get("metadata")
     strange = [f"metadata.{name}" for name in metadata if name not in METADATA] if isinstance(metadata, dict) else []
     rest = {name: value for name, value in job.items() if name != "metadata"}
@@ -53,13 +53,13 @@ def _unknown(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[tu
 
 
 def schema_of(name: str, schema: Json) -> Json | None:
-    """The schema of a field below; None if it has no field of that name."""
+    """The schema of a field of an object; None if the object's schema has no such field."""
     found: Json | None = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
     return found
 
 
 def stored(job: Json, schema: Json) -> Json:
-    """A copy as the API server goes on with: defaults, no nulls, whole numbers as integers, no status (not ours)."""
+    """A copy as the API server stores it: defaults, no nulls, whole floats as integers, no status (a subresource)."""
     result: Json = _stored(job, schema)
     result.pop("status", None)
     if not isinstance(result.get("metadata"), dict):
@@ -88,7 +88,7 @@ def _stored_object(value: Json, schema: Json) -> Json:
 
 
 def structural_problems(job: Json, schema: Json) -> list[Problem]:
-    """Everything that the structural schema forbids, sorted by field; then members of sets that are there twice."""
+    """The violations of the structural schema, sorted by field; then the duplicate members of sets."""
     found = [problem for error in Draft202012Validator(schema).iter_errors(job) for problem in _problems(error)]
     return sorted(found, key=str) + list(_duplicates(job, schema, ()))
 
@@ -97,7 +97,7 @@ def _problems(error: ValidationError) -> list[Problem]:
     field = path_of(error.absolute_path)
     limit: Any = error.validator_value
     value: Any = error.instance
-    return {  # a test holds the CRD to these keywords
+    return {  # a test checks that the CRD uses no other keywords
         "required": lambda: _required(field, limit, value, error.message),
         "type": lambda: [_wrong_type(field, limit, value)],
         "enum": lambda: [_unsupported(field, limit, value)],
@@ -113,7 +113,7 @@ def _problems(error: ValidationError) -> list[Problem]:
 
 
 def _required(field: str, names: Any, value: Mapping[str, Any], message: str) -> list[Problem]:
-    """jsonschema makes one error for each missing name, and tells which only in its message."""
+    """jsonschema raises one error per missing name, and gives the name only in the message."""
     missing = next(name for name in names if name not in value and message.startswith(repr(name)))
     return [Problem(f"{field}.{missing}" if field else missing, "Required value", blocks=True)]
 
@@ -139,7 +139,7 @@ def _too_many(field: str, limit: int, value: Any) -> Problem:
 
 
 def _duplicates(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """A set may hold each member once; each is told of once, however often it comes."""
+    """The members that occur more than once in a set, one problem each."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _duplicates(item, schema_of(name, schema) or {}, (*at, name))

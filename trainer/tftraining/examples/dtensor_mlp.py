@@ -30,11 +30,11 @@ from tftraining.options import (
 )
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
-DEVICES = 8  # parts of the CPU, where there are no GPUs
+DEVICES = 8  # logical CPU devices on a machine without GPUs
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
+    """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("dtensor_mlp", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
     group.add_argument(
@@ -56,7 +56,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace, devices: int | None) -> None:
-    """UsageError for what DTensor cannot do, and for sizes that cannot be cut for so many devices (None: not known)."""
+    """UsageError for options unsupported by DTensor, and for sizes not divisible among `devices` (None: unknown)."""
     if options.precision == "mixed_float16":
         raise UsageError("--precision mixed_float16 needs a scaled loss, which this program has not: mixed_bfloat16")
     if devices is not None and devices % options.model_parts:
@@ -68,7 +68,7 @@ def check(options: argparse.Namespace, devices: int | None) -> None:
 
 
 if __name__ == "__main__":
-    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
     check_early("dtensor_mlp", parse(None), lambda options: check(options, options.logical_devices))
 
 import numpy as np
@@ -99,7 +99,7 @@ class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
         self.layers = [Dense(mesh, xavier(generator, *shape), cut) for *shape, cut in shapes]
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """(n, pixels) to logits (n, classes)."""
+        """Map images (n, pixels) to logits (n, classes)."""
         values = images
         for layer in self.layers[:-1]:
             values = tf.nn.relu(layer(values, self.dtype))
@@ -107,7 +107,7 @@ class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
 
 
 class Training:
-    """A perceptron and its optimizer on a mesh, and the steps that they take together."""
+    """A perceptron and its optimizer on a mesh, with the training and test steps."""
 
     def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], options: argparse.Namespace) -> None:
         self.mesh = mesh
@@ -129,7 +129,7 @@ class Training:
         return _told(tf.reduce_sum(per_example_losses(logits, labels) * weights), logits, labels, weights)
 
     def on_mesh(self, images: NDArray[Any], labels: NDArray[Any], size: int) -> tuple[tf.Tensor, ...]:
-        """A batch in the parts of the mesh; filled up to `size` examples, of which those added have no weight."""
+        """A batch sharded on the mesh, padded to `size` examples; the padding has weight 0."""
         missing = size - len(labels)
         weights = np.pad(np.ones(len(labels), np.float32), (0, missing))
         pixels = np.pad(images.reshape(len(labels), -1), ((0, missing), (0, 0)))
@@ -140,11 +140,11 @@ class Training:
         )
 
     def state(self) -> State:
-        """All that a later process needs to go on, whole."""
+        """The whole state that a later process needs to resume."""
         return {name: whole(each) for name, each in self._variables()}
 
     def restore(self, state: State) -> None:
-        """Take up a state; ValueError if it is one of another network."""
+        """Restore a state; ValueError if the state is from another network."""
         for name, each in self._variables():
             if name not in state or state[name].shape != tuple(each.shape):
                 raise ValueError(f"no {name} of shape {tuple(each.shape)}")
@@ -197,12 +197,12 @@ def _sum(told: Sequence[tf.Tensor]) -> tf.Tensor:
 def save_state(path: Path, state: State) -> None:
     """Write a state, for load_state."""
     content = io.BytesIO()
-    np.savez(content, **state)  # type: ignore[arg-type]  # the names of a state are not those of its parameters
+    np.savez(content, **state)  # type: ignore[arg-type]  # no name in a state is a parameter of savez
     write_atomically(path, content.getvalue())
 
 
 def load_state(path: Path) -> State:
-    """What save_state wrote; nothing if there is no such file."""
+    """The state from the file of save_state; {} if there is no such file."""
     if not path.exists():
         return {}
     with np.load(path, allow_pickle=False) as state:
@@ -210,7 +210,7 @@ def load_state(path: Path) -> State:
 
 
 def logits_of(weights: State, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the network of exported weights says of images (n, height, width, 1), in numpy alone."""
+    """The logits of exported weights for images (n, height, width, 1), computed with numpy alone."""
     values = images.reshape(len(images), -1)
     for number in range(3):
         values = values @ weights[f"dense_{number}/kernel"] + weights[f"dense_{number}/bias"]
@@ -231,7 +231,7 @@ def first(examples: Examples, count: int | None) -> Examples:
 
 
 def run(options: argparse.Namespace) -> None:
-    """The whole program."""
+    """Run the whole program."""
     loaded = data.load(options.data, options.data_dir)
     examples = data.Data(first(loaded.train, options.examples), first(loaded.test, options.examples))
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
@@ -249,7 +249,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    """0 if the model is trained and measured; 2, with one line, for a request that cannot be fulfilled."""
     return run_program("dtensor_mlp", parse(argv), run)
 
 

@@ -24,7 +24,7 @@ TEST_BATCH = 500
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
+    """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("mirrored_custom_loop", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
     group.add_argument("--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU, not on GPUs")
@@ -37,7 +37,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
     check_early("mirrored_custom_loop", parse(None))
 
 import tensorflow as tf
@@ -53,7 +53,7 @@ from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batch
 
 def make_model(shape: tuple[int, ...], weight_decay: float = 0.0) -> keras.Model:
     """The network of TensorFlow's tutorial on custom training, from images of `shape` (height, width, 1) to logits."""
-    # The tutorial's images are 28 x 28; those of digits would shrink to nothing without padding.
+    # The tutorial's images are 28 x 28; the 8 x 8 digits would shrink to nothing without padding.
     layer = partial(keras.layers.Conv2D, padding="valid" if min(shape[:2]) >= 16 else "same", activation="relu")
     decay = keras.regularizers.L2(weight_decay) if weight_decay else None
     return keras.Sequential(
@@ -98,7 +98,7 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 
 
 def run(options: argparse.Namespace) -> None:
-    """The whole program."""
+    """Run the whole program."""
     examples = data.load(options.data, options.data_dir)
     devices = machine.prepare(options, options.logical_devices)
     make_directory("mirrored_custom_loop", options, "data", "precision")
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    """0 if the model is trained and measured; 2, with one line, for a request that cannot be fulfilled."""
     return run_program("mirrored_custom_loop", parse(argv), run)
 
 

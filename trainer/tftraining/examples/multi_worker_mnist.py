@@ -38,14 +38,14 @@ DEFAULTS = Defaults(
     optimizer="plain gradient descent",
     steps_per_epoch=70,
 )
-AUTO_SHARD = ("auto", "data", "file", "off")  # names of TensorFlow's AutoShardPolicy, in small letters
+AUTO_SHARD = ("auto", "data", "file", "off")  # names of TensorFlow's AutoShardPolicy, in lower case
 KERAS = {"legacy": "tf_keras", "3": "keras"}
 TEST_BATCH = 500
 COMMUNICATION = ("auto", "nccl", "ring")  # names of TensorFlow's CommunicationImplementation
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
+    """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
     add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
@@ -64,9 +64,9 @@ def _save_freq(text: str) -> str | int:
 
 
 def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
-    """UsageError for options that are right by themselves but cannot work for this task, or with so many GPUs.
+    """UsageError for valid options that cannot work for this task or with `gpus` GPUs.
 
-    None: how many there are is not known yet.
+    `gpus` is None while the number is unknown.
     """
     if task.type not in ("chief", "worker", "evaluator"):
         raise UsageError(f"this program has a part for chief, workers and evaluator, not for a task {task.name}")
@@ -85,7 +85,7 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
 
 
 if __name__ == "__main__":
-    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
     check_early("multi_worker_mnist", parse(None), lambda options: check(options, task_from_environment(), None))
 
 import tensorflow as tf
@@ -107,33 +107,33 @@ Save = Callable[[], None]
 
 @dataclass(frozen=True)
 class Places:
-    """Where a job keeps what it makes; all its processes see the same directory."""
+    """The paths of a job's output; all processes of the job see the same directory."""
 
     directory: str
     keras: str = "legacy"
 
     @property
     def model(self) -> str:
-        """The saved model, of which each worker but the chief writes a temporary copy."""
+        """The path of the saved model; each worker but the chief writes a temporary copy."""
         return str(Path(self.directory) / ("model.keras" if self.keras == "3" else "model"))
 
     @property
     def backup(self) -> str:
-        """The state of an unfinished training, for BackupAndRestore."""
+        """The path of the state of an unfinished training, for BackupAndRestore."""
         return str(Path(self.directory) / "backup")
 
 
 def make_strategy(communication: str) -> tf.distribute.MultiWorkerMirroredStrategy:
-    """The strategy for all workers of TF_CONFIG; it waits until every one of them is there."""
+    """The strategy for all workers in TF_CONFIG; waits until every worker has connected."""
     kind = tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) -> tf.data.Dataset:
-    """The training data without end, in batches for all workers together.
+    """The endless training data, in batches for all workers together.
 
-    Under the policy `off` each worker draws from all the data, so each has to draw in another order.
+    Under the policy `off`, each worker draws from all the data, so each needs an order of its own.
     """
     order = order_for(options, task)
     dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
@@ -161,8 +161,8 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
     model.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         optimizer=keras.optimizers.SGD(learning_rate),
-        # Not just "accuracy": which one that is, Keras finds out at the first step, and a job that was stopped after
-        # the last one saves the model without a step.
+        # Not "accuracy": Keras resolves that name at the first step, and a job that was stopped after its last step
+        # saves the model without taking one.
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         jit_compile=jit,
     )
@@ -170,7 +170,7 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
 
 
 def train(options: argparse.Namespace, task: Task, examples: Examples, journal: Journal) -> None:
-    """Train to the last epoch and save. All workers do this."""
+    """Train to the last epoch and save. All workers must call this."""
     strategy = make_strategy(options.communication)
     with strategy.scope():
         model = make_model(examples.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
@@ -191,7 +191,7 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, journal: 
 
 
 def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -> list[Any]:
-    """What `fit` is to save in the middle of the training, and when."""
+    """The callbacks that save during `fit`."""
     saving = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
     return saving if state is None else [*saving, SaveEvery(1, state.save)]
 
@@ -200,8 +200,8 @@ def train_by_fit(
     options: argparse.Namespace, model: Any, dataset: tf.data.Dataset, journal: Journal, callbacks: Sequence[Any]
 ) -> None:
     """Train with Keras's own loop."""
-    # The backup outlives `fit`: a worker that dies while the model is saved makes all start again, and then only the
-    # saving is to be done again.
+    # The backup outlives `fit`: if a worker dies while the model is saved, all workers restart, and need to repeat only
+    # the saving.
     backup = tf_keras.callbacks.BackupAndRestore(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
@@ -217,7 +217,7 @@ def train_by_fit(
 def train_by_hand(
     options: argparse.Namespace, task: Task, training: Training, examples: Examples, journal: Journal, save: Save
 ) -> None:
-    """Train with a loop of one's own, with a checkpoint after each epoch, or every --save-freq steps."""
+    """Train with a custom loop, with a checkpoint after each epoch, or also every --save-freq steps."""
     state = State(training.replica, options.directory, task)
     journal.start(state.epoch, state.step, options.steps_per_epoch)
     tensors = as_tensors(examples)
@@ -234,7 +234,7 @@ def train_by_hand(
 def train_epoch(
     options: argparse.Namespace, training: Training, batches: tf.data.Dataset, state: State, journal: Journal
 ) -> tf.Tensor:
-    """Train to the end of the epoch that `state` is in, in tf.functions that return to save; what the steps told."""
+    """Train to the end of the epoch of `state`, with checkpoints between tf.functions; the sum of the tallies."""
     told, done, iterator = state.told, state.place, training.begin(batches)
     begin = state.epoch * options.steps_per_epoch
     for end in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq):
@@ -247,14 +247,14 @@ def train_epoch(
 
 
 def ends_of_parts(begin: int, end: int, save_freq: str | int) -> Iterator[int]:
-    """After which steps of a training to save, from the one after `begin` to `end`, which is always the last."""
+    """The steps after `begin` at which to save; `end` is always the last one."""
     if isinstance(save_freq, int):
         yield from range((begin // save_freq + 1) * save_freq, end, save_freq)
     yield end
 
 
 def evaluate(options: argparse.Namespace, examples: Examples) -> None:
-    """The evaluator's part: measure the checkpoints as they come, until the last."""
+    """Run the evaluator: measure each new checkpoint, up to the last."""
     model = make_network(examples.images.shape[1:], keras_of(options))
     measure = measure_with(model, plain_batches(examples, TEST_BATCH))
     last = Evaluator(options.directory, options.epochs, measure, options.logdir).follow()
@@ -262,25 +262,25 @@ def evaluate(options: argparse.Namespace, examples: Examples) -> None:
 
 
 def keras_of(options: argparse.Namespace) -> Any:
-    """The Keras that was asked for."""
+    """The Keras module of --keras."""
     return importlib.import_module(KERAS[options.keras])
 
 
 def order_for(options: argparse.Namespace, task: Task) -> Order:
-    """The order of the data: the same for all workers where they share them, one for each where they do not."""
+    """The order of the data: the same for all workers if they share the data, otherwise one per worker."""
     seed = options.seed + (task.rank if options.auto_shard == "off" else 0)
     return Order(options.batch_size * task.workers, seed, options.steps_per_epoch)
 
 
 def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
-    """The data, to be shared out among the workers by this policy."""
+    """The data, sharded among the workers by this policy."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.upper()]
     return dataset.with_options(options)
 
 
 def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
-    """The chief's end: prove the saved model, write the result, give up the backup. ProofError if it is no good."""
+    """Verify the saved model, write the result, delete the backup (chief only). ProofError for an unusable model."""
     places = Places(options.directory, options.keras)
     proof = prove(places.model, options.data, options.data_dir)
     say(
@@ -294,7 +294,7 @@ def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """The whole program for one process of the job."""
+    """Run the whole program for one process of the job."""
     task = task_from_environment()
     check(options, task, machine.take_gpus(options.gpus_each, task.rank))
     machine.prepare(options, keras=keras_of(options))
@@ -307,7 +307,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> None:
-    """The part of the chief and of each worker."""
+    """Run the chief or a worker."""
     journal = Journal(options.epochs, options if task.is_chief else None)
     say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
     train(options, task, examples, journal)
@@ -318,7 +318,7 @@ def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the model is trained and proved; 2 with one line for what cannot be done; 1 for a model of no use."""
+    """0 if the model is trained and verified; 2, with one line, for an impossible request; 1 for an unusable model."""
     try:
         return run_program("multi_worker_mnist", parse(argv), run)
     except ProofError as error:

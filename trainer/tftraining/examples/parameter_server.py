@@ -29,13 +29,13 @@ from tftraining.options import Defaults, UsageError, check_early, make_directory
 DEFAULTS = Defaults(5, 32, 0.05, batch="for each worker", optimizer="plain gradient descent", steps_per_epoch=100)
 TEST_BATCH = 500
 CONNECT_TIMEOUT = 1.0  # seconds
-LOOK_EVERY = 1.0  # seconds between a server's looks at the chief
+LOOK_EVERY = 1.0  # seconds between a server's checks of the chief
 
 Cluster = dict[str, list[str]]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
+    """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("parameter_server", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
     add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
-    """UsageError for a cluster or options that parameter servers cannot work with."""
+    """UsageError for a cluster or options that do not work with parameter servers."""
     missing = [role for role in ("chief", "worker", "ps") if not cluster.get(role)]
     if missing:
         raise UsageError(f"TF_CONFIG names no {missing[0]}: this program needs a chief, workers and a ps")
@@ -60,7 +60,7 @@ def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
 
 
 def part_of_cluster(options: argparse.Namespace) -> tuple[Task, Cluster]:
-    """This process's task and the cluster, which is empty without TF_CONFIG; UsageError as `check` has it."""
+    """This process's task and the cluster, which is empty without TF_CONFIG; UsageError from `check`."""
     task = task_from_environment()
     cluster: Cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
     check(options, task, cluster or {"chief": [""], "worker": [""], "ps": [""]})
@@ -68,7 +68,7 @@ def part_of_cluster(options: argparse.Namespace) -> tuple[Task, Cluster]:
 
 
 if __name__ == "__main__":
-    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
     check_early("parameter_server", parse(None), part_of_cluster)
 
 import tensorflow as tf
@@ -84,19 +84,19 @@ from tftraining.pipeline import endless_batches, order_of, plain_batches
 
 
 def serve(task: Task, cluster: Cluster, linger: float) -> NoReturn:
-    """Do what the chief asks for, until it has been gone for `linger` seconds; then end the process."""
+    """Serve the chief until it has been gone for `linger` seconds; then end the process."""
     server = tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=task.type, task_index=task.index)
     say(f"{task.name}: serving at {server.target}")
     wait_for_the_end(lambda: answers(cluster["chief"][0]), linger, time.monotonic, time.sleep)
     say(f"{task.name}: the chief has gone")
-    # TensorFlow cannot shut a server down: its destructor waits for ever for the chief's calls.
+    # TensorFlow cannot shut a server down: the server's destructor waits for ever for calls of the chief.
     os._exit(0)
 
 
 def wait_for_the_end(
     present: Callable[[], bool], linger: float, now: Callable[[], float], sleep: Callable[[float], None]
 ) -> None:
-    """Return once somebody who was present has not been for `linger` seconds."""
+    """Return once `present` was true and then false for `linger` seconds."""
     seen: float | None = None
     while seen is None or now() - seen < linger:
         if present():
@@ -105,7 +105,7 @@ def wait_for_the_end(
 
 
 def answers(address: str) -> bool:
-    """Whether somebody listens at `host:port`."""
+    """Whether a server listens at `host:port`."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT):
@@ -115,13 +115,13 @@ def answers(address: str) -> bool:
 
 
 def local_cluster(workers: int, servers: int) -> tuple[Cluster, list[Any]]:
-    """A cluster of servers in this process, at free ports; they live as long as the list."""
+    """A cluster of servers in this process, on free ports; the servers live as long as the list."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(workers + servers)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
         each.close()
     cluster = {"worker": addresses[:workers], "ps": addresses[workers:]}
-    # Two threads at least: a worker's server waits in one while it trains in another.
+    # At least two threads: a worker's server waits in one and trains in another.
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=max(workers + 1, 4))
     spec = tf.train.ClusterSpec(cluster)
     tasks = [(role, index) for role, members in cluster.items() for index in range(len(members))]
@@ -129,7 +129,7 @@ def local_cluster(workers: int, servers: int) -> tuple[Cluster, list[Any]]:
 
 
 def make_strategy(cluster: Cluster, shard_variables: bool) -> tf.distribute.ParameterServerStrategy:
-    """The strategy of the chief of `cluster`; it waits until every server is there."""
+    """The strategy for the chief of `cluster`; waits until every server has connected."""
     part = {"task_type": "chief", "task_id": 0} if "chief" in cluster else {}
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), rpc_layer="grpc", **part
@@ -141,7 +141,7 @@ def make_strategy(cluster: Cluster, shard_variables: bool) -> tf.distribute.Para
 
 
 def make_model(shape: tuple[int, ...], options: argparse.Namespace) -> keras.Model:
-    """A perceptron for images of `shape` (height, width, 1), compiled; small, for its weights travel each step."""
+    """A perceptron for images of `shape` (height, width, 1), compiled; small, as its weights travel in each step."""
     model = keras.Sequential(
         [
             keras.layers.Input(shape),
@@ -160,13 +160,13 @@ def make_model(shape: tuple[int, ...], options: argparse.Namespace) -> keras.Mod
 
 
 def worker_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset:
-    """What one worker trains on; each worker, and each life of one, begins at another place of the endless data."""
+    """The training data of one worker; each start of a worker begins at another position of the endless data."""
     place = tf.cast(tf.timestamp() * 1e6, tf.int64) % (len(examples) * 2**20)
     return endless_batches(examples, order_of(options, 1), place)
 
 
 def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
-    """Train with Keras's own loop, which hands the steps to the workers by itself."""
+    """Train with Keras's own loop, which schedules the steps on the workers by itself."""
     backup = keras.callbacks.BackupAndRestore(str(Path(options.directory) / "backup"), delete_checkpoint=False)
     model.fit(
         keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
@@ -178,7 +178,7 @@ def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data
 
 
 def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
-    """Train with a loop of one's own: schedule the steps of an epoch, wait for all of them, add up what they told."""
+    """Train with a custom loop: schedule the steps of an epoch, wait for all of them, sum their tallies."""
     strategy = model.distribute_strategy
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -197,16 +197,16 @@ def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Dat
 
 
 def taken_out(model: keras.Model, alone: keras.Model, directory: str) -> keras.Model:
-    """`alone`, which is under no strategy, with the weights of `model`; by a checkpoint, for they may be in shards."""
+    """`alone`, built without a strategy, with the weights of `model`; by a checkpoint, as weights may be sharded."""
     path = tf.train.Checkpoint(model=model).write(str(Path(directory) / "weights"))
     return restored(alone, path)
 
 
 def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
-    """The chief's part: train, take the weights out of the cluster, measure them here."""
+    """Run the chief: train, copy the weights out of the cluster, measure them in this process."""
     examples = data.load(options.data, options.data_dir)
     make_directory("parameter_server", options, "data", "loop", "shard_variables", "precision")
-    tf.get_logger().setLevel("INFO")  # it says which worker was lost, and which is back
+    tf.get_logger().setLevel("INFO")  # TensorFlow logs the loss and the return of a worker
     strategy = make_strategy(cluster, options.shard_variables)
     workers, servers = len(cluster["worker"]), len(cluster["ps"])
     say(f"{len(examples.train)} images of {options.data}, {workers} workers, {servers} ps, into {options.directory}")
@@ -222,7 +222,7 @@ def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """The whole program for one process of the job."""
+    """Run the whole program for one process of the job."""
     task, cluster = part_of_cluster(options)
     machine.prepare(options, ordered=False)
     if not cluster:
@@ -236,7 +236,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    """0 if the model is trained and measured; 2, with one line, for a request that cannot be fulfilled."""
     return run_program("parameter_server", parse(argv), run)
 
 

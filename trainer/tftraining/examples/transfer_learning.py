@@ -27,7 +27,7 @@ DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the options; SystemExit(2) if they are wrong."""
+    """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("transfer_learning", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
     add("--folders", metavar="FOLDER", help="the pictures, one folder a class (default DIRECTORY/pictures)")
@@ -48,7 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """UsageError for numbers out of range and files that are not there."""
+    """UsageError for numbers out of range and missing files."""
     if not 0 < options.validation < 1:
         raise UsageError(f"--validation {options.validation} is not between 0 and 1")
     if options.size < 32:
@@ -59,12 +59,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether the path is that of a checkpoint, such as `<directory>/best/weights` of another run."""
+    """Whether the path is a checkpoint, such as `<directory>/best/weights` of another run."""
     return Path(f"{path}.index").is_file()
 
 
 if __name__ == "__main__":
-    # TensorFlow takes seconds to import: --help and wrong options are answered before it.
+    # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
     check_early("transfer_learning", parse(None), check)
 
 import tensorflow as tf
@@ -81,7 +81,7 @@ from tftraining.pipeline import order_of
 
 
 def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
-    """MobileNetV2 for (size, size, 3) with a last layer of its own, to logits. UsageError if the weights do not fit."""
+    """MobileNetV2 from (size, size, 3) to logits, with a new last layer. UsageError if the weights do not fit."""
     none, ours = options.weights == "none", is_checkpoint(options.weights)
     try:
         base = keras.applications.MobileNetV2(
@@ -91,12 +91,12 @@ def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
             weights=None if none or ours else options.weights,
             pooling="avg",
         )
-    except Exception as error:  # of h5py, of the download, of Keras: each has its own
+    except Exception as error:  # h5py, the download and Keras each raise their own errors
         reason = " ".join(str(error).split())[:300]
         raise UsageError(f"--weights {options.weights} cannot be had: {reason}") from error
     base.trainable = none or options.fine_tune
     for layer in base.layers:
-        # The default of 0.999 needs thousands of steps before the network works outside of training.
+        # With the default of 0.999, inference needs thousands of training steps before it works.
         if none and isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.9
     head = [keras.layers.Dropout(0.2), keras.layers.Dense(classes), keras.layers.Activation("linear", dtype="float32")]
@@ -126,7 +126,7 @@ def train(options: argparse.Namespace, training: Training, parts: tuple[Pictures
 
 
 def watched(bar: tqdm, journal: Journal, batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches; the bar and the launcher see each that is done."""
+    """The batches; the bar and the launcher count each completed one."""
     with bar:
         for batch in journal.follow(batches):
             yield batch
@@ -143,7 +143,7 @@ def make_training(strategy: tf.distribute.Strategy, classes: int, options: argpa
 
 
 def pictures_of(options: argparse.Namespace) -> Pictures:
-    """The pictures to train on, written first if that was asked for."""
+    """The images to train on; --make-folders writes them first."""
     folder = Path(options.folders or Path(options.directory) / "pictures")
     if options.make_folders and not folder.exists():
         count = write_folders(data.load(options.data, options.data_dir).train, folder, options.pictures)
@@ -152,7 +152,7 @@ def pictures_of(options: argparse.Namespace) -> Pictures:
 
 
 def run(options: argparse.Namespace) -> None:
-    """The whole program."""
+    """Run the whole program."""
     check(options)
     devices = machine.prepare(options, options.logical_devices)
     make_directory("transfer_learning", options, "width", "precision")
@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the model is trained and measured; 2 with one line for what cannot be done."""
+    """0 if the model is trained and measured; 2, with one line, for a request that cannot be fulfilled."""
     return run_program("transfer_learning", parse(argv), run)
 
 
