@@ -206,7 +206,7 @@ async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: 
     program = harness.make(sys.executable, str(wrapper), script(harness, FOLLOWED))
     await program.start({**ENVIRONMENT, "TF_CONFIG": "{}"}, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
-    assert (ended.code, ended.lines[-1]) == (0, "True")
+    assert ended.code == 0 and "True" in ended.lines  # TensorFlow's own words may come after it
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.first_step, set(end.metrics)) == (2, 2, 8, 0, {"loss"})
     assert program.gpus == GPUS
