@@ -42,6 +42,12 @@ def test_a_rule_fails_the_job(job: Any) -> None:
     assert (world.status.failure.reason, world.status.failure.log_tail) == ("OOMKilled", "the last line")
 
 
+def test_a_rule_knows_a_launcher_that_failed_as_a_whole_by_the_reason_error() -> None:
+    world = ruled({"action": "FailJob", "onReasons": ["Error"]}, job=a_launched_job())
+    world.exit("worker-1", code=3).run_timers()
+    assert (world.status.phase, world.status.reason) == ("Failed", "FailedByRule")
+
+
 @pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 def test_a_failure_that_is_ignored_is_neither_charged_nor_a_disruption(job: Any) -> None:
     world = ruled({"action": "Ignore", "onExitCodes": [3]}, job=job().max_restarts(0))

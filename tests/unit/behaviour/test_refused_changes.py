@@ -12,7 +12,9 @@ REFUSED = f"was refused: {WINDOW[1]}"
 
 def told(world: World) -> list[str]:
     """The events of refused changes."""
-    return [note.message for note in world.events if note.reason == "ChangeRefused"]
+    warnings = [note for note in world.events if note.reason == "ChangeRefused"]
+    assert {note.type for note in warnings} <= {"Warning"}
+    return [note.message for note in warnings]
 
 
 def to_the_next_try(world: World) -> None:
