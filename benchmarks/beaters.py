@@ -17,7 +17,9 @@ import sys
 import time
 from typing import Any
 
-BEAT_SECONDS = 0.5  # BEATS of the default member timeout of 3 s
+from tftraining.launch.member import beat_interval
+
+MEMBER_TIMEOUT = 3.0  # seconds, the default of spec.launcher.memberTimeoutSeconds
 LEASE_SECONDS = 2.5
 STEPS_PER_SECOND = 40
 BARE_BEAT = b"b" * 503 + b"\n"  # as long as a signed heartbeat
@@ -27,8 +29,9 @@ DIAL_AGAIN_SECONDS = 0.5
 class Crowd:
     """The common counts of all members in this process."""
 
-    def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str) -> None:
+    def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str, members: int) -> None:
         self.address, self.names, self.secret, self.uid = address, names, secret, uid
+        self.beat_seconds = beat_interval(MEMBER_TIMEOUT, members)
         self.joined = self.running = self.beats = self.echoes = self.lost = 0
         self.oldest_echo = 0.0
 
@@ -88,7 +91,7 @@ class Bare(asyncio.Protocol):
             self._sent = time.monotonic()
             self._crowd.beats += 1
             self._transport.write(BARE_BEAT)
-            asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+            asyncio.get_running_loop().call_later(self._crowd.beat_seconds, self._beat)
 
 
 class Member(asyncio.Protocol):
@@ -151,7 +154,7 @@ class Member(asyncio.Protocol):
         condition = {"mode": "warm", "pid": 4711, "stuck": 0.0, "prepared": True, "noGpu": False}
         self._crowd.beats += 1
         self._send({"type": "beat", "t": now, "round": self._round, "progress": progress, **condition})
-        asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+        asyncio.get_running_loop().call_later(self._crowd.beat_seconds, self._beat)
 
     def _progress(self, now: float) -> dict[str, Any]:
         ran = now - self._started
@@ -199,13 +202,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--first", type=int, required=True, help="the index of the first worker")
     parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--members", type=int, required=True, help="of the whole gang")
     parser.add_argument("--uid", default="")
     parser.add_argument("--bare", action="store_true")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     names = [f"worker-{index}" for index in range(options.first, options.first + options.count)]
-    crowd = Crowd(("127.0.0.1", options.port), names, sys.stdin.readline().strip().encode(), options.uid)
+    crowd = Crowd(
+        ("127.0.0.1", options.port), names, sys.stdin.readline().strip().encode(), options.uid, options.members
+    )
     asyncio.run(run(crowd, Bare if options.bare else Member))
 
 

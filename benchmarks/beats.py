@@ -66,7 +66,9 @@ class Crowds:
             command = [sys.executable, "-m", "benchmarks.beaters", f"--port={port}", f"--first={first}"]
             first += share
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            process = subprocess.Popen([*command, f"--count={share}", *options], text=True, **pipes)  # type: ignore[call-overload]
+            process = subprocess.Popen(
+                [*command, f"--count={share}", f"--members={members}", *options], text=True, **pipes
+            )  # type: ignore[call-overload]
             process.stdin.write(f"{SECRET}\n")
             process.stdin.flush()
             self._processes.append(process)

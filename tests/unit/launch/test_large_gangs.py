@@ -17,6 +17,7 @@ import pytest
 from tests.ports import free_ports
 from tests.unit.launch.simulation import beat, coordinator, hello
 from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.member import LEASE, beat_interval
 from tftraining.launch.outbox import without_stale_echoes
 from tftraining.launch.rendezvous import Rendezvous
 from tftraining.launch.wire import connect
@@ -159,3 +160,8 @@ async def test_beats_that_have_piled_up_are_answered_once() -> None:
         writer.close()
     finally:
         await rendezvous.close()
+
+
+def test_a_gang_of_thousands_beats_less_often_and_still_three_times_in_a_lease() -> None:
+    assert (beat_interval(3.0, 1000), beat_interval(3.0, 1001)) == (0.5, 0.75)
+    assert 3 * beat_interval(3.0, 10_000) < LEASE * 3.0

@@ -29,12 +29,20 @@ from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success
 from tftraining.launch.wire import FRAME_BYTES, HANDSHAKE_SECONDS, Channel, Frame, GoneError, WireError, connect
 
 BEATS = 6  # heartbeats per member timeout
+# A heartbeat costs the chief's launcher 0.12 ms of CPU: a gang of thousands sends fewer, which still leaves three in a
+# lease.
+LARGE_GANG, BEATS_IN_LARGE_GANG = 1000, 4
 LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
 DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each connection attempt; the last value repeats
 DIAL_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
 CHIEF_LATE = 30.0  # seconds past the start deadline: a chief that runs reports the missing members itself
 DUMP_SECONDS = 0.5  # to write the stacks
 READ_SECONDS = 2.0  # to read the verdict file: the storage may hang
+
+
+def beat_interval(timeout: float, members: int) -> float:
+    """Seconds between two heartbeats of a member; `timeout` is memberTimeoutSeconds."""
+    return timeout / (BEATS if members <= LARGE_GANG else BEATS_IN_LARGE_GANG)
 
 
 class Member:
@@ -202,7 +210,7 @@ class Member:
             if left <= 0 or self.program.lease.over:
                 raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
             self._tell_condition(now)
-            await asyncio.sleep(min(timeout / BEATS, left))
+            await asyncio.sleep(min(beat_interval(timeout, len(self.settings.gang.members)), left))
 
     @property
     def _deadline(self) -> float:
