@@ -106,7 +106,7 @@ def _queued(context: Context, _: Draft) -> bool:
     return any(pod.queued for pod in (*context.observed.pods, *context.observed.earlier))
 
 
-# Each ends the job, or says what the job needs next; until one leaves nothing to decide.
+# For a job that has not ended. A stage that ends or suspends the job makes the draft final: later stages do not run.
 ACTIVE = (
     Stage(reject_spec, _invalid),
     Stage(reject_pod_template, _refused),
@@ -124,9 +124,9 @@ ACTIVE = (
     Stage(suspend, _to_suspend),
     Stage(check_deadlines),
 )
-# What remains to be done for a job that has succeeded or failed, from the pass that ends the job on.
+# For a job that has succeeded or failed, from the pass on that ends the job.
 ENDED = (Stage(clean_pods), Stage(remove_workertemp), Stage(expire))
-# What every step has.
+# For every job, after the stages above.
 ALWAYS = (
     Stage(plan_auxiliary_objects, _writes_auxiliary_objects),
     Stage(fail_held_pods, _queued),

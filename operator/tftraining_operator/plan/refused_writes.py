@@ -62,7 +62,7 @@ def _changes(job: str, step: Step) -> Iterator[str]:
 def _without(job: str, step: Step, held: tuple[str, ...]) -> Step:
     order = step.annotate_pod
     beside = {_deletion(each["kind"], each["metadata"]["name"]): each for each in step.delete_auxiliary_objects}
-    # The auxiliary objects are deleted with the Service: without the Service no pass would ask for it again.
+    # The Service is deleted last: as long as it exists, each pass deletes the auxiliary objects that are left.
     service_waits = _deletion("service", job) in held or any(each in held for each in beside)
     return msgspec.structs.replace(
         step,

@@ -43,19 +43,19 @@ def restart_what_failed(context: Context, draft: Draft) -> Draft:
     lost = _find_lost(draft.gang)
     if context.spec.in_place:
         if (change := _find_change(context, draft)) is not None:
-            return _restart_gang(context, draft, change)
+            return _restart(context, draft, change)
         loss = find_loss(draft.gang)
         if loss is None:
             return draft
         held = _held_by_queue(context, lost)
-        return _restart_gang(context, draft, loss) if held else _replace_lost(context, draft, loss, lost)
+        return _restart(context, draft, loss, None if held else lost)
     incident = find_incident(draft.gang)
     if incident is None:
         return _refund(context, draft)
     loss = None if find_change(draft.gang) else find_loss(draft.gang)
     if loss is not None and _all_restart_alone(context, lost) and not _held_by_queue(context, lost):
-        return _replace_lost(context, draft, loss, lost)
-    return _restart_gang(context, draft, incident)
+        return _restart(context, draft, loss, lost)
+    return _restart(context, draft, incident)
 
 
 class Lost(Frozen, frozen=True):
@@ -82,33 +82,24 @@ def _missing_secret(context: Context, draft: Draft) -> Incident | None:
     return find_missing_secret(context, draft) if context.missing_secret else None
 
 
-def _restart_gang(context: Context, draft: Draft, incident: Incident) -> Draft:
-    """The draft with a new attempt of the whole gang, or with the job's end."""
+def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | None = None) -> Draft:
+    """The draft with new pods for the lost ones, or with a new attempt of the whole gang if `lost` is None; with the
+    job's end if its budget is used up. All pods that are lost now are one incident."""
     draft = _with_failure(draft, incident)
     incident, problem = apply_rules(context.spec, draft.status, incident)
+    if lost is not None:
+        missed, joined = _is_missed(context, draft, incident), _is_joined(context, draft, incident, lost)
+        incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
     restarts = charge(context.spec, draft.status, incident, context.now)
     if problem := problem or exhausted(context.spec, restarts, incident):
         return fail(context, draft, problem)
-    return _restarted(context, draft, _with_next_attempt(draft.status, restarts, incident, context.now), incident)
-
-
-def _replace_lost(context: Context, draft: Draft, incident: Incident, lost: Lost) -> Draft:
-    """The draft with new pods for the lost ones, or with the job's end. All that are lost now are one incident."""
-    draft = _with_failure(draft, incident)
-    incident, problem = apply_rules(context.spec, draft.status, incident)
-    missed, joined = _is_missed(context, draft, incident), _is_joined(context, draft, incident, lost)
-    incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
-    restarts = charge(context.spec, draft.status, incident, context.now)
-    if problem := problem or exhausted(context.spec, restarts, incident):
-        return fail(context, draft, problem)
-    return _restarted(context, draft, _with_replaced(context, draft, restarts, incident, lost), incident)
-
-
-def _restarted(context: Context, draft: Draft, status: Status, incident: Incident) -> Draft:
-    """The draft with the gang as the new status leaves it, and the event of the incident."""
+    if lost is None:
+        status = _with_next_attempt(draft.status, restarts, incident, context.now)
+    else:
+        status = _with_replaced(context, draft, restarts, incident, lost)
     is_failure = incident.charged or incident.ignored
     event = Event("Warning" if is_failure else "Normal", incident.reason, status.message or "")
-    return Draft.of(context, status).with_events(*draft.step.events, event)
+    return draft.restarted_from(context, status).with_events(event)
 
 
 def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
