@@ -18,10 +18,10 @@ EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # Objects of an earlier job of the same name are being removed: a job that was created again waits for nothing else.
 SOON = timedelta(seconds=2)
-# How the API server words what a quota holds, and what others use of it.
+# The API server's message about an exceeded quota, and the part of it that changes with the use by others.
 _QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
-# How it words the denial of a webhook, and of an admission policy, whatever code they choose.
+# The API server's message about a denial by a webhook or an admission policy, which choose the HTTP status.
 _DENIAL = re.compile(r'^admission webhook "[^"]*" denied the request|with binding \'[^\']*\' denied request')
 
 

@@ -16,14 +16,15 @@ STALLED = "Stalled"
 
 
 def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
-    """The status with the condition as the launchers' last restart, if there was one, leaves it."""
+    """The status with the condition that follows from the launchers' last restart."""
     if record is not None and record.reason == STALLED and record.down_seconds is None:
         why = (STALLED, f"{record.pod or 'a member'} made no step for stallTimeoutSeconds; the gang restarts")
         return with_condition(status, NO_PROGRESS, "True", why, now)
-    # A new launcher of the chief knows of no restart, and another incident on the way back is no step yet.
+    # Only the phase Training ends the condition: a new launcher of the chief knows of no restart, and another incident
+    # may delay the next step.
     return no_progress_over(status, ("Training", "all make steps again"), now) if report.phase == "Training" else status
 
 
 def no_progress_over(status: Status, why: tuple[str, str], now: datetime) -> Status:
-    """The status of a job that does not stand still any more; `why` is the condition's reason and message."""
+    """The status of a job that makes progress again; `why` is the reason and the message of the condition."""
     return with_condition(status, NO_PROGRESS, "False", why, now) if status.is_true(NO_PROGRESS) else status

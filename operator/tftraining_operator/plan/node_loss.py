@@ -25,18 +25,18 @@ from tftraining_operator.model.times import clock, earliest, later
 from tftraining_operator.plan.context import Context
 
 REASON = "NodeLost"
-# The reason that Kubernetes gives to a pod before it deletes it for a taint.
+# The reason in the condition DisruptionTarget of a pod that Kubernetes deletes because of a taint.
 EVICTED = "DeletionByTaintManager"
-# Kubernetes deletes such a pod once more for each change of it that it hears of late, its own deletion included.
+# Kubernetes deletes such a pod again for each late watch event about it, that of its own deletion included.
 EVICTION_SECONDS = 2
-# How often to look whether an outage of all nodes is over.
+# The time between two checks whether an outage of all nodes is over.
 OUTAGE_PAUSE = timedelta(seconds=15)
 
 
 class Trouble(Frozen, frozen=True):
-    """What is wrong with a pod's node. The pod is given up at `due`; None for as long as that cannot be said.
+    """The trouble with a pod's node. The pod is given up at `due`; None while that time is unknown.
 
-    `silent` trouble may turn out to be none: nothing is said of it before. Whether the pod is `evicted` just now.
+    `silent` trouble is named nowhere until `due`: it may pass. `evicted` says that Kubernetes deletes the pod just now.
     """
 
     what: str
@@ -81,7 +81,7 @@ def _marked(pod: Pod, trouble: Trouble, now: datetime) -> Pod:
     lost = msgspec.structs.replace(pod, node_lost=True, running=False, ready=False)
     if pod.ended and not _is_declared(pod):
         return lost
-    # Without a time: the node had died before anybody could know, and what failed meanwhile failed because of it.
+    # disrupted_at=None: the node died before anybody could know, so programs that failed since failed because of that.
     return msgspec.structs.replace(lost, disruption=REASON, disrupted_at=None, message=trouble.what)
 
 
@@ -92,12 +92,12 @@ def _is_declared(pod: Pod) -> bool:
 
 
 def _hushed(pod: Pod) -> Pod:
-    """The pod without the eviction that is announced or under way: in a moment it is over, and the pod is lost."""
+    """The pod without its announced eviction, which ends in a moment with the loss of the pod."""
     return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None, evicting=pod.deleting)
 
 
 def _trouble(pod: Pod, observed: Observed, patience: int) -> Trouble | None:
-    """What is wrong with the node of a pod that still needs one."""
+    """The trouble with the pod's node; None for a pod that needs no node any more."""
     if not pod.node or (pod.ended and not pod.deleting):
         return None
     if observed.nodes is None:
@@ -118,8 +118,8 @@ def _shown_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience:
 
 
 def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
-    """Kubernetes may have yet to delete the pod for the taint, by `due` at the latest. It does that by the pod's name,
-    again and again: whoever replaces the pod before it has finished loses the new one too."""
+    """The trouble of an out-of-service node. Kubernetes deletes the pod for the taint by `due` at the latest, several
+    times and by its name: a new pod of that name that is created before would be deleted too."""
     what = f"node {node.name} is out of service"
     if not node.evicts or _is_declared(pod):
         return Trouble(what, node.unready_since)

@@ -9,19 +9,18 @@ from tftraining_operator.plan.gang import Gang, finished
 
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
 PATIENCE = timedelta(seconds=20)
-# The garbage collector needs a few seconds for what a deleted job has left, however busy it is.
+# A busy garbage collector removes the objects of a deleted job within this time.
 COLLECTION = timedelta(seconds=30)
 LATE = "Kubernetes should have removed that by now: look for a finalizer, and whether its node is there"
 _MORE = re.compile(r" \(and \d+ more\)$")
-# The scheduler's words change with each node that comes or goes: how many there are, how many lack what, in which
-# order.
+# The scheduler's message counts nodes, by what each lacks: the counts and their order change with every node.
 _PLACE = re.compile(r"(cannot be scheduled: )(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
 _COUNT = re.compile(r"(?<!\S)\d+(?:/\d+)? ")
-# What it says while a claim is being bound, or is made by the same `kubectl apply` as the job.
+# The scheduler's message while a claim is being bound, or is created by the same `kubectl apply` as the job.
 _CLAIM = re.compile(
     r"cannot be scheduled: .*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE
 )
-# Of an image that cannot be pulled the words change with each try: a port, the number of a request.
+# The kubelet's message about a failed image pull changes with each try: a port, the number of a request.
 _IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
 
 
@@ -44,8 +43,8 @@ def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, 
 
 
 def cause(message: str | None) -> str:
-    """What holds the gang up, without the number of others; of an image without the pod and the words of this try, of
-    the scheduler without the pod and its counts of nodes. When only those change there is nothing new to tell."""
+    """The part of the message that is news when it changes: without the number of other pods, the details of one try
+    to pull an image, and the scheduler's counts of nodes."""
     message = message or ""
     if image := _IMAGE.match(message):
         return image[1]
@@ -64,7 +63,7 @@ def _uncounted(message: str | None) -> str:
 
 
 def _reasons(words: str) -> str:
-    """What the scheduler has against each node, without how many nodes there are of each kind."""
+    """The scheduler's reasons against nodes, without the counts."""
     return "; ".join(sorted({_COUNT.sub("", each) for each in re.split(r"[,:.] ", f"{words} ") if each}))
 
 
@@ -102,7 +101,7 @@ def _unprepared(pod: Pod) -> str:
 
 def _left_over(observed: Observed, now: datetime) -> str:
     late = [each.child for each in observed.leftovers if now >= each.since + COLLECTION]
-    # One without its label is not watched: it is known by the API server's answer alone.
+    # The operator does not watch an object without its label: only the refusal of the API server names that object.
     known = [each.child for each in observed.leftovers] or ([observed.refusal.child] if observed.refusal else [])
     waiting = f"waiting for the removal of what an earlier job of this name has left: {first_three(late or known)}"
     trouble = next((f"; {pod.waiting}" for pod in observed.earlier if pod.node_not_ready), "")

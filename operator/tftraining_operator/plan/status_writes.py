@@ -1,4 +1,4 @@
-"""Which changes of the status may be written later, with what is known by then, and when they are due.
+"""When a change of the status is written: at once, or later together with further changes.
 
 A write of the status costs the API server as much as four pods: it evaluates every rule of the schema. Jobs that train
 have news of their progress at every poll, so all of them together get PROGRESS_WRITES writes a second for it. Anything
@@ -15,7 +15,7 @@ from tftraining_operator.model.status import Progress, Status
 
 COUNTS_INTERVAL = timedelta(seconds=1)
 PROGRESS_INTERVAL = timedelta(seconds=10)
-# Writes a second that bring nothing but progress, of all jobs together.
+# Status writes a second that change only the progress, for all jobs together.
 PROGRESS_WRITES = 15
 _EPOCH = datetime.min.replace(tzinfo=UTC)
 
@@ -31,8 +31,8 @@ def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
 
 
 def _progress_due(job: Job, new: Progress | None, written: datetime, share: timedelta) -> datetime:
-    """When a write that brings nothing but progress is due: the jobs divide each `share` of time among them, each has
-    its own moment in it. Without that, jobs that were once written together would be so for ever."""
+    """When a write that changes only the progress is due. Each job has its own moment in every `share` of time, so that
+    jobs that are written together once do not stay together."""
     old = job.status.progress
     new_epoch = old is None or new is None or old.epoch != new.epoch
     least = written + (COUNTS_INTERVAL if new_epoch else PROGRESS_INTERVAL)
@@ -48,12 +48,12 @@ def can_wait(old: Status, new: Status) -> bool:
     A new job has no past that a crash could lose: it gets its children first, and is described after them.
     """
     if new.reason == "PodsNotReady" != old.reason:
-        return False  # somebody waits for a training, and this says why it does not start
+        return False  # this tells the waiting user why the training does not start
     return (old.phase, new.phase) == ("Pending", "Starting") or _only_counts(old, new)
 
 
 def _only_counts(old: Status, new: Status) -> bool:
-    """Whether nothing but numbers changed: those may wait, so that 200 pods do not cost 200 writes."""
+    """Whether only numbers changed: these may wait, so that 200 pods do not cost 200 writes."""
     waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates")
     numbers = {name: getattr(old, name) for name in waiting}
     values = [(each.type, each.status) for each in old.conditions]

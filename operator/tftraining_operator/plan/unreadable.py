@@ -18,16 +18,16 @@ LEFT_ALONE = "nothing is done with the job until that is corrected, or an operat
 
 
 def unreadable(job: Job, observed: Observed) -> Problem | None:
-    """Why nothing may be done with the job; None if it can be read."""
+    """Why this version cannot read the job; None if it can."""
     begun = job.status.start_time is not None or bool(observed.replicas)
     if job.unreadable is None and job.problem is not None and begun and job.status.reason != job.problem.reason:
-        # The definition of the resource refuses that: it is not the one of this version.
+        # A CRD of this version would have refused such a spec: another version's CRD is installed.
         return msgspec.structs.replace(job.problem, reason="SpecUnreadable")
     return job.unreadable
 
 
 def leave_alone(job: Job, problem: Problem, now: datetime) -> Step:
-    """The step that only says so, with an event when that is news."""
+    """The step that only sets the condition Unreadable, with an event if the condition changes."""
     why = (problem.reason, f"{problem.message[:LONGEST_MESSAGE]}; {LEFT_ALONE}")
     status = with_condition(job.status, UNREADABLE, "True", why, now)
     if status == job.status:
