@@ -52,20 +52,13 @@ def test_what_one_role_was_accepted_with_says_nothing_of_another() -> None:
     assert world.settle().status.reason == "InvalidPodTemplate"
 
 
-def test_a_template_that_was_changed_has_to_be_accepted_anew() -> None:
+@pytest.mark.parametrize(("changed", "reason"), [(True, "InvalidPodTemplate"), (False, "CreationRefused")])
+def test_after_a_suspension_only_a_changed_template_has_to_be_accepted_anew(changed: bool, reason: str) -> None:
     world = World(a_job()).run()
     world.api.edit("runPolicy.suspend", True)
     world.run_timers()
     world.api.refusals |= dict.fromkeys(DENIED, RESTRICTED)
-    world.api.edit("template.spec.hostNetwork", True)
+    if changed:
+        world.api.edit("template.spec.hostNetwork", True)
     world.api.edit("runPolicy.suspend", False)
-    assert world.run().status.reason == "InvalidPodTemplate"
-
-
-def test_the_same_template_after_a_suspension_was_accepted_before() -> None:
-    world = World(a_job()).run()
-    world.api.edit("runPolicy.suspend", True)
-    world.run_timers()
-    world.api.refusals |= dict.fromkeys(DENIED, RESTRICTED)
-    world.api.edit("runPolicy.suspend", False)
-    assert world.run().status.reason == "CreationRefused"
+    assert world.run().status.reason == reason
