@@ -22,7 +22,7 @@ FROM python AS operator
 COPY requirements/operator.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --no-deps --require-hashes -r /tmp/requirements.txt \
  && rm /tmp/requirements.txt
-COPY operator trainer /opt/tftraining/
+COPY api operator trainer /opt/tftraining/
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["python", "-m", "tftraining_operator"]

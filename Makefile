@@ -7,7 +7,7 @@ PYTHON ?= python3.11
 PYTHONS ?= 3.12 3.13
 VENV := .venv
 RUN := $(VENV)/bin/
-DURING := $(RUN)python -m tests.cluster.lab during
+DURING := $(RUN)python -m testbed during
 VENV_PACKAGE := $(notdir $(PYTHON))-venv
 # Its output is shown where it fails. A machine whose package lists were never fetched knows no package at all.
 INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo '== installing $(VENV_PACKAGE)' >&2 \
@@ -47,7 +47,7 @@ lint: $(VENV)/installed
 	@$(RUN)lint-imports --no-logo
 
 types: $(VENV)/installed
-	@$(RUN)mypy operator/tftraining_operator trainer/tftraining client/tftraining_client tests benchmarks
+	@$(RUN)mypy api/tftraining_api operator/tftraining_operator trainer/tftraining client/tftraining_client tests testbed benchmarks
 
 unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2 --dist=worksteal
@@ -65,7 +65,7 @@ pythons: $(VENV)/installed  ## Unit tests and a training on each other Python th
 
 programs: $(VENV)/installed
 	@# Here, where one sees how it goes: the first time takes some ten minutes. Where it cannot be done the tests say so.
-	-@$(RUN)python -m tests.cluster.lab binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
+	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
 
 control-plane: programs  ## The operator on a real API server and etcd, without nodes.
 	@$(RUN)pytest tests/control_plane --numprocesses=3 --dist=worksteal
@@ -74,7 +74,7 @@ kwok: programs  ## The same with the real controllers and scheduler, and kwok in
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
 queue-programs: programs
-	-@$(RUN)python -m tests.cluster.lab binaries kueue scheduler-plugins >/dev/null
+	-@$(RUN)python -m testbed binaries kueue scheduler-plugins >/dev/null
 
 queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
@@ -95,10 +95,10 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(DURING) $(RUN)pytest tests/cluster
 
 cluster-up: $(VENV)/installed  ## Start the test cluster, with the operator in it, and leave it up (OPERATOR=no: without it).
-	@$(RUN)python -m tests.cluster.lab up $(if $(filter no,$(OPERATOR)),--no-operator)
+	@$(RUN)python -m testbed up $(if $(filter no,$(OPERATOR)),--no-operator)
 
 cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
-	@$(RUN)python -m tests.cluster.lab down
+	@$(RUN)python -m testbed down
 
 demo: $(VENV)/installed  ## A training of two workers on this machine, one of them killed in the middle: half a minute.
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
@@ -106,7 +106,7 @@ demo: $(VENV)/installed  ## A training of two workers on this machine, one of th
 	    --env TF_CPP_MIN_LOG_LEVEL=3
 
 demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
-	@$(RUN)python -m tests.cluster.demo
+	@$(RUN)python -m testbed.demo
 
 bench: $(VENV)/installed  ## The first figures of docs/results.md, which need no cluster: about ten minutes.
 	@$(RUN)python -m benchmarks.control_plane
@@ -115,7 +115,7 @@ bench: $(VENV)/installed  ## The first figures of docs/results.md, which need no
 
 mutants: $(VENV)/installed  ## Which small changes of the pure decisions no unit test notices: half an hour.
 	@$(RUN)python -m tests.mutation operator/tftraining_operator/plan trainer/tftraining/launch \
-	  --tests $(addprefix tests/unit/,behaviour operator launch launch_child cluster client)
+	  --tests $(addprefix tests/unit/,api operator launch client)
 
 clean:  ## Remove what was built inside the checkout (the caches lie in ~/.cache/tftraining).
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

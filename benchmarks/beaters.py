@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from tftraining.launch.member import beat_interval
+from tftraining.launch.rendezvous.client import beat_interval
 
 MEMBER_TIMEOUT = 3.0  # seconds, the default of spec.launcher.memberTimeoutSeconds
 LEASE_SECONDS = 2.5

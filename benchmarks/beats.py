@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.usage import cpu_seconds, resident_mib
-from tests.pages import read_page
-from tests.ports import free_ports
-from tests.unit.launch.simulation import coordinator, hello
-from tftraining.launch.status import of_gang, of_gang_as_one
+from tests.support.http_pages import read_page
+from tests.support.ports import free_ports
+from tests.support.simulated_gang.simulation import coordinator, hello
+from tftraining.launch.http.pages import of_gang, of_gang_as_one
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"

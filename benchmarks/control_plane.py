@@ -29,9 +29,9 @@ from benchmarks.objects import (
     running_request,
 )
 from benchmarks.usage import cpu_seconds, requests_served, resident_mib, writes
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.installation import install_crd, operator_kubeconfig
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.installation import install_crd, operator_kubeconfig
+from tests.support.control_plane.operator_process import OperatorProcess
 
 CONCURRENCIES = (8, 16, 32, 64)
 NAMESPACE = "benchmark"

@@ -24,8 +24,8 @@ from typing import Any
 from benchmarks import in_cluster
 from benchmarks.in_cluster import PodGang
 from benchmarks.recovery import CHIEF, WORKER, kills, manifest, say
-from tests.cluster.lab.release import OFF_THE_WORKERS
-from tftraining_operator.model.names import Replica
+from testbed.release import OFF_THE_WORKERS
+from tftraining_api.model.names import Replica
 
 NODE_LOST_SECONDS = 5
 LAST = Replica("worker", 2)

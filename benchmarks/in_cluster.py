@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from benchmarks.killer import Killer
-from tests.cluster.api_server import connected
-from tests.cluster.lab import cluster as lab
-from tests.cluster.lab import release
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.lab.shell import LabError
-from tests.cluster.training import Training, local_storage
-from tftraining_operator.cluster.api import Api, ApiError
+from testbed import cluster as lab
+from testbed import release
+from testbed.cluster import Cluster
+from testbed.shell import LabError
+from tests.support.cluster.api_server import connected
+from tests.support.cluster.training import Training, local_storage
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.names import Replica
 from tftraining_operator.cluster.launcher import Target, through
-from tftraining_operator.model.names import Replica
 
 NAMESPACE = "recovery"
 PATIENCE = 300.0

@@ -7,7 +7,7 @@ import subprocess
 from types import TracebackType
 from typing import Self
 
-from tests.cluster.training import Training
+from tests.support.cluster.training import Training
 
 PROGRAM = (
     "import json, os, sys, time, urllib.request as u\n"

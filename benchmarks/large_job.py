@@ -19,10 +19,10 @@ from benchmarks.client import Client, Manifest, Watch
 from benchmarks.control_plane import NAMESPACE, say
 from benchmarks.objects import a_job, core_path, jobs_path, running_request
 from benchmarks.usage import cpu_seconds, resident_mib
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.installation import install_crd, operator_kubeconfig
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.support.control_plane.installation import install_crd, operator_kubeconfig
+from tests.support.control_plane.operator_process import OperatorProcess
 
 NAME = "large"
 IDLE_SECONDS = 5.0

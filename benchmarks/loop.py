@@ -20,11 +20,11 @@ import msgspec
 
 from benchmarks.client import Client
 from benchmarks.objects import Request, core_path, jobs_path, running_request
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.installation import install_crd, operator_kubeconfig
-from tests.control_plane.manifests import changed, minimal, template
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.support.control_plane.installation import install_crd, operator_kubeconfig
+from tests.support.control_plane.manifests import changed, minimal, template
+from tests.support.control_plane.operator_process import OperatorProcess
 
 NAMESPACE = "benchmark"
 AT_A_TIME = 32

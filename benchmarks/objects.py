@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from benchmarks.client import Manifest
-from tests.control_plane.installation import OPERATOR_NAMESPACE
-from tests.control_plane.manifests import changed, minimal, template
-from tests.control_plane.operator_process import OPERATOR_PODS
-from tftraining_operator.build.launcher import KEY
-from tftraining_operator.build.network_policy import OperatorSelector
+from tests.support.control_plane.installation import OPERATOR_NAMESPACE
+from tests.support.control_plane.manifests import changed, minimal, template
+from tests.support.control_plane.operator_process import OPERATOR_PODS
+from tftraining_api.manifests.launcher import KEY
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.job import parse_job
+from tftraining_api.model.names import CONTAINER, GROUP, PLURAL, VERSION
 from tftraining_operator.cluster.children import KEY_BYTES
-from tftraining_operator.model.job import parse_job
-from tftraining_operator.model.names import CONTAINER, GROUP, PLURAL, VERSION
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Step

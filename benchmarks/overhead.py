@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.usage import cpu_seconds
-from tests.ports import free_ports
-from tftraining.launch import snapshot
-from tftraining.launch.tracker import Tracker
+from tests.support.ports import free_ports
+from tftraining.launch.in_user_process.tracker import Tracker
+from tftraining.launch.process import progress_reader
 
 PROGRAM = Path(__file__).with_name("segments.py")
 SEGMENT_SECONDS = 0.4
@@ -143,7 +143,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def report_microseconds(place: Path, steps: int = 200_000) -> float:
     """Microseconds that a report of the progress adds to a step."""
-    fd = snapshot.create(place / "page")
+    fd = progress_reader.create(place / "page")
     os.close(fd)
     tracker = Tracker(str(place / "page"))
     tracker.begin(0, 1, steps)

@@ -18,16 +18,16 @@ from typing import Any, cast
 
 import msgspec
 
-from tests.unit.operator.apiserver import over_the_wire
-from tests.unit.operator.builders import JobBuilder
-from tests.unit.operator.simulation import IMAGE, World
-from tftraining_operator.cluster.api import Api
+from tests.support.simulated_cluster.apiserver import over_the_wire
+from tests.support.simulated_cluster.builders import JobBuilder
+from tests.support.simulated_cluster.simulation import IMAGE, World
+from tftraining_api.kube.api import Api
+from tftraining_api.model.job import parse_job
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.store import Store
-from tftraining_operator.model.job import parse_job
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Step
 

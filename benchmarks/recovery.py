@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks import in_cluster
+from tftraining_api.model.names import Replica
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import LocalJob, Places, local_job, take_places
 from tftraining_client.local.run import prepare
@@ -31,7 +32,6 @@ from tftraining_client.local.runner import Outcome, Runner
 from tftraining_client.local.screen import PlainScreen
 from tftraining_client.local.status import Status, ask
 from tftraining_client.validation import validate
-from tftraining_operator.model.names import Replica
 
 LOOK_SECONDS = 0.02
 PATIENCE = 180.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overhead import bare_environment
-from tests.ports import free_ports
+from tests.support.ports import free_ports
 
 TIMEOUT = 900  # seconds; the longest takes five minutes on two idle cores
 SMALL_STEPS = ("--epochs", "3", "--steps-per-epoch", "70", "--learning-rate", "0.001")

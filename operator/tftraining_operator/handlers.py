@@ -7,7 +7,7 @@ from typing import Any
 
 import kopf
 
-from tftraining_operator.model.names import GROUP, PLURAL, VERSION
+from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_operator.runtime import Operator
 
 registry = kopf.OperatorRegistry()

@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from tftraining_operator.cluster.api import ApiError
+from tftraining_api.kube.api import ApiError
+from tftraining_api.model.job import Job, parse_job
+from tftraining_api.model.names import KIND, Key
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
@@ -23,10 +26,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.refused import Refused
-from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.names import KIND, Key
 from tftraining_operator.model.observed import Observed, Refusal
-from tftraining_operator.model.spec import Manifest
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.status_writes import due
 from tftraining_operator.plan.step import Planner, Step

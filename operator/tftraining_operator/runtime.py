@@ -11,8 +11,10 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tftraining_operator.build.network_policy import OperatorSelector
-from tftraining_operator.cluster.api import Api, ApiError, connect
+from tftraining_api.kube.api import Api, ApiError, connect
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.names import GROUP, PLURAL, VERSION
+from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
@@ -25,8 +27,6 @@ from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
-from tftraining_operator.model.names import GROUP, PLURAL, VERSION
-from tftraining_operator.model.spec import Frozen
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.reconcile import Reconciler, World
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from types import FrameType
 
-from tests.cluster.lab import private_engine
-from tests.cluster.lab.shell import Impossible, LabError, lock, say
+from testbed import private_engine
+from testbed.shell import Impossible, LabError, lock, say
 
 from . import machine
 

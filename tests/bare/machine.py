@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.lab import packages
-from tests.cluster.lab.rootfs import SUITE
-from tests.cluster.lab.shell import LabError, cache_dir, run, step
+from testbed import packages
+from testbed.rootfs import SUITE
+from testbed.shell import LabError, cache_dir, run, step
 
 from . import settings
 

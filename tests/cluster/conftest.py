@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab import cluster as lab
-from tests.cluster.lab import release
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.lab.kube import Kube
-from tests.cluster.lab.shell import Impossible
-from tests.cluster.training import local_storage
+from testbed import cluster as lab
+from testbed import release
+from testbed.cluster import Cluster
+from testbed.kube import Kube
+from testbed.shell import Impossible
+from tests.support.cluster.training import local_storage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import REPOSITORY, Training, condition, example
+from testbed.cluster import Cluster
+from tests.support.cluster.training import REPOSITORY, Training, condition, example
 
 START_SECONDS = 180
 TRAIN_SECONDS = 300
-EPOCHS = 4  # of tests/newcomer.py
+EPOCHS = 4  # of tests/support/newcomer.py
 
 
 @pytest.mark.slow_fault

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.lab.nodes import Nodes
-from tests.cluster.training import Manifest, Training, condition, example
+from testbed.cluster import Cluster
+from testbed.nodes import Nodes
+from tests.support.cluster.training import Manifest, Training, condition, example
 
 EPOCHS = 8
 START_SECONDS = 180

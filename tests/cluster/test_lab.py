@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.lab.shell import LabError
-from tests.cluster.training import EXAMPLE
+from testbed.cluster import Cluster
+from testbed.shell import LabError
+from tests.support.cluster.training import EXAMPLE
 
 READY = "--for=condition=Ready"
 ENDED = "--for=jsonpath={.status.phase}=Succeeded"

@@ -10,22 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.lab import (
-    binaries,
-    cli,
-    cluster,
-    engine,
-    extraction,
-    next_steps,
-    oci,
-    pod_network,
-    private_engine,
-    release,
-)
-from tests.cluster.lab.kube import Kube
-from tests.cluster.lab.node import runc_lab
-from tests.cluster.lab.pod_images import REPOSITORY
-from tests.cluster.lab.shell import LabError, lock, use, used
+from testbed import binaries, cli, cluster, engine, extraction, next_steps, oci, pod_network, private_engine, release
+from testbed.kube import Kube
+from testbed.node import runc_lab
+from testbed.pod_images import REPOSITORY
+from testbed.shell import LabError, lock, use, used
 
 COREFILE = """.:53 {
     errors

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import REPOSITORY, Training, condition
+from testbed.cluster import Cluster
+from tests.support.cluster.training import REPOSITORY, Training, condition
 
 START_SECONDS = 180
 TRAIN_SECONDS = 400

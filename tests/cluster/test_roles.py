@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import REPOSITORY, Manifest, Training, example
+from testbed.cluster import Cluster
+from tests.support.cluster.training import REPOSITORY, Manifest, Training, example
 
 START_SECONDS = 180
 TRAIN_SECONDS = 300

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import Manifest, Training, example, local_storage
+from testbed.cluster import Cluster
+from tests.support.cluster.training import Manifest, Training, example, local_storage
 
 WORDS_SECONDS = 60
 SOON = 2.0

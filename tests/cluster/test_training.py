@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api_server import connected
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.training import Training, condition, example
+from testbed.cluster import Cluster
+from tests.support.cluster.api_server import connected
+from tests.support.cluster.training import Training, condition, example
 from tftraining_operator.cluster.launcher import Target, through
 from tftraining_operator.model.report import Report, parse_report
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.lab.cluster import Cluster
-from tests.cluster.lab.nodes import Nodes
-from tests.cluster.lab.shell import LabError
-from tests.cluster.training import Manifest, Training, condition, example
+from testbed.cluster import Cluster
+from testbed.nodes import Nodes
+from testbed.shell import LabError
+from tests.support.cluster.training import Manifest, Training, condition, example
 
 EPOCHS = 50
 FAULTS = 14

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.fixtures import namespace, operator, shared_operator
-from tests.control_plane.installation import install_crd
-from tests.control_plane.jobs import NewJob, TrainingJob
-from tests.control_plane.nodes import Node
-from tests.control_plane.operator_process import OperatorProcess
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.fixtures import namespace, operator, shared_operator
+from tests.support.control_plane.installation import install_crd
+from tests.support.control_plane.jobs import NewJob, TrainingJob
+from tests.support.control_plane.nodes import Node
+from tests.support.control_plane.operator_process import OperatorProcess
 
 __all__ = ["namespace", "operator", "shared_operator"]
 

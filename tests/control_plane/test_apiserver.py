@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.apiserver import ControlPlane
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
 
 
 def create_pod(plane: ControlPlane, namespace: str, name: str, owner: str = "") -> None:
@@ -80,6 +80,6 @@ def running_commands() -> str:
 
 
 def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.control_plane.apiserver.free_port", lambda: 0)  # no server takes port 0
+    monkeypatch.setattr("tests.support.control_plane.apiserver.free_port", lambda: 0)  # no server takes port 0
     with pytest.raises(LabError, match="ended with exit code"), ControlPlane():
         pass

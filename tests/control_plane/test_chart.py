@@ -6,11 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster.lab import binaries
-from tests.cluster.lab.shell import LabError, run
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chart import CHART, REPOSITORY, of_kind, render
-from tests.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
+from testbed import binaries
+from testbed.shell import LabError, run
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chart import CHART, REPOSITORY, of_kind, render
+from tests.support.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
 
 # What the operator may do, in every namespace that it watches; the chart's unit tests hold the whole table.
 ALLOWED = [

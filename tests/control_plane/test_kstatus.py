@@ -10,24 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.lab import binaries
-from tests.cluster.lab.shell import run
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chart import REPOSITORY
-from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
-from tests.unit.behaviour.test_deadlines import stalled
-from tests.unit.operator.builders import a_job
-from tests.unit.operator.simulation import World
-from tests.unit.operator.states import (
-    CURRENT,
-    FAILED,
-    IN_PROGRESS,
-    STATES,
-    TERMINATING,
-    as_written_before,
-)
-from tftraining_operator.model.spec import Manifest
+from testbed import binaries
+from testbed.shell import run
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chart import REPOSITORY
+from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.simulated_cluster.builders import a_job
+from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING, as_written_before
+from tests.unit.operator.plan.test_deadlines import stalled
+from tftraining_api.model.spec import Manifest
 
 Judge = Callable[..., list[dict[str, str]]]
 CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}

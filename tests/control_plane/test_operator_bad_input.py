@@ -5,11 +5,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.manifests import template
-from tests.control_plane.operator_process import OperatorProcess
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import template
+from tests.support.control_plane.operator_process import OperatorProcess
 
 # In seconds, after five tries: the pause doubles from one second on.
 NEXT_TRY = 16.0

@@ -5,11 +5,11 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.installation import OPERATOR_NAMESPACE
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.installation import OPERATOR_NAMESPACE
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:"

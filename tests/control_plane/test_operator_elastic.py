@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
+from testbed.shell import LabError
 from tests.control_plane.test_operator_in_place import IN_PLACE, now, train, uids
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.support.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
 
 RESUMED = {"downSeconds": 1.1, "resumedFromEpoch": 2, "resumedFromStep": 140, "lostSteps": 30}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
 KILLED = {"member": "worker-1", "exitCode": None, "signal": 9, "reason": "Killed"}

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.control_plane.chief_launcher import PORT, chief_launcher, own_network
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
-from tests.processes.launch.gang import Gang
+from tests.support.control_plane.chief_launcher import PORT, chief_launcher, own_network
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.launchers.gang import Gang
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
 SOON = 1.0

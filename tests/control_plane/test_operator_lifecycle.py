@@ -2,9 +2,9 @@
 
 import time
 
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.manifests import template
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import template
+from tests.support.control_plane.operator_process import OperatorProcess
 
 CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 WAITING = {"reason": "ErrImagePull", "message": "no such image"}

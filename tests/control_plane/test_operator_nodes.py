@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.installation import operator_kubeconfig
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.nodes import Node
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.installation import operator_kubeconfig
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.nodes import Node
+from tests.support.control_plane.operator_process import OperatorProcess
 
 
 def training(job: TrainingJob, node: Node) -> str:

@@ -9,11 +9,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.installation import operator_kubeconfig
-from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
-from tests.ports import free_port
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.installation import operator_kubeconfig
+from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.ports import free_port
 
 
 def test_what_happens_in_a_gap_of_the_watches_is_found_out(

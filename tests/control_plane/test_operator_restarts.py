@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.control_plane.jobs import NewJob, wait_until
-from tests.control_plane.manifests import Manifest
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.jobs import NewJob, wait_until
+from tests.support.control_plane.manifests import Manifest
+from tests.support.control_plane.operator_process import OperatorProcess
 
 
 def test_a_crash_restarts_the_gang_and_is_charged_once(operator: OperatorProcess, new_job: NewJob) -> None:

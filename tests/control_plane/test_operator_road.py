@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
-from tests.control_plane.manifests import template
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import template
+from tests.support.control_plane.operator_process import OperatorProcess
 
 CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 
 ALL = {"chief": {}, "worker": {"replicas": 2}, "ps": {}, "evaluator": {}}
 PODS = {f"job-{member}" for member in ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")}

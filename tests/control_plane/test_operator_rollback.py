@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.control_plane.apiserver import ControlPlane, Refused
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.manifests import Manifest
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane, Refused
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import Manifest
+from tests.support.control_plane.operator_process import OperatorProcess
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.control_plane.jobs import NewJob, wait_until
-from tests.control_plane.manifests import Manifest
-from tests.control_plane.nodes import Node
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.jobs import NewJob, wait_until
+from tests.support.control_plane.manifests import Manifest
+from tests.support.control_plane.nodes import Node
+from tests.support.control_plane.operator_process import OperatorProcess
 
 # The start follows the end of the last leftover by a watch event: far sooner than the operator looks again by itself.
 SOON = 5.0

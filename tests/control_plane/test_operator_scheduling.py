@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OPERATOR_PODS
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OPERATOR_PODS
 
 DEFINITIONS = Path(__file__).parent / "schedulers"
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"

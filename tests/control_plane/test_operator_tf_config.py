@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.manifests import template
-from tftraining.launch.settings import with_tf_config
-from tftraining.launch.tf_config import size
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import template
+from tftraining.launch.config.settings import with_tf_config
+from tftraining.launch.in_user_process.tf_config import size
 
 PYTHON = template(command=["python", "train.py"])
 BASH = template(command=["bash", "train.sh"])

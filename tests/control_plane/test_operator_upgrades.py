@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.chief_launcher import chief_launcher
-from tests.control_plane.installation import operator_kubeconfig
-from tests.control_plane.jobs import NewJob, TrainingJob, wait_until
-from tests.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chief_launcher import chief_launcher
+from tests.support.control_plane.installation import operator_kubeconfig
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
 
 # Read by every Python process that finds it: the operator of the new version builds its pods another way.
 NEW_BUILDER = """
-import tftraining_operator.build.pod as builder
+import tftraining_api.manifests.pod as builder
 
 made = builder.pod
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.cluster.lab import release
-from tests.cluster.lab.kube import Kube
-from tests.control_plane.apiserver import ControlPlane
+from testbed import release
+from testbed.kube import Kube
+from tests.support.control_plane.apiserver import ControlPlane
 
 # The session's API server has the custom resource and an operator's roles already.
 SETTINGS = ("crds.install=false", "fullnameOverride=test-release")

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.fixtures import namespace, operator, shared_operator
-from tests.control_plane.operator_process import OperatorProcess
-from tests.kwok import coscheduling, kueue
-from tests.kwok.jobs import NewJob, SimulatedJob
-from tests.kwok.nodes import Node
-from tests.kwok.simulation import Simulation
+from testbed.shell import LabError
+from tests.support.control_plane.fixtures import namespace, operator, shared_operator
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.kwok import coscheduling, kueue
+from tests.support.kwok.jobs import NewJob, SimulatedJob
+from tests.support.kwok.nodes import Node
+from tests.support.kwok.simulation import Simulation
 
 __all__ = ["namespace", "operator", "shared_operator"]
 

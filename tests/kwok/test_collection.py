@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.control_plane.apiserver import ControlPlane
-from tests.control_plane.jobs import wait_until
-from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import wait_until
+from tests.support.kwok.jobs import NewJob, SimulatedJob
 
 # kind: path of its list
 OWNED = {

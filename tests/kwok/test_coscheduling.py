@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.control_plane.jobs import wait_until
-from tests.kwok import coscheduling
-from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.support.control_plane.jobs import wait_until
+from tests.support.kwok import coscheduling
+from tests.support.kwok.jobs import NewJob, SimulatedJob
 
 pytestmark = [pytest.mark.slow_fault, pytest.mark.usefixtures("with_coscheduling")]
 PLACING_SECONDS = 60.0  # what the plugin has turned away it looks at again after a while

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.jobs import wait_until
-from tests.kwok import coscheduling, kueue
-from tests.kwok.jobs import NewJob, SimulatedJob, spread
-from tests.kwok.kueue import Queue
-from tests.kwok.simulation import Simulation
+from tests.support.control_plane.jobs import wait_until
+from tests.support.kwok import coscheduling, kueue
+from tests.support.kwok.jobs import NewJob, SimulatedJob, spread
+from tests.support.kwok.kueue import Queue
+from tests.support.kwok.simulation import Simulation
 
 pytestmark = [pytest.mark.slow_fault, pytest.mark.usefixtures("with_kueue")]
 Manifest = dict[str, Any]

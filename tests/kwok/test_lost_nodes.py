@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tests.control_plane.jobs import wait_until
-from tests.control_plane.operator_process import OperatorProcess
-from tests.kwok.jobs import NewJob, SimulatedJob
-from tests.kwok.nodes import Node
+from tests.support.control_plane.jobs import wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.kwok.jobs import NewJob, SimulatedJob
+from tests.support.kwok.nodes import Node
 
 MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
 LOST = "job-worker-1"

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.jobs import wait_until
-from tests.control_plane.manifests import template
-from tests.control_plane.operator_process import OperatorProcess
-from tests.kwok.jobs import NewJob, SimulatedJob
-from tests.kwok.nodes import ZONE, Node
+from testbed.shell import LabError
+from tests.support.control_plane.jobs import wait_until
+from tests.support.control_plane.manifests import template
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.kwok.jobs import NewJob, SimulatedJob
+from tests.support.kwok.nodes import ZONE, Node
 
 MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
 

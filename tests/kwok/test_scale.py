@@ -4,9 +4,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.control_plane.jobs import JOBS, wait_until
-from tests.kwok.jobs import NewJob, SimulatedJob
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
+from tests.support.control_plane.jobs import JOBS, wait_until
+from tests.support.kwok.jobs import NewJob, SimulatedJob
 
 RESUMED = {"member": "worker-0", "reason": "Resized", "downSeconds": 1.1, "resumedFromEpoch": 2, "lostSteps": 30}
 

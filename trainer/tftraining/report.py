@@ -68,7 +68,7 @@ def _tracker() -> Any:
         return earlier.current
     global _own  # noqa: PLW0603  # one process, one tracker
     if _own is None and os.environ.get("TFTRAINING_PROGRESS"):
-        from tftraining.launch.tracker import Tracker  # noqa: PLC0415
+        from tftraining.launch.in_user_process.tracker import Tracker  # noqa: PLC0415
 
         _own = Tracker(os.environ["TFTRAINING_PROGRESS"])
     return _own

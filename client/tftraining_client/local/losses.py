@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tftraining.launch.rules import Decision, Failure, Rule, decide
-from tftraining_operator.model.names import Replica
-from tftraining_operator.model.spec import JobSpec
+from tftraining.launch.failure.restart_rules import Decision, Failure, Rule, decide
+from tftraining_api.model.names import Replica
+from tftraining_api.model.spec import JobSpec
 
 
 def judge(spec: JobSpec, replica: Replica, code: int) -> Decision:

@@ -17,6 +17,12 @@ from typing import Any
 
 import msgspec
 
+from tftraining_api.manifests.pod import pod
+from tftraining_api.manifests.storage import job_directory
+from tftraining_api.manifests.tf_config import tf_config
+from tftraining_api.model.job import Job, parse_job
+from tftraining_api.model.names import CONTAINER, Replica
+from tftraining_api.model.spec import JobSpec
 from tftraining_client.config_maps import ConfigMaps
 from tftraining_client.errors import UserError
 from tftraining_client.local.environment import container_environment
@@ -24,12 +30,6 @@ from tftraining_client.local.expansion import escape, expand
 from tftraining_client.local.ports import HOST, Ports
 from tftraining_client.local.volumes import File, Volumes, volumes_of
 from tftraining_client.validation.structure import Json
-from tftraining_operator.build.pod import pod
-from tftraining_operator.build.storage import job_directory
-from tftraining_operator.build.tf_config import tf_config
-from tftraining_operator.model.job import Job, parse_job
-from tftraining_operator.model.names import CONTAINER, Replica
-from tftraining_operator.model.spec import JobSpec
 
 LAUNCHER = ("-P", "-m", "tftraining_client.local.leash")
 TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tftraining.launch.rules import FAIL_JOB, REASON, RESTART
+from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON, RESTART
 from tftraining_client.errors import UserError
 from tftraining_client.local import orphans
 from tftraining_client.local.kills import Kill

@@ -3,10 +3,10 @@
 A kind that the cluster does not serve, such as PodGroup without its scheduler, is refused with a message that says so.
 """
 
-from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.job import Job
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.refused import Refused
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.spec import Manifest
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 

@@ -8,18 +8,18 @@ from base64 import b64encode
 from collections.abc import Awaitable, Iterable, Sequence
 from itertools import chain
 
-from tftraining_operator.build.launcher import KEY
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.manifests.launcher import KEY
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
-from tftraining_operator.cluster.api import Api, ApiError
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
 from tftraining_operator.cluster.warnings import Warnings
-from tftraining_operator.model.job import Job
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
-from tftraining_operator.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
-from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step

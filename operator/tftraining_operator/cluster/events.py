@@ -4,10 +4,10 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from tftraining_operator.cluster.api import Api, ApiError
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import API_VERSION, KIND, MANAGER
-from tftraining_operator.model.spec import Manifest
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import API_VERSION, KIND, MANAGER
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.plan.step import Event
 
 logger = logging.getLogger(__name__)

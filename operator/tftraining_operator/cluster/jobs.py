@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.job import patched_conditions, replaced_status
+from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
+from tftraining_api.model.spec import Manifest
+from tftraining_api.model.status import Condition, Status
 from tftraining_operator.cluster.store import version
-from tftraining_operator.model.job import patched_conditions, replaced_status
-from tftraining_operator.model.names import GROUP, PLURAL, VERSION, Key
-from tftraining_operator.model.spec import Manifest
-from tftraining_operator.model.status import Condition, Status
 
 logger = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import aiohttp
 import msgspec
 
-from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import STATUS_PORT, Key
+from tftraining_api.model.spec import Frozen
+from tftraining_api.model.status import Status
 from tftraining_operator.cluster.pace import CALM, Pace, Turns
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import STATUS_PORT, Key
 from tftraining_operator.model.observed import Heard, Pod
 from tftraining_operator.model.report import Report, parse_report
-from tftraining_operator.model.spec import Frozen
-from tftraining_operator.model.status import Status
 
 logger = logging.getLogger(__name__)
 PATIENCE = 2.0

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining.launch import rules
+from tftraining.launch.failure import restart_rules
+from tftraining_api.model.spec import Manifest
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import DISRUPTIONS, LOST_WITH_NODE
 from tftraining_operator.model.report import CHANGED_SIZE, LOST
-from tftraining_operator.model.spec import Manifest
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan import auxiliary_objects, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
 
@@ -25,7 +25,7 @@ OF_PODS = (
     "WorkloadEvictedDueToClusterQueueStopped", "WorkloadEvictedDueToLocalQueueStopped",
     "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
 )  # fmt: skip
-OF_JOBS = (*rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, auxiliary_objects.KEY_LOST)
+OF_JOBS = (*restart_rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, auxiliary_objects.KEY_LOST)
 # Reasons come from users' pods, and each label value is a permanent time series: all unknown reasons share OTHER.
 KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
 OTHER = "Other"
@@ -71,7 +71,7 @@ class Metrics:
         if new.last_restart is not None and recreated + in_place > 0:
             reason = new.last_restart.reason or "Unknown"
             # The charge of a restart in place may have been written before the restart began.
-            charged = reason in rules.REASONS if in_place > 0 else new.restarts.counted > old.restarts.counted
+            charged = reason in restart_rules.REASONS if in_place > 0 else new.restarts.counted > old.restarts.counted
             labels = (
                 reason if reason in KNOWN else OTHER,
                 str(charged).lower(),

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from tftraining_operator.cluster.api import Api, ApiError
-from tftraining_operator.model.names import GROUP, PLURAL, VERSION
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.names import GROUP, PLURAL, VERSION
 
 logger = logging.getLogger(__name__)
 

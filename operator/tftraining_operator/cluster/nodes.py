@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from tftraining_operator.cluster.api import Api, ApiError
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.store import REMEMBERED, version
 from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
-from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
 PATH = "/api/v1/nodes"

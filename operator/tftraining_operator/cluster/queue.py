@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from tftraining_operator.cluster.api import ApiError
-from tftraining_operator.model.names import Key
+from tftraining_api.kube.api import ApiError
+from tftraining_api.model.names import Key
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from kubernetes.utils.quantity import parse_quantity
 
-from tftraining_operator.cluster.api import Api
+from tftraining_api.kube.api import Api
+from tftraining_api.model.names import Key
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.reflector import Reflector, may_read
-from tftraining_operator.model.names import Key
 from tftraining_operator.model.observed import Refusal
-from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
 KIND = "resourcequotas"

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from tftraining_operator.cluster.api import WATCH_SILENCE, Api, ApiError
+from tftraining_api.kube.api import WATCH_SILENCE, Api, ApiError
+from tftraining_api.model.names import LABEL_JOB
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.warnings import FIELDS
-from tftraining_operator.model.names import LABEL_JOB
-from tftraining_operator.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
 WATCH_SECONDS, EVENTS_SECONDS = 300, 60

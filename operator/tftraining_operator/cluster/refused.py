@@ -1,6 +1,6 @@
 """The exception for a write that the API server refuses; it names the object and the method."""
 
-from tftraining_operator.cluster.api import ApiError
+from tftraining_api.kube.api import ApiError
 
 
 class Refused(Exception):

@@ -7,9 +7,9 @@ and kept in parsed form only: the raw objects of 5,000 pods would take some 100 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 
-from tftraining_operator.model.names import LABEL_JOB, Key
+from tftraining_api.model.names import LABEL_JOB, Key
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.model.observed import Child, parse_child
-from tftraining_operator.model.spec import Manifest
 
 REMEMBERED = 4096
 

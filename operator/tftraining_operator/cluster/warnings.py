@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tftraining_api.model.names import Key
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.store import REMEMBERED, version
-from tftraining_operator.model.names import Key
-from tftraining_operator.model.spec import Manifest
 from tftraining_operator.model.warning import Warned, parse_warning
 
 # Selected by the API server: the most frequent events of a cluster are not sent.

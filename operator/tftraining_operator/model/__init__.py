@@ -1,1 +1,1 @@
-"""The custom resource and its observed children, parsed once into frozen types. Never does I/O, never decides."""
+"""The observed children and nodes of a job, and launcher reports, as frozen types. Never does I/O, never decides."""

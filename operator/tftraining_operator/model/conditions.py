@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.model.status import Condition, ConditionStatus, Status
+from tftraining_api.model.status import Condition, ConditionStatus, Status
 
 
 def with_condition(status: Status, kind: str, value: ConditionStatus, why: tuple[str, str], now: datetime) -> Status:

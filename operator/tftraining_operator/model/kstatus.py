@@ -8,8 +8,8 @@ finished jobs.
 
 from datetime import datetime
 
+from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import with_condition, without_condition
-from tftraining_operator.model.status import Status
 
 READY = "Ready"
 STALLED = "Stalled"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tftraining_operator.model.job import Job
+from tftraining_api.model.job import Job
 from tftraining_operator.model.observed import Child, Leftover, Pod
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from tftraining_operator.model.names import (
+from tftraining_api.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
     ANNOTATION_SPEC,
@@ -22,9 +22,9 @@ from tftraining_operator.model.names import (
     ROLES,
     Replica,
 )
+from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_operator.model.node import Nodes
 from tftraining_operator.model.report import Report, Verdict, split_verdict
-from tftraining_operator.model.spec import Frozen, Manifest
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
 # Without `Evicted`: if the node was short of a resource the kubelet adds the condition DisruptionTarget; without that

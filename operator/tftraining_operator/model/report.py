@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from tftraining_operator.model.spec import Frozen
-from tftraining_operator.model.status import Progress, SameFailure
+from tftraining_api.model.spec import Frozen
+from tftraining_api.model.status import Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300

@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
+from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Pod, pull_failure
-from tftraining_operator.model.spec import Frozen, Manifest
 
 PULL = re.compile(r'Failed to pull image "([^"]+)": (.*)', re.DOTALL)
 PLACE = re.compile(r"spec\.(initContainers|containers)\{([^{}]+)\}")

@@ -10,7 +10,7 @@ The algorithm
     through ACTIVE until a stage ends the job or leaves nothing to decide; a job that has ended goes through ENDED;
     ALWAYS follows.
 
-The invariants (tests/unit/operator/invariants.py checks them after each step)
+The invariants (tests/support/simulated_cluster/invariants.py checks them after each step)
     * A pod is created only when no pod of its name, of an older attempt or of an earlier job of that name is left.
     * The charged restarts never exceed the budget (spec.restartPolicy.maxRestarts).
     * The phases Succeeded and Failed are final.

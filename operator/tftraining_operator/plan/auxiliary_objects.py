@@ -12,11 +12,11 @@ pod is needed.
 
 import msgspec
 
-from tftraining_operator.build.launcher import secret
-from tftraining_operator.build.network_policy import network_policy, on_host_network
-from tftraining_operator.build.pod_group import pod_group
-from tftraining_operator.model.names import CLEANUP, LABEL_ROLE, Replica
-from tftraining_operator.model.spec import Manifest
+from tftraining_api.manifests.launcher import secret
+from tftraining_api.manifests.network_policy import network_policy, on_host_network
+from tftraining_api.manifests.pod_group import pod_group
+from tftraining_api.model.names import CLEANUP, LABEL_ROLE, Replica
+from tftraining_api.model.spec import Manifest
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.creation_errors import KEY_GONE, asked_for_a_pod
 from tftraining_operator.plan.incident import Incident

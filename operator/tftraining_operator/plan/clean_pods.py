@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.status import Counts, Status
 from tftraining_operator.plan.context import Context, Draft
 
 # The job ended by runPolicy.activeDeadlineSeconds: its launchers do not know, and would train on.

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from tftraining_operator.build.network_policy import OperatorSelector
-from tftraining_operator.model.job import Job
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.job import Job
+from tftraining_api.model.spec import Frozen, JobSpec, RunPolicy
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.report import Report
-from tftraining_operator.model.spec import Frozen, JobSpec, RunPolicy
-from tftraining_operator.model.status import Status
 from tftraining_operator.model.times import earliest
 from tftraining_operator.plan.gang import Gang, classify
 from tftraining_operator.plan.step import Event, PodDeletion, Step

@@ -6,10 +6,11 @@ from typing import TypeGuard
 
 import msgspec
 
-from tftraining_operator.model.job import Job, Problem
-from tftraining_operator.model.names import CLEANUP, ROLES, Role, cleanup_pod_name, pod_name
+from tftraining_api.kube.denials import is_denial
+from tftraining_api.model.job import Job, Problem
+from tftraining_api.model.names import CLEANUP, ROLES, Role, cleanup_pod_name, pod_name
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 
@@ -21,8 +22,6 @@ SOON = timedelta(seconds=2)
 # The API server's message about an exceeded quota, and the part of it that changes with the use by others.
 _QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
-# The API server's message about a denial by a webhook or an admission policy, which choose the HTTP status.
-_DENIAL = re.compile(r'^admission webhook "[^"]*" denied the request|with binding \'[^\']*\' denied request')
 
 
 def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
@@ -65,11 +64,6 @@ def asked_for_a_pod(refusal: Refusal | None) -> TypeGuard[Refusal]:
 def _never(status: int, message: str) -> bool:
     wrong = status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
     return wrong and not is_denial(message)
-
-
-def is_denial(message: str) -> bool:
-    """Whether a webhook or an admission policy has denied the request, by the server's words."""
-    return _DENIAL.search(message) is not None
 
 
 def reject_pod_template(context: Context, draft: Draft) -> Draft:

@@ -6,10 +6,10 @@ operator is back. A job that has ended never reaches this stage.
 
 from datetime import datetime
 
-from tftraining_operator.model.job import Problem
-from tftraining_operator.model.names import GANG_ROLES
+from tftraining_api.model.job import Problem
+from tftraining_api.model.names import GANG_ROLES
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.status import Status
 from tftraining_operator.model.times import later
 from tftraining_operator.plan.clean_pods import TOO_LATE
 from tftraining_operator.plan.context import Context, Draft

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining_api.model.job import NOBODY_TRAINS, Problem
+from tftraining_api.model.status import Phase, Status
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.job import NOBODY_TRAINS, Problem
-from tftraining_operator.model.status import Phase, Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.step import Event

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.rules import FAIL_JOB, REASON
-from tftraining_operator.model.job import Problem
+from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON
+from tftraining_api.model.job import Problem
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import was_disrupted

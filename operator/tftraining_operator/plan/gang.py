@@ -17,12 +17,12 @@ from functools import cached_property
 
 import msgspec
 
-from tftraining_operator.model.indexes import chosen, pack
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import GANG_ROLES, ROLES, Replica
+from tftraining_api.model.indexes import chosen, pack
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import GANG_ROLES, ROLES, Replica
+from tftraining_api.model.spec import Frozen, JobSpec
+from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.spec import Frozen, JobSpec
-from tftraining_operator.model.status import Counts, Status
 
 
 class Gang(Frozen, frozen=True, dict=True, gc=True):
@@ -126,7 +126,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
     gang = [members[each] for each in wanted if each in members]
     sizes = {pod.gang for pod in gang}
     reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
-    # Kueue holds a group of pods to the number that it had at first (see build/kueue.py).
+    # Kueue holds a group of pods to the number that it had at first (see tftraining_api/manifests/kueue.py).
     updatable = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
     elastic = spec.in_place and updatable and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()

@@ -8,11 +8,11 @@ import signal as signals
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from tftraining.launch.exception import exception_of
-from tftraining.launch.same_failure import counts
-from tftraining_operator.model.names import Replica
+from tftraining.launch.failure.exception import exception_of
+from tftraining.launch.failure.same_failure import counts
+from tftraining_api.model.names import Replica
+from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.spec import Frozen
 from tftraining_operator.plan.gang import Gang, was_disrupted
 
 LOG_TAIL_LINES = 20

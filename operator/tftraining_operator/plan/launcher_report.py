@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.rules import REASONS
+from tftraining.launch.failure.restart_rules import REASONS
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import pod_name
+from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.names import pod_name
 from tftraining_operator.model.report import LOST, Culprit, Ledger, Report, Reported, Resumption, Verdict
-from tftraining_operator.model.status import Failure, LastRestart, Progress, Restarts, Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import resumed, resumption, what_happened
 from tftraining_operator.plan.no_progress import NO_PROGRESS, with_watchdog

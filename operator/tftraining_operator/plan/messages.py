@@ -1,6 +1,6 @@
 """A restart in words for people. Nothing is decided here."""
 
-from tftraining_operator.model.status import LastRestart
+from tftraining_api.model.status import LastRestart
 from tftraining_operator.plan.incident import signal_name
 
 _REASONS = {

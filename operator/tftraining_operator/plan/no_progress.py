@@ -7,9 +7,9 @@ restart is: tools that read conditions take a Stalled that is True for a job tha
 
 from datetime import datetime
 
+from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.report import Report
-from tftraining_operator.model.status import LastRestart, Status
 
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"

@@ -18,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.node import Node
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.spec import Frozen
 from tftraining_operator.model.times import clock, earliest, later
 from tftraining_operator.plan.context import Context
 

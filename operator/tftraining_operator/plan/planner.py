@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from tftraining_operator.build.network_policy import OperatorSelector
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import selector
+from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import without_condition
-from tftraining_operator.model.job import Job
 from tftraining_operator.model.kstatus import with_ready_and_stalled
-from tftraining_operator.model.names import selector
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.auxiliary_objects import plan_auxiliary_objects, split_missing_secret
 from tftraining_operator.plan.clean_pods import clean_pods

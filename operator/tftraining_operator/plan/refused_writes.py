@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tftraining_operator.model.names import KIND
-from tftraining_operator.model.status import REFUSED_WRITE, Status
+from tftraining_api.model.names import KIND
+from tftraining_api.model.status import REFUSED_WRITE, Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event, Step
 

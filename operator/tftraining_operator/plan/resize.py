@@ -1,18 +1,18 @@
 """Updates of the spec that a running gang takes with the pods that it has, above all another number of workers.
 
 Only launchers can take such an update, and of the roles only workers may change their number: the operator annotates
-the chief's pod (see build/orders.py), new workers join, and surplus workers are deleted when the launchers know. The
-whole gang restarts where there is no launcher, or a pod without that annotation (see incident.RESIZED), and where
-another role changes its size (see incident.SPEC_CHANGED).
+the chief's pod (see tftraining_api/manifests/spec_updates.py), new workers join, and surplus workers are deleted when
+the launchers know. The whole gang restarts where there is no launcher, or a pod without that annotation (see
+incident.RESIZED), and where another role changes its size (see incident.SPEC_CHANGED).
 """
 
 import msgspec
 
-from tftraining_operator.build.orders import changed
-from tftraining_operator.model.names import ANNOTATION_ORDERS
+from tftraining_api.manifests.spec_updates import changed
+from tftraining_api.model.names import ANNOTATION_ORDERS
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import Report
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.incident import RESIZED
 from tftraining_operator.plan.step import Event, PodAnnotation

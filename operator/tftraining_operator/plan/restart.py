@@ -14,11 +14,11 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_operator.model.names import GANG_ROLES, Replica, pod_name
+from tftraining_api.model.names import GANG_ROLES, Replica, pod_name
+from tftraining_api.model.spec import Frozen
+from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import LOST
-from tftraining_operator.model.spec import Frozen
-from tftraining_operator.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
@@ -207,7 +207,7 @@ def _all_restart_alone(context: Context, lost: Lost) -> bool:
 
 
 def _held_by_queue(context: Context, lost: Lost) -> bool:
-    """Whether Kueue keeps a lost pod, and its name, until no pod of its group is left (see build/kueue.py)."""
+    """Whether Kueue keeps a lost pod, and its name, until no pod of its group is left (manifests/kueue.py)."""
     return bool(context.job.queue_labels) and any(each is None or each.role != "evaluator" for each in lost.replicas)
 
 

@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from tftraining.launch import rules
-from tftraining.launch.ending import Exit, kind_of
-from tftraining.launch.incident import FATAL
-from tftraining.launch.same_failure import REASON as SAME_FAILURE
-from tftraining.launch.same_failure import SameFailure as Row
-from tftraining.launch.same_failure import key_of, place_of
-from tftraining.launch.snapshot import Snapshot
-from tftraining_operator.model.job import Problem
+from tftraining.launch.failure import restart_rules
+from tftraining.launch.failure.exit import Exit, kind_of
+from tftraining.launch.failure.incident import FATAL
+from tftraining.launch.failure.same_failure import REASON as SAME_FAILURE
+from tftraining.launch.failure.same_failure import SameFailure as Row
+from tftraining.launch.failure.same_failure import key_of, place_of
+from tftraining.launch.progress import Snapshot
+from tftraining_api.model.job import Problem
+from tftraining_api.model.spec import JobSpec, RestartRule
+from tftraining_api.model.status import Restarts, SameFailure, Status
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.spec import JobSpec, RestartRule
-from tftraining_operator.model.status import Restarts, SameFailure, Status
 from tftraining_operator.plan.incident import ASKED_FOR, Incident, describe, exception_in
 
 # Between two restarts: none after progress, then 1, 2, 4 … seconds.
@@ -37,31 +37,33 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
     pod = incident.pod
     decision = decide(spec.restart_policy.rules, failure_of(spec, pod), _may_have_stepped(status, pod))
     incident = msgspec.structs.replace(incident, ruled=bool(decision.rule))
-    if decision.action == rules.IGNORE:
+    if decision.action == restart_rules.IGNORE:
         message = f"{incident.message}; {decision.rule}"
         return msgspec.structs.replace(incident, charged=False, ignored=True, message=message), None
-    if decision.action == rules.FAIL_JOB and decision.rule:
-        return incident, Problem(rules.REASON, f"{incident.message}; {decision.rule}")
-    if decision.action == rules.FAIL_JOB:
+    if decision.action == restart_rules.FAIL_JOB and decision.rule:
+        return incident, Problem(restart_rules.REASON, f"{incident.message}; {decision.rule}")
+    if decision.action == restart_rules.FAIL_JOB:
         kind = failure_of(spec, pod).reason
         last = (pod.exit.message if pod.exit else "").strip().rpartition("\n")[2]
         return incident, Problem(kind, f"{pod.label} failed: {describe(pod)}: {FATAL[kind]}: {last[:300]}")
     return incident, None
 
 
-def decide(asked: tuple[RestartRule, ...], failure: rules.Failure, has_stepped: bool) -> rules.Decision:
+def decide(asked: tuple[RestartRule, ...], failure: restart_rules.Failure, has_stepped: bool) -> restart_rules.Decision:
     """The first rule that matches the failure, or the default."""
-    return rules.decide([rules.Rule.from_json(msgspec.to_builtins(each)) for each in asked], failure, has_stepped)
+    return restart_rules.decide(
+        [restart_rules.Rule.from_json(msgspec.to_builtins(each)) for each in asked], failure, has_stepped
+    )
 
 
-def failure_of(spec: JobSpec, pod: Pod) -> rules.Failure:
+def failure_of(spec: JobSpec, pod: Pod) -> restart_rules.Failure:
     """How the pod failed. Without a launcher the last lines of the log show the failures that no restart can mend."""
     role, ended = str(pod.replica.role) if pod.replica else "", pod.exit
     if ended is None:
-        return rules.Failure(role, None, None, pod.reason)
+        return restart_rules.Failure(role, None, None, pod.reason)
     kind = "" if spec.in_place else kind_of(ended.code, tuple(ended.message.splitlines()))
     reason = kind or pod.reason or "Error" if ended.reason in NO_REASON else ended.reason
-    return rules.Failure(role, ended.code, ended.signal, reason)
+    return restart_rules.Failure(role, ended.code, ended.signal, reason)
 
 
 def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> Restarts:

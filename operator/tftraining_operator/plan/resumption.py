@@ -11,9 +11,9 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.report import Report, Reported
-from tftraining_operator.model.status import LastRestart, Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import resumed, resumption
 from tftraining_operator.plan.step import Event

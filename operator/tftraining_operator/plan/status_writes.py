@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from tftraining_operator.model.job import Job
-from tftraining_operator.model.status import Progress, Status
+from tftraining_api.model.job import Job
+from tftraining_api.model.status import Progress, Status
 
 COUNTS_INTERVAL = timedelta(seconds=1)
 PROGRESS_INTERVAL = timedelta(seconds=10)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
-from tftraining_operator.model.job import Job
+from tftraining_api.model.job import Job
+from tftraining_api.model.spec import Frozen, Manifest
+from tftraining_api.model.status import Condition, Status
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.model.spec import Frozen, Manifest
-from tftraining_operator.model.status import Condition, Status
 
 
 class Event(Frozen, frozen=True):

@@ -6,13 +6,13 @@ member that the failure is attributed to, so the result of any pod will do.
 
 import msgspec
 
-from tftraining_operator.build.launcher import python_of
-from tftraining_operator.model.job import Problem
-from tftraining_operator.model.names import CONTAINER
+from tftraining_api.manifests.launcher import python_of
+from tftraining_api.model.job import Problem
+from tftraining_api.model.names import CONTAINER
+from tftraining_api.model.spec import JobSpec
+from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.report import Verdict
-from tftraining_operator.model.spec import JobSpec
-from tftraining_operator.model.status import Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished

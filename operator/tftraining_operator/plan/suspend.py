@@ -7,9 +7,9 @@ attempt are stale.
 
 import msgspec
 
+from tftraining_api.model.names import ROLES
+from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition, without_condition
-from tftraining_operator.model.names import ROLES
-from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.launcher_report import with_latest
 from tftraining_operator.plan.no_progress import no_progress_over

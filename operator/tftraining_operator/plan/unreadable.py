@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining_api.model.job import Job, Problem
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.job import Job, Problem
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed
 from tftraining_operator.plan.step import Event, Step
 

@@ -1,7 +1,7 @@
 """Removing the temporary save directories (workertemp_<index>) of the non-chief workers.
 
-A pod does the work (see build/cleanup_pod.py) once no pod of the job can write any more: after the job's end, or during
-a suspension. Three tries are made, and none later than ten minutes after the job's end.
+A pod does the work (tftraining_api/manifests/cleanup_pod.py) once no pod of the job can write any more: after the
+job's end, or during a suspension. Three tries are made, and none later than ten minutes after the job's end.
 """
 
 from datetime import datetime, timedelta
@@ -9,11 +9,11 @@ from typing import Annotated
 
 import msgspec
 
-from tftraining_operator.build.cleanup_pod import CleanupTask, cleanup_pod
+from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
+from tftraining_api.model.spec import Frozen, JobSpec
+from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.spec import Frozen, JobSpec
-from tftraining_operator.model.status import Cleanup, Counts, Status
 from tftraining_operator.plan.clean_pods import evaluator_grace
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event

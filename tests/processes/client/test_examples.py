@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.control_plane.chart import REPOSITORY
-from tests.processes.client.local_run import Run
+from tests.support.client.local_run import Run
+from tests.support.control_plane.chart import REPOSITORY
 
 # What undisturbed runs reach of the test is higher by 0.02 to 0.05.
 GOOD = {

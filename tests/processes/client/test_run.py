@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.processes.client.local_run import Run, manifest
-from tests.processes.launch.gang import STANDIN as LOSER
+from tests.support.client.local_run import Run, manifest
+from tests.support.launchers.gang import STANDIN as LOSER
 
 
 def test_the_road_to_the_end(tmp_path: Path) -> None:
@@ -114,7 +114,12 @@ def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_traceback_of_the_first_failure_is_the_one_that_is_shown(tmp_path: Path, whole: bool) -> None:
     job = manifest(restartPolicy={"maxRestarts": 0})
-    job["spec"]["template"]["spec"]["containers"][0]["command"][1:] = [str(LOSER), "$(TFTRAINING_DIR)", "--epochs", "1000"]
+    job["spec"]["template"]["spec"]["containers"][0]["command"][1:] = [
+        str(LOSER),
+        "$(TFTRAINING_DIR)",
+        "--epochs",
+        "1000",
+    ]
     (tmp_path / "work/digits").mkdir(parents=True)
     (tmp_path / "work/digits/order-worker-0").write_text("lose worker-1")
     with Run(tmp_path, job, *(["--env", "TFTRAINING_FULL_TRACEBACKS=1"] if whole else [])) as run:

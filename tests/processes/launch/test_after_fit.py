@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 PATIENCE = 240.0
-NEWCOMER = Path(__file__).parents[2] / "newcomer.py"
+NEWCOMER = Path(__file__).parents[2] / "support/newcomer.py"
 
 # What TensorFlow's guide on multi-worker training writes, but for the data; `ends` is what it has when `fit` is over.
 HEAD = """

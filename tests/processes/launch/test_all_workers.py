@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 SHORT = ("--epochs", "2", "--steps", "25")
 POLICY = {"successPolicy": "AllWorkers"}

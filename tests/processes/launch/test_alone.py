@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 ENDLESS = ("--serve", "--epochs", "100000")

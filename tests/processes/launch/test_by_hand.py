@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab.packages import need
-from tests.processes.launch.gang import STANDIN, Gang
+from testbed.packages import need
+from tests.support.launchers.gang import STANDIN, Gang
 
 DOCUMENT = Path(__file__).parents[3] / "docs/launcher.md"
 POD = "kubectl exec digits-worker-1 -- "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 PATIENCE = 240.0
 STEPS = 40  # in the one epoch

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.needed import need_or_skip
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
+from tests.support.needed import need_or_skip
 
 SOURCE = Path(__file__).with_name("clock.c")
 DAY = 86400

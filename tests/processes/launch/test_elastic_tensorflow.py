@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_ports
-from tests.processes.launch.gang import Gang
 from tests.processes.launch.test_elastic import order
+from tests.support.launchers.gang import Gang
+from tests.support.ports import free_ports
 
 PATIENCE = 120.0
 

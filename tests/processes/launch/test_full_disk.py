@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 KIB = 256
 WORDS = os.strerror(errno.ENOSPC)

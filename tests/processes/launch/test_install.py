@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 from tftraining.launch import install
 
 OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.9.*/bin/python3.9") if path.exists()]

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.needed import need_or_skip
-from tests.ports import free_ports
-from tests.processes.launch.gang import Gang
-from tests.processes.launch.relay import Relay
 from tests.processes.launch.test_launchers_die import is_dead
-from tftraining.launch.fence import NAME
-from tftraining.launch.reaper import children
+from tests.support.launchers.gang import Gang
+from tests.support.launchers.relay import Relay
+from tests.support.needed import need_or_skip
+from tests.support.ports import free_ports
+from tftraining.launch.process.lease_watchdog import NAME
+from tftraining.launch.process.reaper import children
 
 ENDLESS = ("--epochs", "100000", "--steps", "10", "--stamps")
 HANGING = Path(__file__).with_name("hanging.py")

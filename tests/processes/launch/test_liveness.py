@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.needed import need_or_skip
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
+from tests.support.needed import need_or_skip
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 CPU = Path("/sys/fs/cgroup/cpu")

@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_ports
-from tests.processes.launch.gang import UID
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.lease import Lease
-from tftraining.launch.member import Member
-from tftraining.launch.program import Exit
-from tftraining.launch.reaper import Reaper
-from tftraining.launch.rendezvous import Rendezvous
-from tftraining.launch.roster import Job
-from tftraining.launch.settings import read
-from tftraining.launch.snapshot import Snapshot
-from tftraining.launch.status import of_gang
+from tests.support.launchers.gang import UID
+from tests.support.ports import free_ports
+from tftraining.launch.config.settings import read
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.membership import Job
+from tftraining.launch.http.pages import of_gang
+from tftraining.launch.process.lease import Lease
+from tftraining.launch.process.program import Exit
+from tftraining.launch.process.reaper import Reaper
+from tftraining.launch.progress import Snapshot
+from tftraining.launch.rendezvous.client import Member
+from tftraining.launch.rendezvous.server import Rendezvous
 
 SECRET = b"secret"
 NAMES = ("worker-0", "worker-1", "worker-2")

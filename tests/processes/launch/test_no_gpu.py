@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 # TensorFlow as far as the launcher knows it: it has looked at its devices when this has returned.
 TENSORFLOW = {

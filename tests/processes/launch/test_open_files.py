@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.gang import Gang
 from tests.processes.launch.test_strangers import dialled, hello
+from tests.support.launchers.gang import Gang
 
 MEMBERS = 100
 PROGRAM = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 
 def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.gang import Gang
-from tftraining.launch.ending import Exit
-from tftraining.launch.same_failure import key_of
+from tests.support.launchers.gang import Gang
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.same_failure import key_of
 
 # Worker 1 raises in the second epoch, after a step of each restart; the chief neither waits for it nor finishes.
 RAISES = ("--epochs", "1000", "--steps", "4", "--raise-at", "7")

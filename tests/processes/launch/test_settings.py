@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 from tftraining_operator.model.report import split_verdict
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 # Worker 1's warm interpreter is held in its import, as by a storage that is slow; its program waits for that.

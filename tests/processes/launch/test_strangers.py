@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_ports
-from tests.processes.launch.gang import UID, Gang
-from tests.unit.launch.simulation import coordinator
-from tftraining.launch.rendezvous import Rendezvous
-from tftraining.launch.wire import Channel, WireError, connect
+from tests.support.launchers.gang import UID, Gang
+from tests.support.ports import free_ports
+from tests.support.simulated_gang.simulation import coordinator
+from tftraining.launch.rendezvous.protocol import Channel, WireError, connect
+from tftraining.launch.rendezvous.server import Rendezvous
 
 SECRET = b"a secret of the tests"
 NOISES = (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 200_000, b"nonce\n" + b"{}\n" * 10)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.processes.launch.gang import Gang
 from tests.processes.launch.test_elastic import order
-from tftraining.launch.tf_config import LONGEST, size
+from tests.support.launchers.gang import Gang
+from tftraining.launch.in_user_process.tf_config import LONGEST, size
 
 # What a program was told, in a file of its round; and what a process that it has started was.
 SCRIPT = """

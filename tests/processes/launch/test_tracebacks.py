@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
-from tests.processes.launch.standin import LOST
+from tests.support.launchers.gang import Gang
+from tests.support.launchers.standin import LOST
 
 BOOM = "Traceback (most recent call last):\nValueError: boom\n"
 FOLDED = (

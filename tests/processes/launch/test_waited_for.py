@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 SECONDS = 30
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
+from tests.support.launchers.gang import Gang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 

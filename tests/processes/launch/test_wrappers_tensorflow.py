@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.gang import Gang
-from tests.processes.launch_child.wrappers import WRAPPERS
+from tests.support.launchers.gang import Gang
+from tests.support.launchers.wrappers import WRAPPERS
 
 PATIENCE = 240.0  # of two imports of TensorFlow on a busy machine, twice
 TRAIN = """

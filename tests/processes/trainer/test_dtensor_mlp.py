@@ -9,7 +9,7 @@ import pytest
 import tf_keras as keras
 from tensorflow.experimental import dtensor
 
-from tests.processes.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_picture, history, run
 from tftraining import data, mesh
 from tftraining.data import Data
 from tftraining.examples import dtensor_mlp as program

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.processes.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_picture, history, run
 from tftraining import data, machine
 from tftraining.checkpoints import restored
 from tftraining.data import Data, Examples

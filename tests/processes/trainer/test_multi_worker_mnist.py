@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.processes.trainer.gang import Gang
-from tests.processes.trainer.programs import Program, history, run
+from tests.support.trainer.gang import Gang
+from tests.support.trainer.programs import Program, history, run
 from tftraining.checkpoints import checkpoints_of, step_of
 from tftraining.options import MARK
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from tests.ports import free_ports
-from tests.processes.trainer.programs import Program, run
+from tests.support.ports import free_ports
+from tests.support.trainer.programs import Program, run
 from tftraining import data
 from tftraining.cluster import Task
 from tftraining.examples import parameter_server as program

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.processes.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_picture, history, run
 from tftraining import data
 from tftraining.data import DataError
 from tftraining.examples import transfer_learning as program

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.lab.shell import LabError
-from tests.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
+from testbed.shell import LabError
+from tests.support.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
 from tftraining_operator.runtime import read_settings
 
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 import yaml
 
-from tests.control_plane.chart import REPOSITORY
-from tftraining_operator.model.spec import JobSpec
-from tftraining_operator.model.status import Status
+from tests.support.control_plane.chart import REPOSITORY
+from tftraining_api.model.spec import JobSpec
+from tftraining_api.model.status import Status
 
 Schema = dict[str, Any]
 CRD: Schema = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text())

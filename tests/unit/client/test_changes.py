@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.manifests import minimal
+from tests.support.control_plane.manifests import minimal
 from tftraining_client.changes import with_changes
 from tftraining_client.errors import UserError
 from tftraining_client.validation import validate

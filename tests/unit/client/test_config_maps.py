@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.control_plane.manifests import changed, minimal
+from tests.support.control_plane.manifests import changed, minimal
 from tftraining_client.config_maps import LIMIT, ConfigMaps, parse_config_maps
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from tests.control_plane.manifests import changed, minimal
+from tests.support.control_plane.manifests import changed, minimal
 from tftraining_client.local.leavings import clean, models
 from tftraining_client.local.replica import local_job
 from tftraining_client.validation import validate

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.operator.builders import a_launched_job
+from tests.support.simulated_cluster.builders import a_launched_job
+from tftraining_api.model.names import Replica
 from tftraining_client.local.losses import judge
-from tftraining_operator.model.names import Replica
 
 NO_MEMORY: dict[str, Any] = {"action": "FailJob", "onSignals": [9], "role": "worker"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.control_plane.manifests import minimal
+from tests.support.control_plane.manifests import minimal
 from tftraining_client.__main__ import main
 from tftraining_client.errors import UserError
 from tftraining_client.manifest import read_manifest

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.control_plane.manifests import REMOVED, changed, full, minimal
-from tftraining.launch.settings import with_tf_config
+from tests.support.control_plane.manifests import REMOVED, changed, full, minimal
+from tftraining.launch.config.settings import with_tf_config
+from tftraining_api.model import tf_config
+from tftraining_api.model.job import parse_job
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.replica import Start, local_job, start_of, take_places
 from tftraining_client.local.run import prepare
 from tftraining_client.validation import validate
-from tftraining_operator.model import tf_config
-from tftraining_operator.model.job import parse_job
 
 CONTAINER = "spec.template.spec.containers.0"
 

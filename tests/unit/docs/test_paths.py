@@ -1,7 +1,7 @@
 """What the pages name is there: files, links with their headings, modules of the launcher, targets of make.
 
 A path is a word that begins with a top-level folder of the repository, in a command as well as in a sentence. Shorter
-ones, such as `plan/conditions.py`, are looked for below the packages, and in the test cluster of the page's own tier.
+ones, such as `plan/conditions.py`, are looked for below the packages.
 """
 
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.chart import REPOSITORY
+from tests.support.control_plane.chart import REPOSITORY
 
 # The changelog tells of files as they were.
 PAGES = [
@@ -17,11 +17,14 @@ PAGES = [
     *sorted((REPOSITORY / "docs").glob("*.md")),
     *sorted((REPOSITORY / "charts").rglob("*.md")),
     *sorted((REPOSITORY / "tests").rglob("*.md")),
+    *sorted((REPOSITORY / "testbed").rglob("*.md")),
 ]
 FOLDERS = [
+    "api",
     "operator",
     "trainer",
     "client",
+    "testbed",
     "tests",
     "docs",
     "benchmarks",
@@ -31,7 +34,13 @@ FOLDERS = [
     "requirements",
     ".ci",
 ]
-PACKAGES = ("operator/tftraining_operator", "trainer/tftraining", "client/tftraining_client", "tests")
+PACKAGES = (
+    "api/tftraining_api",
+    "operator/tftraining_operator",
+    "trainer/tftraining",
+    "client/tftraining_client",
+    "tests",
+)
 LAUNCHER = REPOSITORY / "trainer" / "tftraining" / "launch"
 
 PATH = re.compile(rf"(?<![\w./~>-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*)")
@@ -68,7 +77,7 @@ def test_a_path_leads_to_a_file(page: Path) -> None:
 @all_pages
 def test_a_shorter_path_leads_to_a_file_of_a_package(page: Path) -> None:
     named = {name for name in SHORT.findall(text_of(page)) if "/" in name and name.split("/")[0] not in FOLDERS}
-    places = [*(REPOSITORY / package for package in PACKAGES), page.parent / "lab"]
+    places = [REPOSITORY / package for package in PACKAGES]
     assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []
 
 
@@ -94,7 +103,7 @@ def test_the_architecture_follows_a_job_through_all_packages() -> None:
     files = [path for path in named if path.endswith(".py")]
     assert len(files) > 50
     assert {package for package in PACKAGES if any(path.startswith(f"{package}/") for path in files)} == set(
-        PACKAGES[:3]
+        PACKAGES[:4]
     )
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from tests.control_plane.chart import REPOSITORY
+from tests.support.control_plane.chart import REPOSITORY
 from tests.unit.client.test_validation import merged
-from tftraining_operator.model.names import LABEL_JOB
+from tftraining_api.model.names import LABEL_JOB
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 CONFIG_MAP, JOB = yaml.safe_load_all((REPOSITORY / "examples" / "own-program.yaml").read_text(encoding="utf-8"))

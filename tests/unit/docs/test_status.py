@@ -15,24 +15,26 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from tests.control_plane.chart import REPOSITORY
-from tests.unit.launch.simulation import coordinator
-from tftraining.launch import settings, status
-from tftraining.launch.progress import to_status
-from tftraining.launch.snapshot import Snapshot
+from tests.support.control_plane.chart import REPOSITORY
+from tests.support.simulated_gang.simulation import coordinator
+from tftraining.launch.config import settings
+from tftraining.launch.http import pages
+from tftraining.launch.progress import Snapshot, to_status
+from tftraining_api.model.status import ConditionStatus, LastRestart, Restarts, Status
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.model.status import ConditionStatus, LastRestart, Restarts, Status
 
 PAGE = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
 CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
 (VERSION,) = CRD["spec"]["versions"]
 SCHEMA: dict[str, Any] = VERSION["schema"]["openAPIV3Schema"]["properties"]
 
+API = REPOSITORY / "api" / "tftraining_api"
 OPERATOR = REPOSITORY / "operator" / "tftraining_operator"
 # Where reasons are made; what else there is of the operator carries out, and may not make any (see below).
 DECIDING = (
     OPERATOR / "plan",
     OPERATOR / "model",
+    API / "model",
     REPOSITORY / "trainer" / "tftraining" / "launch",
     REPOSITORY / "client" / "tftraining_client" / "local",
 )
@@ -141,7 +143,8 @@ def test_what_is_no_reason_is_still_in_the_code_and_has_no_row() -> None:
 
 @pytest.mark.parametrize("function", ["Event", "Problem", "Incident", "with_condition"])
 def test_reasons_are_made_where_they_are_looked_for(function: str) -> None:
-    others = [each for each in OPERATOR.iterdir() if each not in DECIDING and each.suffix in ("", ".py")]
+    parts = [*OPERATOR.iterdir(), *API.iterdir()]
+    others = [each for each in parts if each not in DECIDING and each.suffix in ("", ".py")]
     assert OPERATOR / "cluster" in others
     assert [arguments for tree in trees(*others) for arguments in calls(tree, function)] == []
 
@@ -207,8 +210,8 @@ def test_the_metrics_of_a_launcher() -> None:
     told = settings.read({"TF_CONFIG": config, settings.VARIABLE: raw + ', "secretFile": "/f"}'})
     progress = to_status(Snapshot(updated=1.0))
     assert progress is not None
-    gang = {**status.of_gang(coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
-    text = status.metrics(told, gang)
+    gang = {**pages.of_gang(coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
+    text = pages.metrics(told, gang)
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     samples = re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)
     found = {name: (types[name], set(re.findall(r'(\w+)="', labels))) for name, labels in samples}

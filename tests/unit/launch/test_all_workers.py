@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.launch.members import alive, leave, restart, sent, started
-from tests.unit.launch.simulation import World, beat, exited, hello
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.settings import Policy
-from tftraining.launch.status import of_gang
+from tests.support.simulated_gang.members import alive, leave, restart, sent, started
+from tests.support.simulated_gang.simulation import World, beat, exited, hello
+from tftraining.launch.config.settings import Policy
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.http.pages import of_gang
 
 
 def finish(chief: Coordinator, *names: str, now: float = 5.0) -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import alive, leave, sent
-from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch.alone import follows, serves
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.ending import Exit
-from tftraining.launch.incident import Incident
-from tftraining.launch.rules import Rule
-from tftraining.launch.settings import Gang
-from tftraining.launch.snapshot import Snapshot
-from tftraining.launch.status import of_gang
+from tests.support.simulated_gang.members import alive, leave, sent
+from tests.support.simulated_gang.simulation import beat, coordinator, exited, hello
+from tftraining.launch.config.settings import Gang
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure.restart_rules import Rule
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.restart_scope import follows, serves
+from tftraining.launch.http.pages import of_gang
+from tftraining.launch.progress import Snapshot
 
 MEMBERS = ("chief-0", "worker-0", "worker-1", "ps-0")
 STEPS = {"step": 5, "first_step": 0, "first_step_time": 0.5, "updated": 1.0}

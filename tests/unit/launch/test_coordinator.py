@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import alive, leave, restart, sent, started
-from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.ledger import Ledger
-from tftraining.launch.outbox import CLOSE
-from tftraining.launch.rules import Rule
-from tftraining.launch.status import of_gang
+from tests.support.simulated_gang.members import alive, leave, restart, sent, started
+from tests.support.simulated_gang.simulation import beat, coordinator, exited, hello
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restart_rules import Rule
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.outbox import CLOSE
+from tftraining.launch.http.pages import of_gang
 
 
 def test_a_round_starts_when_all_are_there_and_not_before() -> None:

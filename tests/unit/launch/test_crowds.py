@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.ports import free_ports
-from tests.unit.launch.simulation import coordinator, hello
-from tftraining.launch.rendezvous import STRANGERS, Rendezvous
-from tftraining.launch.server import CONNECTIONS, Answer, Server
-from tftraining.launch.wire import connect
+from tests.support.ports import free_ports
+from tests.support.simulated_gang.simulation import coordinator, hello
+from tftraining.launch.http.server import CONNECTIONS, Answer, Server
+from tftraining.launch.rendezvous.protocol import connect
+from tftraining.launch.rendezvous.server import STRANGERS, Rendezvous
 
 SECRET = b"a secret of the tests"
 

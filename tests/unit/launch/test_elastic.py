@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import leave
-from tests.unit.launch.simulation import World, beat, coordinator, exited, hello
+from tests.support.simulated_gang.members import leave
+from tests.support.simulated_gang.simulation import World, beat, coordinator, exited, hello
 from tests.unit.launch.test_simulated_rounds import FAULTS
-from tftraining.launch import cluster
-from tftraining.launch.coordinator import Coordinator
+from tftraining.launch.config import round_environment
+from tftraining.launch.config.settings import Gang, read
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.http.pages import of_gang
 from tftraining.launch.progress import to_frame
-from tftraining.launch.settings import Gang, read
-from tftraining.launch.status import of_gang
 
 THREE = ("worker-0", "worker-1", "worker-2")
 
@@ -404,7 +404,7 @@ def test_who_never_gets_to_the_rendezvous_fails_the_job_only_if_nobody_can_do_wi
 
 
 def test_the_workers_of_a_round_are_numbered_without_gaps() -> None:
-    told = cluster.of_round(settings(2), [[0, 0], [2, 2]], 3, "own")
+    told = round_environment.of_round(settings(2), [[0, 0], [2, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"]) == {
         "cluster": {"worker": ["w0:1", "w2:1"]},
         "task": {"type": "worker", "index": 1},
@@ -413,14 +413,14 @@ def test_the_workers_of_a_round_are_numbered_without_gaps() -> None:
 
 
 def test_a_round_of_all_keeps_the_members_own_tf_config() -> None:
-    assert cluster.of_round(settings(1), [[0, 2]], 3, "own")["TF_CONFIG"] == "own"
+    assert round_environment.of_round(settings(1), [[0, 2]], 3, "own")["TF_CONFIG"] == "own"
 
 
 def test_addresses_of_workers_that_were_added_later() -> None:
-    told = cluster.of_round(settings(0, 1, workerAddress="w%d:1"), [[0, 2]], 3, "own")
+    told = round_environment.of_round(settings(0, 1, workerAddress="w%d:1"), [[0, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"])["cluster"]["worker"] == ["w0:1", "w1:1", "w2:1"]
     with pytest.raises(ValueError, match="the address of worker-1 is not known"):
-        cluster.of_round(settings(0, 1), [[0, 1]], 2, "own")
+        round_environment.of_round(settings(0, 1), [[0, 1]], 2, "own")
 
 
 def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_ports
-from tests.unit.launch.simulation import beat, coordinator, hello
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.member import LEASE, beat_interval
-from tftraining.launch.outbox import without_stale_echoes
-from tftraining.launch.rendezvous import Rendezvous
-from tftraining.launch.wire import connect
+from tests.support.ports import free_ports
+from tests.support.simulated_gang.simulation import beat, coordinator, hello
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.outbox import without_stale_echoes
+from tftraining.launch.rendezvous.client import LEASE, beat_interval
+from tftraining.launch.rendezvous.protocol import connect
+from tftraining.launch.rendezvous.server import Rendezvous
 
 SECRET = b"a secret of the tests"
 SMALL, LARGE = 20, 2000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.ending import exit_of
-from tftraining.launch.memory import kills, rose
+from tftraining.launch.failure.exit import exit_of
+from tftraining.launch.process.oom import kills, rose
 
 V1, V2 = "5:cpu:/a\n4:memory,hugetlb:/kubepods/pod1\n0::/\n", "0::/kubepods/pod1\n"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.launch.members import started
-from tests.unit.launch.simulation import beat, exited, hello
-from tftraining.launch import status
-from tftraining.launch.coordinator import Coordinator
+from tests.support.simulated_gang.members import started
+from tests.support.simulated_gang.simulation import beat, exited, hello
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.http import pages
 
 
 def told(chief: Coordinator) -> Any:
-    return status.of_gang(chief, 1.0)["noGpu"]
+    return pages.of_gang(chief, 1.0)["noGpu"]
 
 
 def test_who_says_so_is_named_until_it_says_otherwise() -> None:
@@ -42,6 +42,6 @@ def test_who_is_lost_is_not_named() -> None:
 
 def test_it_is_worth_an_answer_to_who_waits_for_a_change() -> None:
     chief = started()
-    before = status._gang_of_consequence(chief)
+    before = pages._gang_of_consequence(chief)
     chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
-    assert status._gang_of_consequence(chief) != before
+    assert pages._gang_of_consequence(chief) != before

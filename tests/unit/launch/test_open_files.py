@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tftraining.launch import open_files
+from tftraining.launch.process import open_files
 
 SOFT = 512  # of these 256 are for others than members
 

@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tftraining.launch import incident, ledger, progress, verdict, wire
-from tftraining.launch.ending import Exit
-from tftraining.launch.json_text import parse
+from tftraining.launch import progress, success_file
+from tftraining.launch.config.json_text import parse
+from tftraining.launch.config.settings import SettingsError, read
+from tftraining.launch.config.spec_updates import obeyed
+from tftraining.launch.failure import incident, ledger, result
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.result import Verdict
+from tftraining.launch.failure.same_failure import SameFailure
+from tftraining.launch.gang.watchdog import Look, stalled
 from tftraining.launch.launcher import program_digest, program_environment
-from tftraining.launch.ledger import Ledger
-from tftraining.launch.orders import obeyed
-from tftraining.launch.same_failure import SameFailure
-from tftraining.launch.settings import SettingsError, read
-from tftraining.launch.snapshot import Snapshot
-from tftraining.launch.verdict import Verdict
-from tftraining.launch.watchdog import Look, stalled
-from tftraining.launch.wire import WireError
+from tftraining.launch.progress import Snapshot
+from tftraining.launch.rendezvous import protocol
+from tftraining.launch.rendezvous.protocol import WireError
 
 COUNTS = st.integers(0, 50)
 ROWS = st.one_of(st.just(SameFailure()), st.builds(SameFailure, st.sampled_from("ab"), st.integers(1, 9), COUNTS))
@@ -84,10 +86,10 @@ def test_what_trying_again_cannot_mend_is_said(kind: str, words: str) -> None:
 def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []
-    text = verdict.termination_message(
+    text = result.termination_message(
         Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger(), {"progress": told}
     )
-    assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
+    assert len(text.encode("utf-8", "surrogatepass")) <= result.MESSAGE_BYTES
     first = text.splitlines()[0]
     assert json.loads(first.removeprefix("tftraining/1 "))["exitCode"] == 1
 
@@ -101,13 +103,13 @@ def test_where_there_is_no_room_no_line_is_kept(limit: int) -> None:
 def test_the_message_is_cut_by_what_it_takes_as_json(character: str) -> None:
     ended = Exit(1, None, ("the last line",))
     told = {"progress": "p" * 1400}
-    text = verdict.termination_message(Verdict("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)
-    assert len(text.encode("utf-8", "surrogatepass")) <= verdict.MESSAGE_BYTES
+    text = result.termination_message(Verdict("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)
+    assert len(text.encode("utf-8", "surrogatepass")) <= result.MESSAGE_BYTES
     head, last, _ = text.split("\n")
     found = json.loads(head.removeprefix("tftraining/1 "))
     assert (last, found["progress"]) == ("the last line", told["progress"])
     size = len(json.dumps(found["message"]))
-    assert verdict.WORDS_BYTES - incident.CHARACTER_BYTES < size <= verdict.WORDS_BYTES
+    assert result.WORDS_BYTES - incident.CHARACTER_BYTES < size <= result.WORDS_BYTES
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(13, 10), (12, 10), (11, 9), (2, 0)])
@@ -118,26 +120,26 @@ def test_a_text_is_cut_no_shorter_than_it_has_to_be(limit: int, kept: int) -> No
 
 def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there"
-    assert verdict.read_success(directory, "a") is None
-    verdict.write_success(directory, "a")
-    verdict.write_success(directory, "a")
-    found = verdict.read_success(directory, "a")
+    assert success_file.read_success(directory, "a") is None
+    success_file.write_success(directory, "a")
+    success_file.write_success(directory, "a")
+    found = success_file.read_success(directory, "a")
     assert found is not None
     assert found.verdict == "Succeeded"
-    assert verdict.read_success(directory, "b") is None
-    assert [path.name for path in directory.iterdir()] == [verdict.FILE]
+    assert success_file.read_success(directory, "b") is None
+    assert [path.name for path in directory.iterdir()] == [success_file.FILE]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"uid": "a"}', b'{"uid": "a", "verdict": "Failed"}'])
 def test_nonsense_is_no_success(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / verdict.FILE).write_bytes(content)
-    assert verdict.read_success(tmp_path, "a") is None
+    (tmp_path / success_file.FILE).write_bytes(content)
+    assert success_file.read_success(tmp_path, "a") is None
 
 
 def test_a_link_is_no_success(tmp_path: Path) -> None:
-    verdict.write_success(tmp_path / "elsewhere", "a")
-    (tmp_path / verdict.FILE).symlink_to(tmp_path / "elsewhere" / verdict.FILE)
-    assert verdict.read_success(tmp_path, "a") is None
+    success_file.write_success(tmp_path / "elsewhere", "a")
+    (tmp_path / success_file.FILE).symlink_to(tmp_path / "elsewhere" / success_file.FILE)
+    assert success_file.read_success(tmp_path, "a") is None
 
 
 def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool = True) -> Look:
@@ -276,15 +278,15 @@ DEEP = "[" * 20_000
 def test_json_of_any_depth_is_no_more_than_wrong(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse(text)
-    (tmp_path / verdict.FILE).write_text(text[: verdict.FILE_BYTES])
-    assert verdict.read_success(tmp_path, "a") is None
+    (tmp_path / success_file.FILE).write_text(text[: success_file.FILE_BYTES])
+    assert success_file.read_success(tmp_path, "a") is None
     with pytest.raises(WireError, match="not JSON"):
-        wire._parse(text.encode())
+        protocol._parse(text.encode())
 
 
 def test_a_write_that_was_interrupted_does_not_keep_the_next_launcher_from_leaving_its_verdict(tmp_path: Path) -> None:
-    (tmp_path / f"{verdict.FILE}.1").write_text("{")
-    (tmp_path / f"{verdict.FILE}.{os.getpid()}").write_text("{")
-    verdict.write_success(tmp_path, "a")
-    assert verdict.read_success(tmp_path, "a") is not None
-    assert [path.name for path in tmp_path.iterdir()] == [verdict.FILE]
+    (tmp_path / f"{success_file.FILE}.1").write_text("{")
+    (tmp_path / f"{success_file.FILE}.{os.getpid()}").write_text("{")
+    success_file.write_success(tmp_path, "a")
+    assert success_file.read_success(tmp_path, "a") is not None
+    assert [path.name for path in tmp_path.iterdir()] == [success_file.FILE]

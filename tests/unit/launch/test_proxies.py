@@ -7,7 +7,7 @@ from urllib.request import proxy_bypass
 
 import pytest
 
-from tftraining.launch import proxies
+from tftraining.launch.config import proxies
 
 PROXY = {"http_proxy": "http://proxy.example.com:3128"}
 LOCAL = ["127.0.0.1:1", "127.0.0.1:2"]

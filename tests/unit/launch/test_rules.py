@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.rules_table import CASES, IDS, Case
-from tftraining.launch.rules import Failure, Rule, decide
+from tests.support.rules_table import CASES, IDS, Case
+from tftraining.launch.failure.restart_rules import Failure, Rule, decide
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

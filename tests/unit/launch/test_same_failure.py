@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import alive, restart
-from tests.unit.launch.simulation import beat, exited, hello
-from tftraining.launch import ledger as ledgers
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.ledger import Ledger
-from tftraining.launch.orders import obeyed
-from tftraining.launch.roster import Job
-from tftraining.launch.rules import Rule
-from tftraining.launch.same_failure import SameFailure, counts, place_of
-from tftraining.launch.settings import Gang, Policy
-from tftraining.launch.snapshot import Snapshot
-from tftraining.launch.status import of_gang
-from tftraining.launch.verdict import Verdict
+from tests.support.simulated_gang.members import alive, restart
+from tests.support.simulated_gang.simulation import beat, exited, hello
+from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.spec_updates import obeyed
+from tftraining.launch.failure import ledger as ledgers
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restart_rules import Rule
+from tftraining.launch.failure.result import Verdict
+from tftraining.launch.failure.same_failure import SameFailure, counts, place_of
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.membership import Job
+from tftraining.launch.http.pages import of_gang
+from tftraining.launch.progress import Snapshot
 
 BOOM = "ValueError: boom"
 WALL = 1_772_366_400.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.launch.simulation import World
+from tests.support.simulated_gang.simulation import World
 
 FAULTS = ("kill_program", "kill_launcher", "end_launcher", "close_connection", "partition", "replace")
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.unit.launch.members import started
-from tests.unit.launch.simulation import beat, coordinator
-from tftraining.launch import status
-from tftraining.launch.member import Member
-from tftraining.launch.settings import Gang, Settings
-from tftraining.launch.snapshot import Snapshot
+from tests.support.simulated_gang.members import started
+from tests.support.simulated_gang.simulation import beat, coordinator
+from tftraining.launch.config.settings import Gang, Settings
+from tftraining.launch.http import pages
+from tftraining.launch.progress import Snapshot
+from tftraining.launch.rendezvous.client import Member
 
 NO_STEP, STEP = Snapshot(), Snapshot(step=3, first_step=0, first_step_time=1.0, last_step_time=2.0, updated=2.0)
 
@@ -36,7 +36,7 @@ def settings(me: str = "worker-0") -> Settings:
     [("running", STEP, "Training"), ("running", NO_STEP, "Starting"), ("ready", STEP, "Waiting")],
 )
 def test_the_phase_of_a_member(state: str, progress: Snapshot, phase: str) -> None:
-    assert status.of_member(member(state, progress), settings())["phase"] == phase
+    assert pages.of_member(member(state, progress), settings())["phase"] == phase
 
 
 @pytest.mark.parametrize(
@@ -50,26 +50,26 @@ def test_the_phase_of_a_member(state: str, progress: Snapshot, phase: str) -> No
     ],
 )
 def test_why_a_member_is_not_ready(me: str, state: str, progress: Snapshot, why: str) -> None:
-    assert status.why_not_training(member(state, progress), settings(me), 5.0) == why
+    assert pages.why_not_training(member(state, progress), settings(me), 5.0) == why
 
 
 def test_what_the_chief_says_of_each_member() -> None:
     chief = started()
     chief.heard("worker-1", beat(1, 2.0, step=5), 2.0)
-    told = status.of_gang(chief, 3.54)["members"]["worker-1"]
+    told = pages.of_gang(chief, 3.54)["members"]["worker-1"]
     assert told == {"state": "running", "round": 1, "mode": "warm", "pid": 7, "step": 5, "silentSeconds": 1.5}
 
 
 def test_what_the_chief_says_of_a_member_that_has_not_come() -> None:
-    told = status.of_gang(coordinator(), 3.0)["members"]["worker-1"]
+    told = pages.of_gang(coordinator(), 3.0)["members"]["worker-1"]
     assert told == {"state": "absent", "round": 0, "mode": "", "pid": None, "step": None, "silentSeconds": None}
 
 
 def test_metrics_tell_of_the_phase_and_of_the_counts() -> None:
     chief = started()
-    told: dict[str, Any] = {**status.of_gang(chief, 1.0), "phase": "Training"}
+    told: dict[str, Any] = {**pages.of_gang(chief, 1.0), "phase": "Training"}
     labels = '{job_name="digits",job_namespace="ml",member="worker-0"}'
-    lines = status.metrics(settings(), told).splitlines()
+    lines = pages.metrics(settings(), told).splitlines()
     assert f"tftraining_training{labels} 1" in lines
     assert f"tftraining_restarts_in_place{labels} 0" in lines
-    assert f"tftraining_training{labels} 0" in status.metrics(settings(), {**told, "phase": "Waiting"}).splitlines()
+    assert f"tftraining_training{labels} 0" in pages.metrics(settings(), {**told, "phase": "Waiting"}).splitlines()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tftraining.launch import unexported
-from tftraining.launch.settings import SettingsError, read, with_tf_config
-from tftraining.launch.tf_config import LONGEST, NAME, Cluster, size, size_of, text
-from tftraining.launch.unexported import PACKED, packed
+from tftraining.launch.config.settings import SettingsError, read, with_tf_config
+from tftraining.launch.in_user_process import long_tf_config
+from tftraining.launch.in_user_process.long_tf_config import PACKED, packed
+from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size, size_of, text
 
 ROLES = ("chief", "worker", "ps")
 CLUSTERS = st.lists(st.tuples(st.integers(0, 1300), st.sampled_from(["%d:1", "a-%d.b:2222", "x%d"])), max_size=3)
@@ -89,12 +89,12 @@ def test_the_largest_gangs_can_be_packed() -> None:
 @pytest.mark.parametrize("key", [str, str.encode])
 def test_a_child_gets_all_but_what_it_could_not_be_started_with(key: Callable[[str], str | bytes]) -> None:
     environment = {key(name): key(value) for name, value in filled(LONGEST + 1).items()}
-    assert unexported._exported(environment) == {key("A"): key("b")}
+    assert long_tf_config._exported(environment) == {key("A"): key("b")}
     fits = {key(name): key(value) for name, value in filled(LONGEST).items()}
-    assert unexported._exported(fits) is fits
+    assert long_tf_config._exported(fits) is fits
     assert len(environment) == 2, "the caller's own stays as it is"
 
 
 @pytest.mark.parametrize("odd", [None, 3, [("A", "b")], {3: 4}])
 def test_what_is_no_environment_is_left_to_who_starts_the_process(odd: object) -> None:
-    assert unexported._exported(odd) is odd
+    assert long_tf_config._exported(odd) is odd

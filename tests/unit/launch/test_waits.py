@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.members import leave
-from tests.unit.launch.simulation import beat, coordinator, exited, hello
-from tftraining.launch import server, status, waits
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.revision import Revisions
-from tftraining.launch.server import Answer, Server
-from tftraining.launch.waits import HANGING, Wait, Waits
+from tests.support.simulated_gang.members import leave
+from tests.support.simulated_gang.simulation import beat, coordinator, exited, hello
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.http import long_polls, pages, server
+from tftraining.launch.http.long_polls import HANGING, Wait, Waits
+from tftraining.launch.http.revision import Revisions
+from tftraining.launch.http.server import Answer, Server
 
 # --- what is a change
 
@@ -31,7 +31,7 @@ def running(*members: str, **policy: Any) -> Coordinator:
 
 
 def revisions(found: Coordinator, incarnation: str = "a") -> Revisions:
-    return Revisions(incarnation, lambda: status._gang_of_consequence(found))
+    return Revisions(incarnation, lambda: pages._gang_of_consequence(found))
 
 
 def train(found: Coordinator, now: float, step: int = 1, **progress: Any) -> None:
@@ -52,7 +52,7 @@ def test_steps_are_no_change_and_what_becomes_of_the_gang_is() -> None:
     train(found, 2.0, step=70, steps_per_second=3.5)
     train(found, 3.0, step=140, epoch=2, epochs=5)
     assert seen.current() == training
-    told = status.of_gang(found, 3.0)
+    told = pages.of_gang(found, 3.0)
     assert (told["phase"], told["progress"]["step"]) == ("Training", 140)
 
 
@@ -78,15 +78,15 @@ def test_every_step_of_a_restart_is_a_change_of_its_own() -> None:
     known = [seen.current()]
     found.heard("worker-1", exited(1, number_of_signal=9), 2.0)
     known.append(seen.current())
-    assert status.of_gang(found, 2.0)["ledger"]["processFailures"] == 1
+    assert pages.of_gang(found, 2.0)["ledger"]["processFailures"] == 1
     for name in found.roster.gang:
         found.heard(name, {"type": "ready", "round": 1}, 2.5)
     known.append(seen.current())
-    assert status.of_gang(found, 2.5)["ledger"]["inPlace"] == 1
+    assert pages.of_gang(found, 2.5)["ledger"]["inPlace"] == 1
     train(found, 3.0)
     known.append(seen.current())
     assert len(set(known)) == 4
-    assert status.of_gang(found, 3.0)["reason"] == "Resumed"
+    assert pages.of_gang(found, 3.0)["reason"] == "Resumed"
 
 
 def test_a_revision_of_another_launcher_is_never_known() -> None:
@@ -101,7 +101,7 @@ def test_a_large_gang_is_looked_at_in_time_that_grows_with_its_size() -> None:
         found.roster.welcome(name).join("x", hello(name), 0.0)
     found.rounds.running = True
     began = time.process_time()
-    status.of_gang(found, 1.0)
+    pages.of_gang(found, 1.0)
     assert time.process_time() - began < 2
 
 
@@ -279,4 +279,4 @@ async def test_looking_takes_no_more_than_its_share_of_the_time() -> None:
 
     gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     await Waits(slow).until_changed(Wait("x.1", 1.0), gone)
-    assert looks <= 1 / (0.02 * waits.SPARED) + 1
+    assert looks <= 1 / (0.02 * long_polls.SPARED) + 1

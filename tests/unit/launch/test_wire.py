@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tftraining.launch.wire import FRAME_BYTES, Channel, Frame, GoneError, WireError, accept, connect
+from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, Frame, GoneError, WireError, accept, connect
 
 SECRET = b"secret"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed import private_engine
+from testbed.shell import Impossible, use
 from tests.bare import cli, machine, settings
-from tests.cluster.lab import private_engine
-from tests.cluster.lab.shell import Impossible, use
 
 DUMP = """APT "";
 APT::Architecture "amd64";

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.cluster.lab.shell import Impossible
-from tests.needed import need_or_skip
+from testbed.shell import Impossible
+from tests.support.needed import need_or_skip
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab.packages import ASSUMED, PACKAGES
-from tests.unit.machine import program_calls
+from testbed.packages import ASSUMED, PACKAGES
+from tests.support import program_calls
 
 REPOSITORY = Path(__file__).parents[3]
-LAB = REPOSITORY / "tests" / "cluster" / "lab"
+TESTBED = REPOSITORY / "testbed"
 # Names of no program of the machine: what a test wants to be missing, and what .venv or a pod has.
 NO_PROGRAMS = {"no-such-command", "python", "python3.9"}
 
 
-FOLDERS = ("tests", "benchmarks", "client", "trainer", "operator")
+FOLDERS = ("tests", "testbed", "benchmarks", "client", "trainer", "operator", "api")
 SOURCES = {path: path.read_text() for folder in FOLDERS for path in sorted((REPOSITORY / folder).rglob("*.py"))}
 
 
@@ -42,18 +42,20 @@ def test_each_program_is_asked_for_or_is_part_of_a_bare_machine(
         if call.program not in known
     ]
     strange += [f"{path}: {name}" for path, name in scripted if name not in ASSUMED]
-    assert not strange, "add these to PACKAGES (tests/cluster/lab/packages.py), and ask for them by `need`"
+    assert not strange, "add these to PACKAGES (testbed/packages.py), and ask for them by `need`"
 
 
 def test_whoever_calls_a_program_of_a_package_asks_for_it(calls: list[tuple[Path, program_calls.Call]]) -> None:
-    in_lab = {name for path, text in SOURCES.items() if LAB in path.parents for name in program_calls.asked_for(text)}
+    in_testbed = {
+        name for path, text in SOURCES.items() if TESTBED in path.parents for name in program_calls.asked_for(text)
+    }
     unasked = [
         f"{path.relative_to(REPOSITORY)}:{call.line}: {call.program}"
         for path, call in calls
         if call.program in PACKAGES
-        and call.program not in (in_lab if LAB in path.parents else program_calls.asked_for(SOURCES[path]))
+        and call.program not in (in_testbed if TESTBED in path.parents else program_calls.asked_for(SOURCES[path]))
     ]
-    assert not unasked, "each file asks for what it calls: need_or_skip (tests/needed.py), or packages.need"
+    assert not unasked, "each file asks for what it calls: need_or_skip (tests/support/needed.py), or packages.need"
 
 
 def test_nothing_is_assumed_that_nobody_calls(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.operator.builders import JobBuilder, a_job
-from tftraining_operator.build.cleanup_pod import CleanupTask, cleanup_pod
-from tftraining_operator.model.spec import Manifest
+from tests.support.simulated_cluster.builders import JobBuilder, a_job
+from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
+from tftraining_api.model.spec import Manifest
 
 CHIEF, WORKER, GROUP = 1000, 2000, 3000
 # The process becomes the pod's user before it touches a file. It has imported everything before, by parsing its

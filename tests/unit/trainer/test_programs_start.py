@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tftraining import examples
-from tftraining.launch.decision import reason_for_plain
-from tftraining.launch.sources import Finder
+from tftraining.launch.in_user_process.eligibility import reason_for_plain
+from tftraining.launch.in_user_process.module_sources import Finder
 
 PROGRAMS = sorted(path.stem for path in Path(examples.__path__[0]).glob("[!_]*.py"))
 # Executed by `python -c`, then the program as `python -m` does; the imports that take long fail.

@@ -1,8 +1,10 @@
 """The launcher: PID 1 of a training container, in front of the user's command.
 
-Reading order: `settings` (its configuration), `member` (the client that every launcher runs), `coordinator` (the
-decisions of the chief's launcher; pure) with `peer`, `ledger`, `incident`, `watchdog` and `verdict`, `rendezvous` and
-`wire` (the protocol), `status` and `server` (the HTTP pages), `launcher` (assembly); `program` is the user's process.
+Reading order: `config/settings.py` (its configuration), `rendezvous/client.py` (the client that every launcher runs),
+`gang/coordinator.py` (the decisions of the chief's launcher) with the rest of `gang/` and `failure/`,
+`rendezvous/server.py` and `rendezvous/protocol.py`, `http/` (the pages), `launcher.py` (assembly). `process/` runs the
+user's program; the modules of `in_user_process/` run inside it. `gang/`, `failure/` and `progress.py` are pure: no
+clock, file or socket.
 
 It must import only the standard library of Python 3.9: it is copied into images that may have nothing else.
 """

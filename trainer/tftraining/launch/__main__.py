@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tftraining.launch.config.settings import VARIABLE, SettingsError, read, with_tf_config
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.result import Verdict, termination_message
 from tftraining.launch.launcher import Launcher
-from tftraining.launch.ledger import Ledger
-from tftraining.launch.settings import VARIABLE, SettingsError, read, with_tf_config
-from tftraining.launch.verdict import Verdict, termination_message
 
 USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 

@@ -26,7 +26,7 @@ def install(directory: Path) -> None:
 
 
 def _unwanted(_: str, names: list[str]) -> set[str]:
-    return {name for name in names if not (name.endswith(".py") or name == "inject")}
+    return {name for name in names if not name.endswith(".py") and ("." in name or name == "__pycache__")}
 
 
 def main(arguments: Sequence[str]) -> int:

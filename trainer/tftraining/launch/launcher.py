@@ -19,21 +19,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tftraining.launch import cluster, finished_copy, folding, legacy, open_files, orders, status
-from tftraining.launch.coordinator import Coordinator
-from tftraining.launch.hooks import FINISHED
-from tftraining.launch.incident import exit_code
-from tftraining.launch.ledger import Ledger
-from tftraining.launch.member import Member
-from tftraining.launch.orders import Orders
-from tftraining.launch.program import Program
-from tftraining.launch.rendezvous import Rendezvous
-from tftraining.launch.revision import Revisions
-from tftraining.launch.roster import Job
-from tftraining.launch.server import Answer, Server
-from tftraining.launch.settings import VARIABLE, Settings
-from tftraining.launch.verdict import FAILED, SUCCEEDED, Verdict, read_success, termination_message, write_success
-from tftraining.launch.waits import Waits
+from tftraining.launch.config import round_environment, spec_updates
+from tftraining.launch.config.settings import VARIABLE, Settings
+from tftraining.launch.config.spec_updates import Orders
+from tftraining.launch.failure import traceback_folding
+from tftraining.launch.failure.incident import exit_code
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.result import (
+    FAILED,
+    SUCCEEDED,
+    Verdict,
+    termination_message,
+)
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.membership import Job
+from tftraining.launch.http import pages
+from tftraining.launch.http.long_polls import Waits
+from tftraining.launch.http.revision import Revisions
+from tftraining.launch.http.server import Answer, Server
+from tftraining.launch.in_user_process import finished_copy, legacy_keras
+from tftraining.launch.in_user_process.hooks import FINISHED
+from tftraining.launch.process import open_files
+from tftraining.launch.process.program import Program
+from tftraining.launch.rendezvous.client import Member
+from tftraining.launch.rendezvous.server import Rendezvous
+from tftraining.launch.success_file import read_success, write_success
 
 _T = TypeVar("_T")
 
@@ -52,9 +62,9 @@ class Launcher:
         self._settings = settings
         secret = settings.key()
         self._scratch = scratch_directory(environment)
-        warm, grace, folds = settings.warm_start, settings.grace, folding.wanted(environment)
+        warm, grace, folds = settings.warm_start, settings.grace, traceback_folding.wanted(environment)
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
-        self._environment = program_environment(environment, cluster.largest(settings))
+        self._environment = program_environment(environment, round_environment.largest(settings))
         self._member = Member(settings, secret, self._program, self._environment)
         self._finished = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         told = {"uid": settings.job["uid"], "file": str(self._finished), "launcher": self._member.incarnation}
@@ -140,7 +150,7 @@ class Launcher:
             if (news := self._orders.news()) is not None:
                 self._rendezvous.change(*news)
                 self._warn_of_shortage(len(news[0].members))
-            await asyncio.sleep(orders.SECONDS)
+            await asyncio.sleep(spec_updates.SECONDS)
 
     def _warn_of_shortage(self, members: int) -> None:
         """Warn, once per gang size, that the open-file limit is too low for all members to connect."""
@@ -215,13 +225,13 @@ class Launcher:
         return Answer(200, "ok\n")
 
     def _readyz(self) -> Answer:
-        why = status.why_not_training(self._member, self._settings, time.monotonic())
+        why = pages.why_not_training(self._member, self._settings, time.monotonic())
         return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
 
     def _status(self) -> Answer:
-        told = status.of_member(self._member, self._settings)
+        told = pages.of_member(self._member, self._settings)
         if self._rendezvous is not None:
-            told |= status.of_gang(self._rendezvous.coordinator, time.monotonic())
+            told |= pages.of_gang(self._rendezvous.coordinator, time.monotonic())
         return self._in_json(told)
 
     def _short_status(self) -> Answer:
@@ -233,16 +243,16 @@ class Launcher:
 
     def _of_consequence(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
-        return status.of_consequence(self._member, self._settings, coordinator)
+        return pages.of_consequence(self._member, self._settings, coordinator)
 
     def _metrics(self) -> Answer:
-        return Answer(200, status.metrics(self._settings, self._told()), "text/plain; version=0.0.4")
+        return Answer(200, pages.metrics(self._settings, self._told()), "text/plain; version=0.0.4")
 
     def _told(self) -> dict[str, Any]:
-        own = status.of_member(self._member, self._settings)
+        own = pages.of_member(self._member, self._settings)
         if self._rendezvous is None:
             return own
-        return {**own, **status.of_gang_as_one(self._rendezvous.coordinator)}
+        return {**own, **pages.of_gang_as_one(self._rendezvous.coordinator)}
 
 
 def program_digest(command: Sequence[str]) -> str:
@@ -254,7 +264,7 @@ def program_digest(command: Sequence[str]) -> str:
 def program_environment(environment: Mapping[str, str], trainers: int) -> dict[str, str]:
     """The program's environment: the launcher's without its settings. `trainers` counts the chief and workers."""
     kept = {name: value for name, value in environment.items() if name != VARIABLE}
-    return {**kept, **legacy.request(kept, trainers)}
+    return {**kept, **legacy_keras.request(kept, trainers)}
 
 
 def scratch_directory(environment: Mapping[str, str]) -> Path:

@@ -6,11 +6,9 @@ count as stalled: it counts as training once it has run for a while.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
-
-from tftraining.launch.snapshot import Snapshot
 
 # Seconds until a program that reports nothing counts as training (its import of TensorFlow is over by then), and until
 # that counts as progress.
@@ -20,6 +18,32 @@ QUIET_PROGRESS = 60.0
 _COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step", "checkpoint")
 _TIMES = ("first_step_time", "last_step_time")
 _NUMBERS = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(("steps_per_second", "updated", *_TIMES), float)}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The progress that a program has reported; None for each value it has not.
+
+    `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
+    whole training. `connecting`: the program waits for its peers, in a call of TensorFlow. `first_epoch` and
+    `first_step` are the epochs and iterations finished before this round. `checkpoint` is the step of the last
+    checkpoint that this round saved or resumed from. Times are CLOCK_MONOTONIC in seconds, `updated` is
+    CLOCK_REALTIME.
+    """
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps_per_epoch: int | None = None
+    steps_per_second: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    updated: float | None = None
+    first_step_time: float | None = None
+    last_step_time: float | None = None
+    first_epoch: int | None = None
+    first_step: int | None = None
+    connecting: bool = False
+    checkpoint: int | None = None
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:

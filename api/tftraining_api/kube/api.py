@@ -1,0 +1,219 @@
+"""Requests to the API server with raw JSON in and out, through the official client's transport.
+
+The client's generated models are not used: they cost memory and time per object, and drop unknown fields.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+import yaml
+from kubernetes.aio import config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from tftraining_api.kube.denials import is_denial
+from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
+from tftraining_api.model.spec import Manifest
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+# Bookmarks come every minute: a longer silence means a dead connection, not a quiet cluster.
+WATCH_SILENCE = 90
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
+MERGE = {"Content-Type": "application/merge-patch+json"}
+Query = list[tuple[str, str]]
+Said = TypeVar("Said")
+
+
+class ApiError(Exception):
+    """A request to the API server failed. `status` is the HTTP status, 0 if there was no answer."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def exists(self) -> bool:
+        """Whether a creation failed because the name is taken. Concurrent updates of a ResourceQuota cause a 409 too,
+        with reason Conflict, though no object has the name (kubernetes#67761)."""
+        return self.status == 409 and self.reason != "Conflict" and not is_denial(self.message)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the object to change or delete does not exist (404), or another object has the name (409 on the UID).
+        A webhook's denial with either code does not count."""
+        return self.status in (404, 409) and not is_denial(self.message)
+
+
+class Api:
+    """A connection to one API server. `requests` counts the requests sent by HTTP method; `inside` is whether this
+    process runs in the cluster."""
+
+    def __init__(self, client: ApiClient, inside: bool = False) -> None:
+        self._client = client
+        self.inside = inside
+        self.requests: Counter[str] = Counter()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
+        """Send one request and return the object in the answer. Raises ApiError for any status but 2xx."""
+        return _decoded(await self._text(method, path, body, query or []), Manifest)
+
+    async def _text(self, method: str, path: str, body: Any, query: Query) -> bytes:
+        response = await self._send(method, path, body, query, TIMEOUT)
+        try:
+            text = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        if not 200 <= response.status < 300:
+            raise _error(response.status, text)
+        return text
+
+    async def list(
+        self, path: str, query: Query, lean: Callable[[Manifest], Manifest] = lambda raw: raw
+    ) -> tuple[list[Manifest], int]:
+        """All objects of a collection, each reduced by `lean`, and the resourceVersion of the list. The list is read
+        page by page and yields to the event loop within a page, however large the objects are."""
+        raws: list[Manifest] = []
+        limit, more = FIRST_PAGE, ""
+        while True:
+            pages = [("limit", str(limit)), *([("continue", more)] if more else [])]
+            text = await self._text("GET", path, None, [*query, *pages])
+            page = _decoded(text, Page)
+            for number, item in enumerate(page.items or ()):
+                raws.append(lean(_decoded(item, Manifest)))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            if not (more := page.metadata.more):
+                return raws, page.metadata.resource_version
+            limit = next_limit(len(page.items or ()), len(text))
+
+    async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
+        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
+        response = await self._send("GET", path, None, [*query, ("watch", "true")], WATCH_TIMEOUT)
+        try:
+            if response.status != 200:
+                raise _error(response.status, await response.read())
+            async for line in _lines(response):
+                event = _decoded(line, Manifest)
+                if event["type"] == "ERROR":
+                    raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
+                yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        finally:
+            response.close()
+
+    async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
+        """The bytes at a path that serves no API object, such as a pod's proxy. ApiError; ValueError if too many."""
+        response = await self._send("GET", path, None, query or [], patience)
+        try:
+            text = await read_bounded(response, limit)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        finally:
+            response.close()
+        if response.status != 200:
+            raise _error(response.status, text)
+        return text
+
+    async def _send(
+        self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        self.requests[method] += 1
+        # Without the body: the client would copy it in search of model classes.
+        accepted = {"Accept": "application/json"} | (MERGE if method == "PATCH" else {})
+        _, url, headers, _, _ = await self._client.param_serialize(
+            method,
+            path,
+            query_params=query,
+            header_params=accepted,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = await self._client.call_api(method, url, headers, body=body, _request_timeout=patience)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+async def connect() -> Api:
+    """Connect as the pod's service account, or outside by the kubeconfig (KUBECONFIG, otherwise ~/.kube/config).
+
+    RuntimeError with a one-line message if neither is there. No request is sent to the API server yet.
+    """
+    configuration, inside = Configuration(), True
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except config.ConfigException:
+        inside = False
+        try:
+            await config.load_kube_config(client_configuration=configuration)
+        except (config.ConfigException, yaml.YAMLError, OSError) as error:
+            why = " ".join(str(error).split())
+            raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
+    _read_environment_once(configuration)
+    # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
+    # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.
+    configuration.connection_pool_maxsize = 0
+    return Api(ApiClient(configuration), inside)
+
+
+def _read_environment_once(configuration: Configuration) -> None:
+    """Find the proxy now. The client would read the environment and ~/.netrc in a thread before every request."""
+    server = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(server.netloc):
+        configuration.proxy = getproxies().get(server.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
+
+
+async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The whole body; ValueError as soon as it is longer than `limit` bytes."""
+    # A bytearray: `bytes` would be copied for each chunk, and the sender chooses how small the chunks are.
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise ValueError(f"the answer is longer than {limit} bytes")
+    return bytes(body)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reader fails on a line longer than its buffer."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+def _decoded(text: bytes | msgspec.Raw, kind: type[Said]) -> Said:
+    """The object in an answer. Any other text, such as a proxy's error page, is a connection error, to be retried."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ApiError(200, "NotAnObject", f"{_words(error)}: {bytes(text)[:200].decode(errors='replace')}") from error
+
+
+def _error(status: int, text: bytes) -> ApiError:
+    try:
+        answer = msgspec.json.decode(text)
+        return ApiError(status, answer.get("reason") or "", answer.get("message") or "")
+    except (msgspec.DecodeError, AttributeError):
+        return ApiError(status, "", text[:500].decode(errors="replace"))
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,32 @@
+"""Labels and annotations of pods by which Kueue's integration of plain pods reserves the quota of a gang at once.
+
+As with every integration of Kueue, the job's label kueue.x-k8s.io/queue-name names the queue. The training pods are one
+pod group per attempt. The group is not retriable: as soon as none of its pods runs, Kueue regards it as finished and
+releases its quota and the pods' names. A retriable group would keep a deleted pod until another pod replaces it, but
+the replacement has the same name.
+"""
+
+from tftraining_api.manifests.pod_group import Membership
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import QUEUE_GROUP, Replica
+from tftraining_api.model.spec import JobSpec
+
+PREFIX = "kueue.x-k8s.io"
+LONGEST_LABEL = 63
+
+
+def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
+    """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
+    if not job.queue_labels or replica.role == "evaluator" or spec.placed_together == 1:
+        return Membership(dict(job.queue_labels), {})
+    count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
+    return Membership(
+        {**job.queue_labels, QUEUE_GROUP: _group_name(job)},
+        {**count, f"{PREFIX}/retriable-in-group": "false"},
+    )
+
+
+def _group_name(job: Job) -> str:
+    """The name of the group and of its Workload in Kueue, unique for each attempt of each job."""
+    suffix = f"-{job.uid[:8]}-{job.status.attempt}"
+    return job.key.name[: LONGEST_LABEL - len(suffix)] + suffix

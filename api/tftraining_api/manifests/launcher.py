@@ -1,0 +1,208 @@
+"""The parts of a pod for the launcher (trainer/tftraining/launch), which restarts the program inside the running pod.
+
+An init container with the launcher's image copies the launcher into the pod, so any image with Python works; the
+launcher then runs the user's command. The launchers of a job authenticate each other by a key from a Secret, mounted as
+a file: the key must never be in a variable, an argument, a log or an event.
+"""
+
+import json
+import re
+from posixpath import basename
+
+import msgspec
+
+from tftraining.launch.failure.restart_rules import REASONS
+from tftraining_api.manifests import spec_updates
+from tftraining_api.manifests.metadata import child_metadata
+from tftraining_api.manifests.security import container_security
+from tftraining_api.manifests.storage import job_directory
+from tftraining_api.manifests.tf_config import described
+from tftraining_api.model.job import Job
+from tftraining_api.model.names import (
+    ANNOTATION_ORDERS,
+    RENDEZVOUS_PORT,
+    STATUS_PORT,
+    Replica,
+    address,
+    address_pattern,
+    secret_name,
+)
+from tftraining_api.model.spec import JobSpec, Manifest
+from tftraining_api.model.status import Restarts, largest_gang
+from tftraining_api.model.tf_config import in_manifest
+
+INIT_CONTAINER = "tftraining-launcher"
+LAUNCHER_VOLUME, KEY_VOLUME = "tftraining-launcher", "tftraining-key"
+LAUNCHER_DIRECTORY, KEY_DIRECTORY, KEY = "/opt/tftraining-launcher", "/opt/tftraining-key", "key"
+# Limits equal requests, so a pod of QoS class Guaranteed stays Guaranteed. Only resources that the user's containers
+# request are set: a Kueue queue without quota for a resource admits no pod that requests it.
+RESOURCES = {"cpu": "250m", "memory": "64Mi"}
+NO_REASON = "OfPods"
+# Time for the launcher to report the program's end, after it has killed the program at the end of its grace period.
+LAST_WORDS_SECONDS = 2
+
+
+def secret(job: Job) -> Manifest:
+    """The job's Secret without its key: the sender fills in random bytes, so that no step of the planner has them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": child_metadata(job, secret_name(job.key.name, job.uid), {}),
+        "type": "Opaque",
+        "immutable": True,
+    }
+
+
+def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
+    """The init container. `image` is the operator's; `own` is the pod spec of the user's template."""
+    asked = _resources_of(own)
+    return {
+        "name": INIT_CONTAINER,
+        "image": spec.launcher.image or image,
+        "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
+        "securityContext": container_security({"readOnlyRootFilesystem": True}, own.get("securityContext") or {}),
+        "resources": {"requests": asked, "limits": dict(asked)} if asked else {},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
+    }
+
+
+def _resources_of(own: Manifest) -> dict[str, str]:
+    """The resource requests of the init container."""
+    containers = [*(own.get("containers") or ()), *(own.get("initContainers") or ())]
+    asks = [each.get("resources") or {} for each in containers]
+    named = {name for each in asks for part in ("requests", "limits") for name in each.get(part) or ()}
+    return {name: amount for name, amount in RESOURCES.items() if name in named}
+
+
+def volumes(job: Job) -> list[Manifest]:
+    """The volumes: the launcher, the key (readable by the pod's fsGroup only), and the orders."""
+    name = secret_name(job.key.name, job.uid)
+    key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
+    told = {"path": spec_updates.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
+    return [
+        {"name": LAUNCHER_VOLUME, "emptyDir": {}},
+        {"name": KEY_VOLUME, "secret": key},
+        {"name": spec_updates.VOLUME, "downwardAPI": {"items": [told]}},
+    ]
+
+
+def launched(container: Manifest) -> Manifest:
+    """The training container with the launcher in front of its command; `args` are unchanged.
+
+    The kubelet expands $(VAR) in the longer command as in the user's own.
+    """
+    command = container.get("command") or []
+    probes = {"readinessProbe": _probe("/readyz", 2, 2, 2), "livenessProbe": _probe("/healthz", 10, 5, 12)}
+    return {
+        **probes,
+        **{name: value for name, value in container.items() if name not in probes or value},
+        "command": [python_of(container), LAUNCHER_DIRECTORY, "--", *command],
+        "volumeMounts": [
+            *(container.get("volumeMounts") or ()),
+            {"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY, "readOnly": True},
+            {"name": KEY_VOLUME, "mountPath": KEY_DIRECTORY, "readOnly": True},
+            {"name": spec_updates.VOLUME, "mountPath": spec_updates.DIRECTORY, "readOnly": True},
+        ],
+    }
+
+
+def python_of(container: Manifest) -> str:
+    """The interpreter for the launcher: the command's first word if that is a Python, otherwise python3."""
+    command = container.get("command") or [""]
+    return command[0] if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(command[0])) else "python3"
+
+
+def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) -> Manifest:
+    """The variable with the launcher's settings; it contains no secret."""
+    settings = {
+        "job": {"namespace": job.key.namespace, "name": job.key.name, "uid": job.uid},
+        "attempt": job.status.attempt,
+        "rendezvous": address(job.key, spec.chief, RENDEZVOUS_PORT),
+        "statusPort": STATUS_PORT,
+        "host": "",
+        "secretFile": f"{KEY_DIRECTORY}/{KEY}",
+        "directory": job_directory(job, spec.storage) if spec.storage else None,
+        "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
+        **_policy(spec),
+        # For the chief only: its launcher decides for all.
+        "rules": _rules(spec) if replica == spec.chief else [],
+        **_size(job, spec),
+        # False for a new worker of a running gang, which does not fail if that worker cannot join.
+        "needed": job.status.phase != "Running",
+        "orders": f"{spec_updates.DIRECTORY}/{spec_updates.FILE}",
+        # Left out without GPUs, so that manifests without GPUs stay as in earlier versions.
+        **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
+        **({} if in_manifest(job.key, spec, replica) else described(job, spec, replica)),
+        "ledger": ledger(job.status.restarts),
+        # For a new launcher of the chief that has no other launcher to learn it from.
+        "proven": job.status.proven,
+    }
+    # Escaped: the kubelet would expand a $( in a path as a variable.
+    return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
+
+
+def gpus_of(container: Manifest) -> int:
+    """The number of GPUs that the container requests, of all vendors; Kubernetes requires equal limits and requests."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return sum(int(str(amount)) for name, amount in asked.items() if name.endswith("/gpu") and str(amount).isdecimal())
+
+
+def _size(job: Job, spec: JobSpec) -> Manifest:
+    """The settings for gangs of another size than that in TF_CONFIG."""
+    worker = spec.role("worker")
+    return {
+        "minReplicas": spec.min_replicas,
+        "workerAddress": address_pattern(job.key, "worker", worker.port) if worker else None,
+        "largestGang": largest_gang(job.status, spec),
+    }
+
+
+def ledger(restarts: Restarts) -> Manifest:
+    """The charges for the job's restarts so far, in the form of the launchers' ledger."""
+    same = restarts.same_failure
+    row = {"key": same.key, "count": same.count, "since": int(same.since.timestamp())} if same else None
+    return {
+        **({"sameFailure": row} if row else {}),
+        "inPlace": restarts.in_place,
+        "processFailures": restarts.counted - restarts.pod_failures,
+        "podFailures": restarts.pod_failures,
+        "refilledAt": restarts.counted - restarts.budget_used,
+        "withoutProgress": restarts.without_progress,
+    }
+
+
+def _policy(spec: JobSpec) -> Manifest:
+    return {
+        "warmStart": spec.launcher.warm_start,
+        "terminationGraceSeconds": spec.launcher.termination_grace_seconds,
+        "memberTimeoutSeconds": spec.launcher.member_timeout_seconds,
+        "maxRestarts": spec.restart_policy.max_restarts,
+        "sameFailureLimit": spec.restart_policy.same_failure_limit,
+        "budgetReset": spec.restart_policy.budget_reset,
+        "scope": spec.restart_scope,
+        "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
+        "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
+        "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
+        "successPolicy": spec.success_policy,
+    }
+
+
+def _rules(spec: JobSpec) -> list[Manifest]:
+    """The rules without reasons that launchers never report, because the most rules that a job may have must fit into
+    one variable (128 KiB on Linux). A rule with only such reasons gets NO_REASON, which never matches."""
+    found: list[Manifest] = msgspec.to_builtins(spec.restart_policy.rules)
+    for rule in found:
+        if asked := rule.get("onReasons"):
+            rule["onReasons"] = [each for each in asked if each in REASONS] or [NO_REASON]
+    return found
+
+
+def _probe(path: str, period: int, timeout: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": STATUS_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,46 @@
+"""Spec updates for the launchers of a running gang: an annotation of the chief's pod.
+
+The kubelet mounts the annotation as a file for the chief's launcher, which decides for all launchers. So nobody needs
+the right to read the job's Secret, and only those with the right to change pods can resize a gang. The annotation must
+contain only fields that may change while the job runs, or in a suspension too short to be observed (fields whose change
+needs new pods: plan/incident.SPEC_CHANGED). Every other field is in the pod since its creation.
+"""
+
+import json
+
+from tftraining_api.model.spec import JobSpec, Manifest
+
+VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders"
+
+
+def orders(spec: JobSpec) -> Manifest:
+    """The orders of the present spec."""
+    worker = spec.role("worker")
+    return {
+        "workers": worker.replicas if worker else 0,
+        "maxRestarts": spec.restart_policy.max_restarts,
+        "sameFailureLimit": spec.restart_policy.same_failure_limit,
+        "budgetReset": spec.restart_policy.budget_reset,
+        "successPolicy": spec.success_policy,
+        "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
+        "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
+        "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
+    }
+
+
+def written(spec: JobSpec) -> str:
+    """The annotation of a new pod."""
+    return json.dumps(orders(spec))
+
+
+def changed(spec: JobSpec, present: str) -> str | None:
+    """The annotation that replaces a pod's present one; None if that one matches the spec.
+
+    Fields that the pod was created without stay out: a new version of the operator changes no running pod.
+    """
+    try:
+        told = json.loads(present)
+        wanted = {**told, **{name: value for name, value in orders(spec).items() if name in told}}
+    except (ValueError, TypeError):
+        return written(spec)
+    return None if wanted == told else json.dumps(wanted)

@@ -1,0 +1,1 @@
+"""The custom resource, parsed once into frozen types. Never does I/O, never decides."""

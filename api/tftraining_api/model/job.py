@@ -1,0 +1,177 @@
+"""A TFTrainingJob as the rest of the operator sees it: parsed once, at the edge."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from tftraining_api.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
+from tftraining_api.model.spec import Frozen, JobSpec, Manifest
+from tftraining_api.model.status import Condition, Status
+from tftraining_api.model.template import check_template
+from tftraining_api.model.tf_config import why_not_settable
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+# Fields that each describe one past occurrence: unknown fields of an earlier occurrence do not hold for a new one.
+OCCURRENCES = ("lastRestart", "failure")
+
+
+class Problem(Frozen, frozen=True):
+    """Why a job cannot run, for users."""
+
+    reason: str
+    message: str
+
+
+NOBODY_TRAINS = Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a worker with at least one replica")
+
+
+class Job(Frozen, frozen=True):
+    """One job: identity, spec and status. `spec` is None if invalid or unreadable; `problem` or `unreadable` says why.
+
+    `unreadable` is why this version of the operator cannot read the spec or the status; it must not act on the job then
+    (see plan/unreadable.py). If the status is unreadable, `status` has its readable conditions only. `queue_labels` are
+    the job's labels for Kueue, empty if the job names no queue.
+    """
+
+    key: Key
+    uid: str
+    generation: int
+    status: Status
+    spec: JobSpec | None
+    problem: Problem | None = None
+    unreadable: Problem | None = None
+    deleting: bool = False
+    created: datetime = EPOCH
+    managed_by: str = MANAGER
+    queue_labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def ours(self) -> bool:
+        """Whether this operator reconciles the job (spec.runPolicy.managedBy)."""
+        return self.managed_by == MANAGER
+
+
+class _Meta(Frozen, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+    generation: int = 1
+    creation_timestamp: datetime = EPOCH
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+
+
+def parse_job(raw: Manifest) -> Job:
+    """Parse a TFTrainingJob from the API server.
+
+    An unreadable spec or status sets `unreadable` instead of raising an error, so that the status can report it.
+    """
+    meta = msgspec.convert(raw["metadata"], _Meta)
+    spec, unreadable = _parse_spec(raw.get("spec", {}))
+    status, unknown = _parse_status(raw.get("status") or {})
+    key = Key(meta.namespace, meta.name)
+    problem = _problem(key, spec) if spec is not None else None
+    return Job(
+        key=key,
+        uid=meta.uid,
+        generation=meta.generation,
+        status=status,
+        spec=spec if problem is None else None,
+        problem=problem,
+        unreadable=unreadable or unknown,
+        deleting=meta.deletion_timestamp is not None,
+        created=meta.creation_timestamp,
+        managed_by=_manager(raw.get("spec")),
+        queue_labels=_queue_labels(meta.labels or {}),
+    )
+
+
+def _problem(key: Key, spec: JobSpec) -> Problem | None:
+    if not spec.trainers:
+        return NOBODY_TRAINS
+    why = why_not_settable(key, spec)
+    return Problem("InvalidSpec", why) if why else None
+
+
+def dump_status(status: Status) -> dict[str, Any]:
+    """The status as the API server accepts it. The CRD requires a condition's message, even if empty."""
+    raw: dict[str, Any] = msgspec.to_builtins(status)
+    raw["phase"] = status.phase
+    # kubectl shows the number of restarts as a column, so 0 must be there too.
+    raw.setdefault("restarts", {}).setdefault("counted", 0)
+    for condition in raw.get("conditions", ()):
+        condition.setdefault("message", "")
+    return raw
+
+
+def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
+    """The status that replaces `raw`, with those fields of `raw` that only another version of the operator knows."""
+    return _with_unknown(raw or {}, dump_status(_parse_status(raw or {})[0]), dump_status(status))
+
+
+def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
+    """A merge patch that sets one condition in the status `raw`, and changes nothing else."""
+    held = (raw or {}).get("conditions") or ()
+    others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
+    return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}
+
+
+def _with_unknown(raw: dict[str, Any], known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`new` with the fields of `raw` that are in neither `new` nor `known`, the part of `raw` that was understood."""
+    kept = {name: value for name, value in raw.items() if name not in known and name not in new}
+    for name, value in new.items():
+        old, read = raw.get(name), known.get(name, {})
+        same = isinstance(value, dict) and isinstance(old, dict) and not (name in OCCURRENCES and _other(read, value))
+        kept[name] = _with_unknown(old or {}, read, value) if same else value
+    return kept
+
+
+def _other(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    return bool(old.get("time") != new["time"]) if "time" in new else old != new
+
+
+def _manager(raw: Any) -> str:
+    """The controller that reconciles the job. Read apart from the spec, which may be unreadable if it is another's."""
+    policy = raw.get("runPolicy") if isinstance(raw, dict) else None
+    named = policy.get("managedBy") if isinstance(policy, dict) else None
+    return named if isinstance(named, str) else MANAGER
+
+
+def _queue_labels(labels: dict[str, str]) -> dict[str, str]:
+    return {name: labels[name] for name in QUEUE_LABELS if labels.get(name)} if labels.get(QUEUE_LABELS[0]) else {}
+
+
+def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
+    try:
+        spec = msgspec.convert(raw, JobSpec)
+    except msgspec.ValidationError as error:
+        return None, Problem("SpecUnreadable", f"the spec cannot be read: {error}")
+    if unknown := sorted(set(raw["replicaSpecs"]) - set(ROLES)):
+        return None, Problem("SpecUnreadable", f"spec.replicaSpecs.{unknown[0]}: there is no such role")
+    templates = {"spec.template": spec.template}
+    templates |= {f"spec.replicaSpecs.{role}.template": own.template for role in ROLES if (own := spec.role(role))}
+    for name, template in templates.items():
+        try:
+            check_template(template or {})
+        except msgspec.ValidationError as error:
+            return None, Problem("SpecUnreadable", f"{name} cannot be read: {error}")
+    return spec, None
+
+
+def _parse_status(raw: Any) -> tuple[Status, Problem | None]:
+    try:
+        return msgspec.convert(raw, Status), None
+    except msgspec.ValidationError as error:
+        known = Status(conditions=tuple(_conditions(raw)))
+        return known, Problem("StatusUnreadable", f"the status cannot be read: {error}")
+
+
+def _conditions(raw: Any) -> Iterator[Condition]:
+    """The readable conditions."""
+    held = raw.get("conditions") if isinstance(raw, dict) else None
+    for each in held if isinstance(held, list) else ():
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(each, Condition)

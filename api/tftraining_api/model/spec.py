@@ -1,0 +1,206 @@
+"""The spec of a TFTrainingJob, field for field as in the CRD, with the same defaults.
+
+The CRD's schema and CEL rules have already validated the values; these types only hold them.
+"""
+
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+
+from tftraining_api.model.names import GANG_ROLES, ROLES, TRAINER_ROLES, Replica, Role
+
+Manifest = dict[str, Any]
+
+
+# gc=False spares the garbage collector repeated scans of the values, of which a large gang has a hundred thousand. No
+# value can be part of a cycle, because everything that it refers to existed before it.
+class Frozen(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """A value read from or written to the API: frozen, camelCase on the wire, unset fields left out."""
+
+
+class RoleSpec(Frozen, frozen=True):
+    """One role: the number of replicas, their port, and a template that replaces the common one."""
+
+    replicas: int = 1
+    port: int = 2222
+    template: Manifest | None = None
+
+
+class ReplicaSpecs(Frozen, frozen=True):
+    """The roles of the cluster that TensorFlow sees."""
+
+    chief: RoleSpec | None = None
+    worker: RoleSpec | None = None
+    ps: RoleSpec | None = None
+    evaluator: RoleSpec | None = None
+
+
+class Storage(Frozen, frozen=True):
+    """The storage that every pod of the job shares."""
+
+    volume: Manifest
+    mount_path: str = "/training"
+    directory: str | None = None
+    save_dirs: tuple[str, ...] = (".",)
+
+
+class RestartRule(Frozen, frozen=True):
+    """The action for a matching exit."""
+
+    action: str
+    on_exit_codes: tuple[int, ...] = ()
+    on_signals: tuple[int, ...] = ()
+    on_reasons: tuple[str, ...] = ()
+    role: str | None = None
+
+
+class RestartPolicy(Frozen, frozen=True):
+    """How and what to restart, and how often."""
+
+    mode: Literal["InPlace", "Recreate"] = "InPlace"
+    scope: Literal["Job", "Pod"] | None = None
+    max_restarts: int = 10
+    same_failure_limit: int = 3
+    budget_reset: Literal["OnProgress", "Never"] = "OnProgress"
+    rules: tuple[RestartRule, ...] = ()
+
+
+class Launcher(Frozen, frozen=True):
+    """The settings of the launcher, which runs as PID 1 and starts the user's command."""
+
+    warm_start: bool = True
+    termination_grace_seconds: int = 5
+    member_timeout_seconds: float = 3
+    image: str | None = None
+
+
+class PodGroup(Frozen, frozen=True):
+    """The group of pods that a gang scheduler places as a whole; `api_version` tells which scheduler."""
+
+    api_version: Literal["scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"]
+    min_available: int | None = None
+    queue: str | None = None
+    timeout_seconds: int | None = None
+
+
+class Scheduling(Frozen, frozen=True):
+    """Gang scheduling and priority."""
+
+    pod_group: PodGroup | None = None
+    priority_class_name: str | None = None
+
+
+class RunPolicy(Frozen, frozen=True):
+    """Deadlines, suspension, and what to keep after the job's end."""
+
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    start_deadline_seconds: int = 600
+    stall_timeout_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    evaluator_grace_seconds: int = 60
+    node_lost_seconds: int = 60
+    clean_pod_policy: Literal["Running", "All", "None"] = "Running"
+    scheduling: Scheduling | None = None
+    managed_by: str | None = None
+
+
+class JobSpec(Frozen, frozen=True, dict=True, gc=True):
+    """The spec of a job. Properties that every pod's manifest needs are cached: a gang of 200 needs them 200 times."""
+
+    replica_specs: ReplicaSpecs
+    template: Manifest | None = None
+    min_replicas: int | None = None
+    storage: Storage | None = None
+    restart_policy: RestartPolicy = RestartPolicy()
+    launcher: Launcher = Launcher()
+    run_policy: RunPolicy = RunPolicy()
+    success_policy: Literal["Chief", "AllWorkers"] = "Chief"
+
+    def role(self, role: Role) -> RoleSpec | None:
+        """The role's spec; None if the job lacks the role."""
+        spec: RoleSpec | None = getattr(self.replica_specs, role)
+        return spec
+
+    def template_of(self, role: Role) -> Manifest:
+        """The pod template of the role: its own, otherwise the common one."""
+        own = self.role(role)
+        return (own.template if own and own.template else self.template) or {}
+
+    @property
+    def in_place(self) -> bool:
+        """Whether launchers restart the program inside the running pods."""
+        return self.restart_policy.mode == "InPlace"
+
+    @cached_property
+    def gang(self) -> tuple[Replica, ...]:
+        """The replicas that train together, the chief first and the parameter servers last."""
+        return self._of(GANG_ROLES)
+
+    @cached_property
+    def trainers(self) -> tuple[Replica, ...]:
+        """The members of the gang that make steps."""
+        return self._of(TRAINER_ROLES)
+
+    @property
+    def evaluators(self) -> tuple[Replica, ...]:
+        """The evaluator, if there is one. The gang's start, restarts and success do not depend on it."""
+        return self._of(("evaluator",))
+
+    def _of(self, roles: tuple[Role, ...]) -> tuple[Replica, ...]:
+        return tuple(
+            Replica(role, index)
+            for role in roles
+            if (spec := self.role(role)) is not None
+            for index in range(spec.replicas)
+        )
+
+    @property
+    def restart_scope(self) -> Literal["Job", "Pod"]:
+        """What restarts after a failure. Default: with parameter servers only the failed pod, otherwise the gang."""
+        return self.restart_policy.scope or ("Job" if self.replica_specs.ps is None else "Pod")
+
+    def restarts_alone(self, replica: Replica) -> bool:
+        """Whether the others continue while this replica restarts; as in the launcher (gang/restart_scope.py)."""
+        worker = replica.role == "worker" and replica != self.chief
+        return replica.role == "evaluator" or (worker and self.restart_scope == "Pod")
+
+    @cached_property
+    def gang_size(self) -> str:
+        """The annotation with the shape of the gang; a pod with another shape has an outdated TF_CONFIG."""
+        counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
+        return ",".join(f"{role}={count}" for role, count in counts.items() if count)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The annotation with a hash of everything that pods are made from, except their number.
+
+        Defaults are left out, so that a version of the operator with more fields computes the same hash.
+        """
+        roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
+        template_hash = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
+        scheduling = self.run_policy.scheduling or Scheduling()
+        rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
+        # Fields that earlier versions did not have are left out if unused.
+        later: tuple[object, ...] = (rules, alone) if rules or alone else ()
+        later += () if self.min_replicas is None else (self.min_replicas,)
+        later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
+        everything = (*template_hash, scheduling.priority_class_name, *later)
+        return sha256(msgspec.json.encode(everything, order="deterministic")).hexdigest()[:16]
+
+    @property
+    def pod_group(self) -> PodGroup | None:
+        """The PodGroup that the job asks for."""
+        return self.run_policy.scheduling.pod_group if self.run_policy.scheduling else None
+
+    @property
+    def placed_together(self) -> int:
+        """The number of pods that a scheduler or a queue has to place together: all but the evaluator's."""
+        return sum(own.replicas for role in ROLES if role != "evaluator" and (own := self.role(role)) is not None)
+
+    @property
+    def chief(self) -> Replica:
+        """The replica that is TensorFlow's chief: the `chief` task if there is one, otherwise worker 0."""
+        return self.trainers[0]

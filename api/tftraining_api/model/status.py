@@ -1,0 +1,201 @@
+"""The status of a TFTrainingJob, field for field as in the CRD."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from tftraining_api.model.indexes import chosen
+from tftraining_api.model.spec import Frozen, JobSpec
+
+Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+ConditionStatus = Literal["True", "False", "Unknown"]
+REFUSED_WRITE = " was refused: "
+TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
+
+
+class Condition(Frozen, frozen=True):
+    """A metav1.Condition."""
+
+    type: str
+    status: ConditionStatus
+    last_transition_time: datetime
+    reason: str
+    message: str = msgspec.field(default="")
+    observed_generation: int | None = None
+
+
+class Counts(Frozen, frozen=True):
+    """The pods of one role; `highest` is the highest index ever used, which the cleanup needs after a scale-down.
+
+    `completed_indexes` (see tftraining_api/model/indexes.py) keeps finished replicas from running again after their
+    pods are deleted. `absent_indexes` are the replicas without a pod: a missing pod of any other replica has been lost.
+    """
+
+    desired: int = 0
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    highest: int = 0
+    completed_indexes: str = ""
+    absent_indexes: str = ""
+
+    @property
+    def seen(self) -> int:
+        """The number of pods of the present attempt when the status was written."""
+        return self.active + self.succeeded + self.failed
+
+    def had(self, indexes: Collection[int]) -> set[int]:
+        """The ones of `indexes` that had a pod then. An older version of the operator wrote no `absent_indexes`."""
+        if not self.absent_indexes:
+            return {each for each in indexes if each < self.desired <= self.seen}
+        absent = chosen(self.absent_indexes, indexes)
+        return {each for each in indexes if each < self.desired and each not in absent}
+
+
+class SameFailure(Frozen, frozen=True):
+    """How many times in a row, and since when, the program has failed with the same exception at the same place. `key`
+    identifies both (see tftraining.launch.failure.same_failure)."""
+
+    key: str
+    count: int
+    since: datetime
+
+
+class Restarts(Frozen, frozen=True):
+    """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
+    part of `counted` that no launcher can count; `epoch` and `checkpoint` are those at the last restart, to measure
+    progress by."""
+
+    counted: int = 0
+    disruptions: int = 0
+    in_place: int = 0
+    recreated: int = 0
+    budget_used: int = 0
+    without_progress: int = 0
+    pod_failures: int = 0
+    epoch: int | None = None
+    checkpoint: int | None = None
+    same_failure: SameFailure | None = None
+
+
+class LastRestart(Frozen, frozen=True):
+    """The last restart of the gang, or of one member `alone`, and its reason."""
+
+    time: datetime
+    pod: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    down_seconds: float | None = None
+    resumed_from_epoch: int | None = None
+    resumed_from_step: int | None = None
+    lost_steps: int | None = None
+    alone: bool = False
+    exception: str | None = None
+
+
+class Failure(Frozen, frozen=True):
+    """The last failure of the program, kept after its pod is gone."""
+
+    pod: str
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    log_tail: str | None = None
+    exception: str | None = None
+
+
+class Progress(Frozen, frozen=True):
+    """The training's progress."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps_per_epoch: int | None = None
+    steps_per_second: float | None = None
+    checkpoint: int | None = None
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    updated_time: datetime | None = None
+    display: str | None = None
+
+
+class Cleanup(Frozen, frozen=True):
+    """The result of the cleanup of temporary save directories."""
+
+    removed: int | None = None
+    message: str | None = None
+    failed_attempts: int = 0
+
+
+class Status(Frozen, frozen=True):
+    """The whole status; equal statuses need no write.
+
+    `replaced` maps a replica to the UID of its pod of this attempt that was last given up: the pod is charged once,
+    however long its deletion takes. `accepted_templates` maps a role to the JobSpec.fingerprint of the last pod that
+    the API server accepted.
+    """
+
+    phase: Phase = msgspec.field(default="Pending")
+    conditions: tuple[Condition, ...] = ()
+    reason: str | None = None
+    message: str | None = None
+    ready: str | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    admitted_time: datetime | None = None
+    observed_generation: int | None = None
+    attempt: int = 0
+    selector: str | None = None
+    replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
+    restarts: Restarts = Restarts()
+    replaced: dict[str, str] = msgspec.field(default_factory=dict)
+    accepted_templates: dict[str, str] = msgspec.field(default_factory=dict)
+    last_restart: LastRestart | None = None
+    progress: Progress | None = None
+    failure: Failure | None = None
+    cleanup: Cleanup | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has succeeded or failed; both phases are final."""
+        return self.phase in TERMINAL
+
+    @property
+    def names_refused_write(self) -> bool:
+        """Whether the message names a write that the API server has refused (see plan/refused_writes.py)."""
+        return REFUSED_WRITE in (self.message or "")
+
+    @property
+    def latest_restart(self) -> LastRestart | None:
+        """The last restart, unless the job was suspended after it: the present run is then not due to that restart."""
+        suspended = self.condition("Suspended")
+        if self.last_restart is None or suspended is None or self.last_restart.time >= suspended.last_transition_time:
+            return self.last_restart
+        return None
+
+    @property
+    def proven(self) -> bool:
+        """Whether the job may have made a step: it has reported progress, or has been restarted."""
+        restarts = self.restarts
+        before = restarts.counted + restarts.disruptions + restarts.in_place + restarts.recreated
+        return self.progress is not None or before > 0
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of that type; None if it is not set."""
+        return next((each for each in self.conditions if each.type == kind), None)
+
+    def is_true(self, kind: str) -> bool:
+        """Whether the condition is set and True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+
+def largest_gang(status: Status, spec: JobSpec) -> int:
+    """The largest number of chiefs and workers that the job has had or may have. The choice of Keras 2 or 3 depends on
+    it, and must not change between checkpoints."""
+    chief, worker = spec.role("chief"), status.replicas.get("worker")
+    ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
+    return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

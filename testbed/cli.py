@@ -1,0 +1,92 @@
+"""Arguments of the lab's command line, and what each command prints.
+
+Results go to standard output, progress and errors to standard error. It must never do work of its own.
+"""
+
+import argparse
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from . import binaries, cluster, next_steps, release
+from .shell import Impossible, LabError, say
+
+
+def _up(options: argparse.Namespace) -> None:
+    started = cluster.up(options.monitor_grace_seconds)
+    if options.operator:
+        release.keep(started.kube, started.images[0], *release.OFF_THE_WORKERS)
+        started.kube.kubectl("apply", "-f", str(next_steps.STORAGE))
+    programs = binaries.ensure("kubectl", "helm")
+    say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
+    has = "the operator, and the claim `training` in the namespace default" if options.operator else "no operator"
+    say(f"it has {has}; next, from this directory:")
+    # This alone is for `eval "$(make -s cluster-up)"`: the others are not to be run in a script, the last has no end.
+    print(next_steps.export(programs, started.kube.kubeconfig), flush=True)
+    print("\n".join(next_steps.commands(options.operator)), file=sys.stderr)
+
+
+def _down(_: argparse.Namespace) -> None:
+    removed = cluster.down()
+    print(
+        "\n".join(f"removed {each}" for each in removed) or f"nothing to remove: there is no cluster {cluster.name()}"
+    )
+
+
+def _during(options: argparse.Namespace) -> int:
+    """Run a command while the cluster is up. Where it is impossible the tests of the command say so themselves."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(cluster.session())
+        except Impossible as error:
+            say(f"no cluster: {error}")
+        return subprocess.run(options.words, check=False).returncode
+
+
+def _images(_: argparse.Namespace) -> None:
+    if not cluster.is_up():
+        raise LabError("the cluster does not run: start it with `make cluster-up`")
+    print("\n".join(cluster.up().images))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each carries the function that runs it as `run`."""
+    top = argparse.ArgumentParser(prog="python -m testbed", description="A Kubernetes cluster for tests.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    start = commands.add_parser("up", help="start the cluster, or bring its images up to date, and leave it up")
+    start.add_argument(
+        "--monitor-grace-seconds",
+        type=int,
+        default=cluster.MONITOR_GRACE_SECONDS,
+        help="a silent node is NotReady after this time (default: %(default)s; Kubernetes' own: 50)",
+    )
+    start.add_argument(
+        "--operator",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="install the operator, and storage for the examples in the namespace default (default: yes)",
+    )
+    start.set_defaults(run=_up)
+    during = commands.add_parser("during", help="run a command while the cluster is up")
+    during.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    during.set_defaults(run=_during)
+    stop = commands.add_parser("down", help="remove the cluster and all that it made, caches excepted")
+    stop.set_defaults(run=_down)
+    state = commands.add_parser("status", help="say what runs")
+    state.set_defaults(run=lambda _: print(cluster.status()))
+    images = commands.add_parser("images", help="build the operator and trainer images, load them, print their names")
+    images.set_defaults(run=_images)
+    programs = commands.add_parser("binaries", help="build programs of the cluster and print their directory")
+    programs.add_argument("name", nargs="+", choices=sorted(binaries.PACKAGES), metavar="NAME")
+    programs.set_defaults(run=lambda options: print(binaries.ensure(*options.name)))
+    return top
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; return the exit status: its own, or 1 with one line that says what is wrong."""
+    options = parser().parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except LabError as error:
+        say(f"error: {error}")
+        return 1

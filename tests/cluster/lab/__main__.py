@@ -1,7 +1,0 @@
-"""The command line of the lab: `python -m tests.cluster.lab …`."""
-
-import sys
-
-from .cli import main
-
-sys.exit(main(sys.argv[1:]))

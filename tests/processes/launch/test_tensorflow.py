@@ -1,0 +1,212 @@
+"""The launcher's side of a program with the real TensorFlow: warm and plain starts, progress, resume, stacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.launchers.harness import Harness, stderr, until
+from tests.support.launchers.wrappers import WRAPPERS
+from tests.support.ports import free_ports
+from tftraining.launch.in_user_process import legacy_keras, tf_config
+from tftraining.launch.process.program import Program, Snapshot
+
+PATIENCE = 240.0  # seconds; an import of TensorFlow takes 3 on an idle machine and 30 on a busy one
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+GPUS = 0  # whatever this machine has
+
+# Legacy Keras, a backup after every fifth step, and random numbers of all kinds into a file for each start.
+LEGACY = """
+import random, sys
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+with open(sys.argv[1] + "/random", "a") as file:
+    numbers = [random.random(), np.random.rand(), float(tf.random.uniform(())), float(keras.backend.random_uniform(()))]
+    print(*numbers, file=file)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse", steps_per_execution=5)
+data = tf.data.Dataset.from_tensor_slices((np.ones((64, 4), "f"), np.ones((64, 1), "f"))).repeat().batch(16)
+backup = keras.callbacks.BackupAndRestore(sys.argv[1] + "/backup", save_freq=5)
+class Slow(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):  # behind the backup's
+        print(int(self.model.optimizer.iterations.numpy()), file=open(sys.argv[1] + "/begins", "a"), flush=True)
+    def on_train_batch_end(self, batch, logs=None):
+        tf.keras  # another Keras is loaded as well
+        __import__("time").sleep(0.02)
+model.fit(data, epochs=4, steps_per_epoch=50, validation_data=data, validation_steps=2, callbacks=[backup, Slow()],
+          verbose=0)
+print("iterations", int(model.optimizer.iterations.numpy()))
+"""
+
+KERAS3 = """
+import sys
+import numpy as np
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+data = tf.data.Dataset.from_tensor_slices((np.ones((64, 4), "f"), np.ones((64, 1), "f"))).repeat().batch(16)
+model.fit(data, epochs=2, steps_per_epoch=6, verbose=0)
+model.evaluate(data, steps=3, verbose=0)
+model.fit(data, epochs=3, initial_epoch=2, steps_per_epoch=4, validation_data=data, validation_steps=2, verbose=0)
+"""
+
+
+@pytest.fixture
+async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    # AutoGraph's files outlive a program that is killed.
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))
+    harness = Harness(tmp_path)
+    yield harness
+    await harness.close()
+
+
+def script(harness: Harness, text: str) -> str:
+    path = harness.directory / "train.py"
+    path.write_text(text)
+    return str(path)
+
+
+async def reached(program: Program, step: int) -> Snapshot:
+    await until(lambda: (program.snapshot().step or 0) >= step, f"step {step}", PATIENCE)
+    return program.snapshot()
+
+
+async def stacks_shown(program: Program, file: Path) -> None:
+    with stderr(file):
+        program.dump_stacks()
+        await until(lambda: 'train.py", line' in file.read_text(), "stacks")
+
+
+async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
+    command = (sys.executable, script(harness, LEGACY), str(harness.directory))
+    program = harness.make(*command, warm=True)
+    await program.prepare(ENVIRONMENT)
+    firsts = []
+    for target in (70, 120):
+        await program.start(ENVIRONMENT, harness.on_exit)
+        assert program.mode == "warm"
+        now = await reached(program, target)
+        firsts.append(now.first_step)
+        assert program.gpus == GPUS
+        await stacks_shown(program, harness.directory / f"stderr-{target}")
+        await program.kill()
+    harness.ended.clear()
+    await program.start(ENVIRONMENT, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    end = program.snapshot()
+    # Resumed in the middle of an epoch, tf_keras may repeat up to `steps_per_execution` steps.
+    assert (ended.code, ended.lines[-1]) == (0, f"iterations {end.step}")
+    assert 200 <= (end.step or 0) <= 210
+    assert (end.epoch, end.epochs, end.steps_per_epoch) == (4, 4, 50)
+    assert {"loss", "val_loss"} == set(end.metrics)
+    assert 0 < (end.steps_per_second or 0) < 250
+    firsts.append(end.first_step)
+    assert firsts == [int(line) for line in (harness.directory / "begins").read_text().split()]
+    assert 0 == (firsts[0] or 0) < (firsts[1] or 0) < (firsts[2] or 0)
+    lines = [line.split() for line in (harness.directory / "random").read_text().splitlines()]
+    assert [len(set(column)) for column in zip(*lines, strict=True)] == [3, 3, 3, 3]
+
+
+async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
+    program = harness.make(sys.executable, script(harness, KERAS3))
+    await program.start(ENVIRONMENT, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).code == 0
+    assert program.gpus == GPUS
+    end = program.snapshot()
+    assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
+    assert (end.first_epoch, end.first_step) == (0, 0)
+    assert {"loss", "mae", "val_loss", "val_mae"} == set(end.metrics)
+
+
+@pytest.mark.slow_fault
+async def test_fit_of_keras_3_with_two_workers_is_told_from_other_errors(harness: Harness) -> None:
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(2)]
+    both = f'TF_CONFIG="$PEER" {sys.executable} $0 & exec {sys.executable} $0'
+    program = harness.make("sh", "-c", both, script(harness, KERAS3))
+    await program.start({**ENVIRONMENT, "PEER": configs[1], "TF_CONFIG": configs[0]}, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert (ended.code, ended.kind) == (1, "Keras3Fit")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("warm", [False, True])
+async def test_legacy_keras_is_granted_to_a_gang(
+    harness: Harness, warm: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = "import tensorflow as tf; print(tf.keras.__name__, __import__('os').environ['TF_USE_LEGACY_KERAS'])"
+    environment = {**ENVIRONMENT, **legacy_keras.request(ENVIRONMENT, 2)}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare(environment)
+    await program.start(environment, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert "tf_keras" in ended.lines[-1]
+    await harness.close()
+    assert legacy_keras.APPLIED in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_a_member_waits_for_the_leader(harness: Harness, warm: bool) -> None:
+    text = (
+        "from tensorflow.python.eager.context import Context\n"
+        "print(hasattr(Context.enable_collective_ops, '__wrapped__'))"
+    )
+    cluster = {"worker": ["a.invalid:1", "b.invalid:1"]}
+    member = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare({**ENVIRONMENT, **member})
+    await program.start({**ENVIRONMENT, **member}, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).lines[-1] == "True"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_tensorflow_finds_a_tf_config_that_no_process_can_be_told(harness: Harness, warm: bool) -> None:
+    text = """
+import subprocess, sys
+import tensorflow as tf
+from tensorflow.python.eager.context import Context
+spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+child = subprocess.run([sys.executable, "-c", "import os; print('TF_CONFIG' in os.environ)"], capture_output=True)
+print(spec.num_tasks("worker"), hasattr(Context.enable_collective_ops, "__wrapped__"), child.stdout.decode().strip())
+"""
+    config = tf_config.text((("worker", 5000, "j-worker-%d.j.n.svc:2222"),), "worker", 1)
+    assert tf_config.size(config) > tf_config.LONGEST
+    environment = {**ENVIRONMENT, "TF_CONFIG": config}
+    program = harness.make(sys.executable, script(harness, text), warm=warm)
+    await program.prepare(environment)
+    await program.start(environment, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).lines[-1] == "5000 True False"
+    assert program.mode.startswith("warm" if warm else "plain")
+
+
+FOLLOWED = """
+import tensorflow as tf, tf_keras as keras, numpy as np
+from tensorflow.python.eager.context import Context
+print(hasattr(Context.enable_collective_ops, "__wrapped__"), flush=True)
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(np.ones((64, 4), "f"), np.ones((64, 1), "f"), epochs=2, batch_size=16, verbose=0)
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["as conda run", *(pytest.param(name, marks=pytest.mark.slow_fault) for name in ("execv", "subprocess"))]
+)
+async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: str) -> None:
+    wrapper = harness.directory / "wrapper.py"
+    wrapper.write_text(WRAPPERS[name])
+    program = harness.make(sys.executable, str(wrapper), script(harness, FOLLOWED))
+    await program.start({**ENVIRONMENT, "TF_CONFIG": "{}"}, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert ended.code == 0 and "True" in ended.lines  # TensorFlow's own words may come after it
+    end = program.snapshot()
+    assert (end.epoch, end.epochs, end.step, end.first_step, set(end.metrics)) == (2, 2, 8, 0, {"loss"})
+    assert program.gpus == GPUS

@@ -1,0 +1,245 @@
+"""A real Kubernetes API server with its etcd, as bare processes: `with ControlPlane() as plane:`.
+
+It has no nodes and, until `start_controllers` is called, no controllers: a pod stays as it was written. It listens on
+free ports of 127.0.0.1 and keeps all its files in a temporary directory, so that several run side by side.
+It must never leave a process or a file behind, nor touch the user's own kubeconfig.
+"""
+
+import json
+import secrets
+import ssl
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from testbed import binaries
+from testbed.shell import LabError, run
+from tests.support.control_plane.processes import Server
+from tests.support.ports import free_port
+
+READY_SECONDS = 30.0
+START_TRIES = 3
+PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
+
+
+class Refused(LabError):
+    """The API server's answer to a request that it refuses: a Status."""
+
+    def __init__(self, request: str, code: int, text: str) -> None:
+        super().__init__(f"{request}: {code} {text}")
+        self._text = text
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The Status, parsed."""
+        status: dict[str, Any] = json.loads(self._text)
+        return status
+
+
+class ControlPlane:
+    """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start.
+
+    A subclass may have more `flags` for the API server.
+    """
+
+    flags: ClassVar[tuple[str, ...]] = ()
+
+    def __enter__(self) -> Self:
+        """Start both servers and write the administrator's kubeconfig; ready in about 5 s."""
+        self._programs = binaries.ensure(*PROGRAMS)
+        self._folder = tempfile.TemporaryDirectory(prefix="tftraining-control-plane-")
+        self.directory = Path(self._folder.name)
+        self.kubeconfig = self.directory / "admin.kubeconfig"
+        self._servers: dict[str, Server] = {}
+        try:
+            self._prepare()
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the servers and remove their files."""
+        self._close()
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that the API server made for itself, as a PEM file."""
+        return self.directory / "certificates" / "apiserver.crt"
+
+    def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
+        """Run kubectl as administrator and return its output; LabError carries its message when it fails."""
+        cache = f"--cache-dir={self.directory / 'kubectl'}"
+        return run([self._programs / "kubectl", "--kubeconfig", self.kubeconfig, cache, *arguments], stdin=stdin)
+
+    def get(self, *arguments: str) -> dict[str, object]:
+        """Return what `kubectl get … -o json` prints, parsed."""
+        document: dict[str, object] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return document
+
+    def request(self, method: str, path: str, body: object = None, kind: str = "application/json") -> dict[str, Any]:
+        """Send one request as administrator, without kubectl's 0.1 s; LabError carries the server's message."""
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        context = ssl.create_default_context(cafile=self.ca)
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+                document: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+        return document
+
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace and its service account `default`, without which no pod is admitted."""
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+
+    def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> Path:
+        """Write a kubeconfig for whom the token names, readable by this user only, and return its path."""
+        cluster = {"server": self.url, "certificate-authority": str(self.ca)}
+        context = {"cluster": "plane", "user": "user", "namespace": namespace}
+        path.touch(mode=0o600)
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "plane", "cluster": cluster}],
+                    "users": [{"name": "user", "user": {"token": token}}],
+                    "contexts": [{"name": "plane", "context": context}],
+                    "current-context": "plane",
+                }
+            )
+        )
+        return path
+
+    def restart_apiserver(self, down_seconds: float = 0.0) -> None:
+        """Kill the API server, wait, start it again at the same address: every watch breaks."""
+        self._servers.pop("kube-apiserver").kill()
+        time.sleep(down_seconds)
+        self._start_apiserver()
+
+    def compact_etcd(self) -> None:
+        """Forget all history and restart the API server (its cache remembers too): older watches now get a 410."""
+        revision = self._etcd("kv/range", {"key": "AA=="})["header"]["revision"]
+        self._etcd("kv/compaction", {"revision": revision, "physical": True})
+        self.restart_apiserver()
+
+    def start_controllers(self, *flags: str, controllers: Sequence[str] = CONTROLLERS) -> None:
+        """Start kube-controller-manager, unless it runs: by default garbage collection and namespace deletion."""
+        if "kube-controller-manager" not in self._servers:
+            names = f"--controllers={','.join(controllers)}"
+            self.start("kube-controller-manager", names, "--leader-elect=false", "--secure-port=0", *flags)
+
+    def start(self, name: str, *flags: str) -> Server:
+        """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""
+        program = binaries.ensure(name) / name
+        return self._serve(program, [f"--kubeconfig={self.kubeconfig}", *flags])
+
+    def _prepare(self) -> None:
+        """Write the token file and the key that signs service-account tokens."""
+        self._token = secrets.token_hex(16)
+        (self.directory / "tokens.csv").write_text(f"{self._token},admin,admin,system:masters\n")
+        key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        (self.directory / "service-accounts.key").write_bytes(key)
+
+    def _start(self) -> None:
+        """Start etcd and the API server, on other ports if somebody else took one meanwhile."""
+        for tries_left in reversed(range(START_TRIES)):
+            self._port, self._etcd_port = free_port(), free_port()
+            try:
+                self._start_etcd()
+                self._start_apiserver()
+                break
+            except LabError as error:
+                self._stop_servers()
+                if not tries_left or "address already in use" not in str(error):
+                    raise
+        self.write_kubeconfig(self.kubeconfig, self._token)
+
+    def _start_etcd(self) -> None:
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{free_port()}"
+        flags = [
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+        self._serve(self._programs / "etcd", flags)
+
+    def _start_apiserver(self) -> None:
+        key = self.directory / "service-accounts.key"
+        flags = [
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={self.directory / 'certificates'}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--shutdown-delay-duration=0s",
+            *self.flags,
+        ]
+        server = self._serve(self._programs / "kube-apiserver", flags)
+        server.wait_until(self._is_ready, READY_SECONDS)
+
+    def _serve(self, program: Path, flags: list[str]) -> Server:
+        server = Server(program, flags, self.directory / f"{program.name}.log")
+        self._servers[program.name] = server
+        return server
+
+    def _is_ready(self) -> bool:
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._token}"})
+            with urllib.request.urlopen(request, context=context, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):  # no certificate yet, no listener yet, or not ready (500)
+            return False
+
+    def _etcd(self, method: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+        """Call etcd through its JSON gateway."""
+        url = f"http://127.0.0.1:{self._etcd_port}/v3/{method}"
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            document: dict[str, dict[str, str]] = json.load(answer)
+        return document
+
+    def _stop_servers(self) -> None:
+        """End what runs, the last started first."""
+        for server in reversed(self._servers.values()):
+            server.kill()
+        self._servers.clear()
+
+    def _close(self) -> None:
+        self._stop_servers()
+        self._folder.cleanup()

@@ -1,0 +1,49 @@
+"""What `tftj` says to a manifest, beside what the API server says: the same problems in the same words.
+
+Left out of the comparison: their order, what kubectl puts in front, and the lines about the scale subresource (they
+begin with a dot), which only repeat that a number is no number.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.support.control_plane.manifests import Manifest
+from tftraining_client.validation import InvalidManifest, validate
+
+# Shapes that no rule speaks of: wrong types, nulls, and several problems at once.
+SHAPES: dict[str, dict[str, Any]] = {
+    "spec a string": {"spec": "x"},
+    "role a list": {"spec.replicaSpecs.worker": []},
+    "replicas a string": {"spec.replicaSpecs.worker.replicas": "2"},
+    "flag a string": {"spec.launcher.warmStart": "yes"},
+    "command a string": {"spec.template.spec.containers.0.command": "python x.py"},
+    "numbers in the command": {"spec.template.spec.containers.0.command": ["python", 3, True]},
+    "env a map": {"spec.template.spec.containers.0.env": {"A": "1"}},
+    "env with no name": {"spec.template.spec.containers.0.env": [{"value": "1"}]},
+    "container null": {"spec.template.spec.containers.0": None},
+    "template null": {"spec.template": None},
+    "mode a number": {"spec.restartPolicy.mode": 3},
+    "long command": {"spec.template.spec.containers.0.command": ["x" * 65537]},
+    "many variables": {"spec.template.spec.containers.0.env": [{"name": f"A{i}"} for i in range(513)]},
+    "name in capitals": {"metadata.name": "Digits"},
+    "metadata misspelt": {"metadata.lables": {}},
+    "two unknown fields": {"spec.foo": 1, "spec.bar": {"a": 1}},
+    "two bounds and a rule": {"spec.restartPolicy.maxRestarts": -1, "spec.replicaSpecs.worker.replicas": 0},
+    "an enum, and a rule that is not asked": {"spec.successPolicy": "x", "spec.minReplicas": 4},
+    "duplicates and rules": {"spec.storage.saveDirs": ["a", "a", "../x"], "spec.storage.directory": "/a"},
+}
+
+
+def local_problems(manifest: Manifest) -> list[str]:
+    """The problems that are found without a cluster."""
+    with pytest.raises(InvalidManifest) as rejection:
+        validate(manifest)
+    return problems(str(rejection.value))
+
+
+def problems(message: str) -> list[str]:
+    """The problems that a message tells of, sorted."""
+    text = message[message.index("TFTrainingJob ") :]
+    lines = text.replace("is invalid: \n", "is invalid: ").replace("is invalid: ", "is invalid:\n").splitlines()
+    return sorted(line.removeprefix("* ") for line in lines if not line.startswith("* ."))

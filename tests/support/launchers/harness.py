@@ -1,0 +1,181 @@
+"""Programs under test and what became of them; the little that is to be read of the processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from tftraining.launch.process.program import Exit, Program
+
+T = TypeVar("T")
+# Where the `python` of the programs lies: set it to see that another version is forked from as well.
+PYTHONS = Path(os.environ.get("TFTRAINING_TEST_PYTHONS") or Path(sys.executable).parent)
+
+
+class Harness:
+    """A Program whose ends are collected."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.programs: list[Program] = []
+        self.exits: list[Exit] = []
+        self.ended = asyncio.Event()
+
+    def make(self, *command: str, grace: float = 5.0, warm: bool = False) -> Program:
+        program = Program(command, warm=warm, grace=grace, directory=self.directory)
+        self.programs.append(program)
+        return program
+
+    def on_exit(self, ended: Exit) -> None:
+        self.exits.append(ended)
+        self.ended.set()
+
+    async def start(self, program: Program) -> None:
+        self.ended.clear()
+        await program.start(dict(os.environ), self.on_exit)
+
+    async def end(self, program: Program, seconds: float = 20) -> Exit:
+        await asyncio.wait_for(self.ended.wait(), seconds)
+        return self.exits[-1]
+
+    async def run(self, *command: str) -> Exit:
+        program = self.make(*command)
+        await self.start(program)
+        return await self.end(program)
+
+    async def close(self) -> None:
+        while self.programs:
+            await self.programs.pop().close()
+        assert not list_pages(self.directory)
+
+
+class Lab(Harness):
+    """One script in a working directory, with stand-ins for TensorFlow in another."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.extra: dict[str, str] = {}
+        self.work, self.modules = directory / "work", directory / "modules"
+        for place in (self.work, self.modules):
+            place.mkdir()
+        self.tensorflow("")
+        (self.modules / "tf_keras.py").write_text("")
+
+    def tensorflow(self, text: str) -> None:
+        (self.modules / "tensorflow.py").write_text(text)
+
+    def script(self, text: str, name: str = "script.py") -> None:
+        (self.work / name).write_text(text)
+
+    def environment(self) -> dict[str, str]:
+        return {**environment(self.modules), "OUT": str(self.directory), **self.extra}
+
+    async def prepared(self, *command: str) -> Program:
+        program = self.make(*(command or ("python", "script.py")), warm=True)
+        await program.prepare(self.environment())
+        return program
+
+    async def go(self, program: Program) -> Exit:
+        """One start, to its end."""
+        self.ended.clear()
+        await program.start(self.environment(), self.on_exit)
+        return await self.end(program)
+
+
+@contextmanager
+def stdin(text: str) -> Iterator[None]:
+    """This process's standard input for a while."""
+    source, sink = os.pipe()
+    os.write(sink, text.encode())
+    os.close(sink)
+    with _replaced(0, source):
+        yield
+
+
+@contextmanager
+def stderr(path: Path) -> Iterator[None]:
+    """This process's standard error for a while: a file to be read while others write it (capfd truncates)."""
+    with _replaced(2, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
+        yield
+
+
+@contextmanager
+def _replaced(fd: int, by: int) -> Iterator[None]:
+    """Another open file under this number for a while; `by` itself is closed."""
+    kept = os.dup(fd)
+    os.dup2(by, fd)
+    os.close(by)
+    try:
+        yield
+    finally:
+        os.dup2(kept, fd)
+        os.close(kept)
+
+
+def environment(modules: Path) -> dict[str, str]:
+    """For `python`, with `modules` on its path: stand-ins for TensorFlow."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}
+    path = f"{PYTHONS}:{kept['PATH']}"
+    return {**kept, "PATH": path, "PYTHONPATH": str(modules), "TF_CONFIG": "{}"}
+
+
+def start_aside(command: Sequence[str | Path], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process that is none of a Program's."""
+    return subprocess.Popen(command, env=env)
+
+
+def succeeds(*command: str | Path) -> bool:
+    """Whether a command, its output of no interest, ends with 0."""
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def list_pages(directory: Path) -> list[Path]:
+    return list(directory.glob("progress-*"))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def line_of(path: Path) -> str | None:
+    """What a program has written to `path`, None until it is a whole line."""
+    text = path.read_text() if path.exists() else ""
+    return text.strip() if text.endswith("\n") else None
+
+
+async def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
+    """The first true value that `look` gives."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):  # what is waited for happens in another process
+        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
+        await asyncio.sleep(0.005)
+    return found
+
+
+async def written(path: Path) -> str:
+    """The line that a program writes to `path`."""
+    return await until(lambda: line_of(path), f"{path} written") or ""

@@ -1,0 +1,287 @@
+"""The planner in a simulated cluster with a clock that only tests move.
+
+The operator here does what the real one does: parse, plan, status first (refused if the job was seen outdated), then
+the children. Every plan is held to the invariants of the planner, whatever the test is about. Never sleeps.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Self
+
+from tests.support.simulated_cluster.apiserver import ApiServer, Rejected, Snapshot
+from tests.support.simulated_cluster.builders import JobBuilder
+from tests.support.simulated_cluster.invariants import hold_invariants
+from tests.support.simulated_cluster.kubelet import Kubelet
+from tests.support.simulated_cluster.launchers import Launchers
+from tests.support.simulated_cluster.machines import Machines
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.job import Job, parse_job
+from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_api.model.spec import Manifest
+from tftraining_api.model.status import Status
+from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
+from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
+from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
+from tftraining_operator.plan.creation_errors import judge, reworded
+from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.status_writes import can_wait
+from tftraining_operator.plan.step import Event, Step
+
+IMAGE = "operator:1"
+MOST_PASSES = 60
+LOOK = "look at "  # what changes nothing
+CHANGES = ("DELETE ", "PATCH ")  # what asks for no child
+FOREIGN = "exists already and does not belong to this job"
+
+Write = tuple[str, Callable[[], None]]
+
+
+class World:
+    """A job, its cluster and its operator. `trajectory` holds each status written, as `Phase ready reason`."""
+
+    def __init__(self, job: JobBuilder) -> None:
+        self.api = ApiServer(job.raw())
+        self.machines = Machines(self.api)
+        self.kubelet = Kubelet(self.api, self.machines)
+        self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
+        self.launchers = Launchers(self.api, self.machines, self.kubelet)
+        self.heard: Heard | None = None
+        self.silent = False
+        self.events: list[Event] = []
+        self.trajectory: list[str] = []
+        self.timer: datetime | None = None
+        self.refusal: Refusal | None = None
+        self.refused_changes: dict[str, Refusal] = {}
+        self.operator_selector: OperatorSelector | None = None
+
+    @property
+    def now(self) -> datetime:
+        return self.api.now
+
+    @property
+    def status(self) -> Status:
+        return parse_job(self.api.job).status
+
+    @property
+    def pods(self) -> list[str]:
+        """The names of the pods that exist, without the job's."""
+        prefix = f"{self.api.job['metadata']['name']}-"
+        return sorted(name.removeprefix(prefix) for name in self.api.pods)
+
+    def name(self, short: str) -> str:
+        return f"{self.api.job['metadata']['name']}-{short}"
+
+    def attempts(self) -> set[str]:
+        """The attempt labels of the job's pods that exist; an evaluator may outlive an attempt."""
+        uid = self.api.job["metadata"]["uid"]
+        labels = [pod["metadata"]["labels"] for pod in self.api.pods.values() if owned_by(pod, uid)]
+        return {each[LABEL_ATTEMPT] for each in labels if each[LABEL_ROLE] != "evaluator"}
+
+    # --- the operator
+
+    def observe(self, seen: Snapshot) -> tuple[Job, Observed]:
+        """What the operator makes of what it has seen."""
+        job = parse_job(seen.job)
+        service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
+        pods, services = [[parse_child(each) for each in kind] for kind in (seen.pods, seen.services)]
+        left = of_earlier(job, pods)
+        return job, Observed(
+            pods=pods_of(pods, job.uid),
+            service=service,
+            refusal=self.refusal,
+            refused_changes=self.refused_changes,
+            heard=self.heard,
+            silent=self.silent,
+            nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
+            leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
+            earlier=leaving_pods(left),
+        )
+
+    def plan(self, seen: Snapshot | None = None) -> Step:
+        """What the operator would do, on what it sees now or has `seen` before."""
+        job, observed = self.observe(seen or self.api.snapshot())
+        step = plan(job, observed, self.now, IMAGE, self.operator_selector)
+        hold_invariants(job, observed, step, self.now)
+        return step
+
+    def step(self, seen: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
+        """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything.
+
+        In a pass that comes `soon` after another a status is not written yet that can wait.
+        """
+        seen = seen or self.api.snapshot()
+        step = self.plan(seen)
+        self.timer = step.requeue_at
+        old = parse_job(seen.job).status
+        kept = step.status == old or (soon and can_wait(old, step.status))
+        if kept and self._outdated(seen, step):
+            return False
+        done, wanted = 0, set(step.held_writes)
+        before = len(self.api.writes)
+        for write in self._writes(seen, step, kept):
+            if done == writes:
+                break
+            wanted.add(write[0])
+            going_on = self._carry_out(write)
+            done += not (going_on and write[0].startswith(LOOK))
+            if not going_on:
+                break
+        self.refused_changes = {each: old for each, old in self.refused_changes.items() if each in wanted}
+        if writes is not None:
+            self.forget()
+        return len(self.api.writes) != before or done > 0
+
+    def forget(self) -> None:
+        """The operator is started anew: it knows only what is in the cluster."""
+        self.refusal, self.timer, self.heard, self.silent = None, None, None, False
+        self.refused_changes = {}
+
+    def settle(self) -> Self:
+        """Passes until one has nothing to do."""
+        for _ in range(MOST_PASSES):
+            if not self.step():
+                return self
+        raise AssertionError(f"no fixpoint after {MOST_PASSES} passes: {self.api.writes[-10:]}")
+
+    def run(self) -> Self:
+        """The operator and healthy kubelets, until neither has anything to do at this time."""
+        for _ in range(MOST_PASSES):
+            self.settle()
+            removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all(self.launched)
+            if not removed and not started and not self.listen():
+                return self
+        raise AssertionError(f"no fixpoint: {self.api.writes[-10:]}")
+
+    def listen(self) -> bool:
+        """The launchers act, if there are any, and the operator asks the chief's; whether that brings anything new."""
+        if not self.launched:
+            return False
+        acted, before = self.launchers.tick(), self.heard
+        self.heard = self.launchers.heard()
+        return acted or self.heard != before
+
+    def wait(self, seconds: float) -> Self:
+        """Let time pass; nobody acts in it."""
+        self.api.now += timedelta(seconds=seconds)
+        return self
+
+    def run_timers(self, most: int = 50) -> Self:
+        """Run, and each time that nothing is left to do go on to the operator's next timer."""
+        for _ in range(most):
+            self.run()
+            if self.timer is None or self.timer <= self.now:
+                return self
+            self.api.now = self.timer
+        raise AssertionError(f"still waiting after {most} timers")
+
+    # --- events of the world
+
+    def exit(self, *pods: str, code: int = 1, reason: str = "", message: str = "") -> Self:
+        for each in pods:
+            self.kubelet.exit(self.name(each), code, reason, message)
+        return self
+
+    def delete(self, *pods: str, grace: int = 30) -> Self:
+        """A person or a drain deletes the pods."""
+        for each in pods:
+            self.api.delete_pod(self.name(each), grace)
+        return self
+
+    # --- internals
+
+    def _outdated(self, seen: Snapshot, step: Step) -> bool:
+        """Whether children would be touched for a job that has changed: the operator asks the API server before."""
+        versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
+        return step.touches_children and len(versions) > 1
+
+    def _writes(self, seen: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
+        api, job = self.api, parse_job(seen.job)
+        if not kept:
+            version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
+            put = partial(api.put_status, version, step.status)
+            yield "status", put if condition is None else partial(api.patch_condition, version, condition)
+            self._publish(step)
+        for each in step.delete_pods:
+            yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)
+        for ending in step.fail_pods:
+            yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
+        if (wanted := step.annotate_pod) is not None:
+            told = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
+            yield f"PATCH pod/{wanted.name}", told
+        if step.delete_job:
+            version = seen.job["metadata"]["resourceVersion"]
+            yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
+        for companion in step.delete_auxiliary_objects:
+            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
+            yield f"DELETE {kind}/{name}", partial(api.delete_companion, companion)
+        beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_auxiliary_objects]
+        if step.delete_service and not any(each in self.refused_changes for each in beside):
+            yield f"DELETE service/{job.key.name}", partial(api.delete_service, job.key.name)
+        if (service := step.create_service) is not None:
+            yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
+        for companion in step.auxiliary_objects:
+            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
+            yield f"{kind}/{name}", partial(api.ensure_companion, companion)
+        if (secret := step.create_secret) is not None:
+            there = LOOK if secret["metadata"]["name"] in api.secrets else ""
+            yield f"{there}secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
+        if (secret := step.verify_secret) is not None:
+            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
+        for pod in step.create_pods:
+            yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
+
+    def _create_pod(self, pod: Manifest) -> None:
+        """Create the pod; what is held against the plan in the invariants is held here against what really is."""
+        if pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES:
+            assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
+        self.api.create_pod(pod)
+
+    def _publish(self, step: Step) -> None:
+        self.events += step.events
+        self.trajectory.append(f"{step.status.phase} {step.status.ready} {step.status.reason}")
+
+    def _carry_out(self, write: Write) -> bool:
+        """Do one write; False if the rest of the plan must not be done."""
+        what, do = write
+        try:
+            if what.startswith(CHANGES) and what in self.api.refusals:
+                raise Rejected(*self.api.refusals[what])
+            do()
+        except Rejected as error:
+            return self._judge(what.removeprefix(LOOK), error)
+        if what.startswith(CHANGES):
+            self.refused_changes = {each: old for each, old in self.refused_changes.items() if each != what}
+        elif "/" in what and not what.startswith(LOOK):
+            self.refusal = None
+        return True
+
+    def _judge(self, what: str, error: Rejected) -> bool:
+        if what == "status":
+            return False
+        if what.startswith(CHANGES):
+            if error.code not in (404, 409):
+                refusal = self._refusal(what.partition(" ")[2], error, self.refused_changes.get(what))
+                self.refused_changes = {**self.refused_changes, what: refusal}
+            return True
+        if error.code == 409 and self._ours(what):
+            return True
+        self.refusal = self._refusal(what, error, self.refusal)
+        return False
+
+    def _refusal(self, child: str, error: Rejected, before: Refusal | None) -> Refusal:
+        message = FOREIGN if error.code == 409 else error.message
+        return reworded(before, judge(child, error.code, message, before.tries + 1 if before else 1, self.now))
+
+    def _ours(self, child: str) -> bool:
+        kind, _, name = child.partition("/")
+        held = self.api.pods if kind == "pod" else self.api.services
+        return owned_by(held[name], self.api.job["metadata"]["uid"])
+
+
+def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
+    """What the operator knows of the pods' nodes: those that are there, and that the others are not."""
+    known = {node.name: node for node in map(parse_node, raws)}
+    names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
+    named = {name: known.get(name, Node(name, gone=True)) for name in names}
+    return Nodes(named, heard_since(known.values()))

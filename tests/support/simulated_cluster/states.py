@@ -1,0 +1,122 @@
+"""A job in every phase, and in every way to be in it, each with what kstatus has to make of it; and the same as the
+version before wrote it. Never judges by itself: that is the library's part (tests/control_plane/test_kstatus.py).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.simulated_cluster.apiserver import START, stamp
+from tests.support.simulated_cluster.builders import a_job, a_launched_job
+from tests.support.simulated_cluster.simulation import World
+from tests.unit.operator.plan import test_idle as idle
+from tests.unit.operator.plan.test_deadlines import stalled
+from tests.unit.operator.plan.test_elastic import why_not_started
+
+CURRENT, IN_PROGRESS, FAILED, TERMINATING = "Current", "InProgress", "Failed", "Terminating"
+NO_IMAGE = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+
+
+def starting() -> World:
+    return World(a_job()).settle()
+
+
+def starting_and_held_up() -> World:
+    world = World(a_job()).settle()
+    statuses = [{"name": "tensorflow", "image": "x", "imageID": "", "restartCount": 0, "ready": False, **NO_IMAGE}]
+    world.api.pods["mnist-worker-1"]["status"]["containerStatuses"] = statuses
+    return world.settle()
+
+
+def running_with_fewer_workers() -> World:
+    return why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
+
+
+def running_while_one_is_made_anew() -> World:
+    world = World(a_job().workers(3).set("restartPolicy.scope", "Pod")).run()
+    return world.exit("worker-1").settle()
+
+
+def running_and_not_ready() -> World:
+    world = World(a_job()).run()
+    world.kubelet.start("mnist-worker-1", ready=False)
+    return world.settle()
+
+
+def running_after_a_stall() -> World:
+    return stalled().run()
+
+
+def restarting_by_new_pods() -> World:
+    return World(a_job()).run().exit("worker-1").settle()
+
+
+def failed_after_a_stall() -> World:
+    world = stalled()
+    world.launchers.end("Failed", "MaxRestartsExceeded", "worker-1 stalled; all restarts are used up", {})
+    return world.run()
+
+
+def failed_on_the_deadline_while_it_stalls() -> World:
+    world = stalled()
+    world.api.edit("runPolicy.activeDeadlineSeconds", 1)
+    return world.wait(2).settle()
+
+
+def suspended_while_it_stalls() -> World:
+    world = stalled()
+    world.api.edit("runPolicy.suspend", True)
+    return world.settle()
+
+
+def succeeded_before_the_cleanup() -> World:
+    return World(a_job().storage()).run().exit("worker-0", code=0).settle()
+
+
+def changed_after_the_end() -> World:
+    world = idle.succeeded()
+    world.api.edit("runPolicy.ttlSecondsAfterFinished", 3600)
+    return world.settle()
+
+
+def deleted_while_it_runs() -> World:
+    world = idle.running()
+    world.api.job["metadata"]["deletionTimestamp"] = stamp(world.now)
+    return world.settle()
+
+
+STATES: dict[Callable[[], World], tuple[str, str]] = {
+    starting: ("Starting", IN_PROGRESS),
+    starting_and_held_up: ("Starting", IN_PROGRESS),
+    idle.resumed: ("Running", CURRENT),
+    idle.running: ("Running", CURRENT),
+    idle.running_after_restarts: ("Running", CURRENT),
+    idle.running_in_place: ("Running", CURRENT),
+    running_with_fewer_workers: ("Running", CURRENT),
+    running_while_one_is_made_anew: ("Running", CURRENT),
+    running_and_not_ready: ("Running", CURRENT),
+    running_after_a_stall: ("Running", CURRENT),
+    restarting_by_new_pods: ("Restarting", IN_PROGRESS),
+    stalled: ("Restarting", IN_PROGRESS),
+    idle.suspended: ("Suspended", CURRENT),
+    idle.created_suspended: ("Suspended", CURRENT),
+    suspended_while_it_stalls: ("Suspended", CURRENT),
+    idle.succeeded: ("Succeeded", CURRENT),
+    succeeded_before_the_cleanup: ("Succeeded", CURRENT),
+    changed_after_the_end: ("Succeeded", CURRENT),
+    idle.failed: ("Failed", FAILED),
+    idle.failed_by_verdict: ("Failed", FAILED),
+    idle.invalid: ("Failed", FAILED),
+    failed_after_a_stall: ("Failed", FAILED),
+    failed_on_the_deadline_while_it_stalls: ("Failed", FAILED),
+    deleted_while_it_runs: ("Running", TERMINATING),
+}
+
+
+def as_written_before(status: dict[str, Any]) -> None:
+    """Give the status the conditions of the version before: Ready in every phase, and Stalled told of the watchdog."""
+    conditions = {each["type"]: dict(each) for each in status.get("conditions", ()) if each["type"] != "Stalled"}
+    false = {"status": "False", "lastTransitionTime": stamp(START), "message": "the job is done"}
+    ready = conditions.pop("Ready", {"type": "Ready", "reason": status["reason"], **false})
+    if "NoProgress" in conditions:
+        conditions["NoProgress"]["type"] = "Stalled"
+    status["conditions"] = [ready, *conditions.values()]

@@ -1,0 +1,51 @@
+"""Which environments a warm interpreter serves, and when legacy Keras is asked for and granted."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.warm_start import same_for_imports
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"TF_CONFIG": "other"}, True),
+        ({"TFTRAINING_ROUND": "2", "TFTRAINING_PROGRESS": "/x"}, True),
+        ({"no_proxy": ".digits.default.svc", "no_grpc_proxy": "a", "NO_PROXY": "b"}, True),
+        ({"TF_CPP_MIN_LOG_LEVEL": "2"}, False),
+        ({"PYTHONHASHSEED": "0"}, False),
+        ({"LD_PRELOAD": "x"}, False),
+        ({"HOME": "/"}, False),
+        (legacy_keras.request({}, 2), False),
+    ],
+)
+def test_what_may_change_between_starts(change: dict[str, str], same: bool) -> None:
+    before = {"PATH": "/bin", "TF_CONFIG": "{}"}
+    assert same_for_imports(before, {**before, **change}) == same
+    assert same_for_imports({**before, **change}, before) == same
+
+
+def test_it_is_asked_for_in_a_gang_that_does_not_say_itself() -> None:
+    assert legacy_keras.request({}, 1) == {}
+    assert legacy_keras.request({legacy_keras.VARIABLE: "0"}, 2) == {}
+    assert legacy_keras.request({}, 2) == {legacy_keras.REQUEST: "1"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_it_is_granted_where_it_can_be_imported(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there and name == "tf_keras" else None)
+    environment = legacy_keras.request({}, 2)
+    assert legacy_keras.apply(environment) == there
+    assert environment == ({legacy_keras.VARIABLE: "1"} if there else legacy_keras.request({}, 2)), (
+        "another Python may grant it"
+    )
+
+
+def test_the_user_is_not_overruled() -> None:
+    environment = {legacy_keras.REQUEST: "1", legacy_keras.VARIABLE: "0"}
+    assert not legacy_keras.apply(environment)
+    assert environment == {legacy_keras.VARIABLE: "0"}

@@ -1,0 +1,175 @@
+"""What is known of nodes: a few words each, no more news than there is; and a young node is none that is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
+from tftraining_api.kube.api import Api
+from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.reflector import Reflector
+from tftraining_operator.model.node import Node, parse_node
+from tftraining_operator.runtime import _may_read_nodes
+
+SINCE = "2026-01-01T00:00:00Z"
+
+
+def node(name: str, version: int, ready: str = "True", since: str = SINCE, **spec: Any) -> dict[str, Any]:
+    conditions = [
+        {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": f"2026-01-01T00:00:{version:02d}Z"},
+        {"type": "Ready", "status": ready, "lastTransitionTime": since},
+    ]
+    meta = {"name": name, "uid": name, "resourceVersion": str(version), "creationTimestamp": SINCE}
+    return {"metadata": meta, "spec": spec, "status": {"conditions": conditions, "images": [{"names": ["x" * 999]}]}}
+
+
+class Running:
+    """A store fed by a reflector, both at work on a fake server."""
+
+    def __init__(self, fake: FakeServer, store: NodeStore, changed: list[str]) -> None:
+        self.fake, self.store, self.changed = fake, store, changed
+
+    def find(self, name: str) -> Node | None:
+        nodes = self.store.of({name})
+        return nodes.named.get(name) if nodes else None
+
+    async def until(self, name: str, **wanted: Any) -> None:
+        deadline = asyncio.get_running_loop().time() + 5
+        while (found := self.find(name)) is None or any(getattr(found, k) != v for k, v in wanted.items()):
+            assert asyncio.get_running_loop().time() < deadline, found
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def reflecting(**answers: tuple[Answer, ...]) -> AsyncIterator[Running]:
+    async with serving() as (fake, api):
+        for method, those in answers.items():
+            fake.on(f"{method} /api/v1/nodes", *those)
+        changed: list[str] = []
+        store = NodeStore(api, changed.append)
+        reflector = Reflector(api, "nodes", "", store, changed.append)
+        tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(store.run())]
+        try:
+            yield Running(fake, store, changed)
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def a_store(*raws: dict[str, Any]) -> NodeStore:
+    store = NodeStore(None, print)  # type: ignore[arg-type]  # asks nobody
+    store.replace("", raws, 100)
+    return store
+
+
+@pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
+def test_a_node_is_ready_or_not_since_when(status: str, ready: bool) -> None:
+    found = parse_node(node("a", 1, status))
+    assert (found.unready_since is None) == ready
+    assert found.unready_since is None or found.unready_since.isoformat() == "2026-01-01T00:00:00+00:00"
+
+
+def test_a_node_that_has_not_told_anything_yet_is_not_lost() -> None:
+    assert parse_node({"metadata": {"name": "a"}}) == Node("a")
+
+
+def test_the_taint_of_a_node_that_is_shut_down() -> None:
+    shut = node("a", 1, taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}])
+    assert parse_node(shut).out_of_service and parse_node(shut).evicts
+    gentle = node("a", 1, taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}])
+    assert parse_node(gentle).out_of_service and not parse_node(gentle).evicts
+    assert not parse_node(node("a", 1, taints=[{"key": "node.kubernetes.io/unreachable"}])).out_of_service
+
+
+def test_heartbeats_are_no_news() -> None:
+    store = a_store(node("a", 1))
+    assert [store.upsert(node("a", version)) for version in range(2, 30)] == [set()] * 28
+    assert store.upsert(node("a", 30, "Unknown")) == {"a"}
+    assert store.upsert(node("a", 29)) == set(), "older than what is known"
+
+
+def test_a_thousand_nodes_are_a_few_words_each() -> None:
+    store = NodeStore(None, print)  # type: ignore[arg-type]  # asks nobody
+    raw = store.lean(node("a", 1))
+    assert "images" not in str(raw) and parse_node(raw) == parse_node(node("a", 1))
+
+
+def test_an_outage_is_when_no_node_is_ready() -> None:
+    def heard(store: NodeStore) -> str:
+        nodes = store.of({"a"})
+        assert nodes is not None
+        return str(nodes.heard_since)
+
+    store = a_store(node("a", 1, "Unknown"), node("b", 1), node("c", 1, since="2026-01-02T00:00:00Z"))
+    assert heard(store) == "2026-01-01 00:00:00+00:00", "since the first of those that are ready"
+    store.upsert(node("b", 2, "Unknown"))
+    assert heard(store) == "2026-01-02 00:00:00+00:00"
+    store.discard(node("c", 2))
+    assert heard(store) == "None"
+    store.upsert(node("b", 3, since="2026-01-03T00:00:00Z"))
+    assert heard(store) == "2026-01-03 00:00:00+00:00"
+
+
+def test_what_a_list_does_not_show_any_more_is_gone_unless_it_is_newer() -> None:
+    store = a_store(node("a", 1), node("b", 1))
+    store.upsert(node("c", 300))
+    assert store.replace("", [node("b", 1)], 200) == {"a"}
+    nodes = store.of({"a", "b", "c"})
+    assert nodes is not None
+    assert nodes.named["a"].gone and not nodes.named["b"].gone and not nodes.named["c"].gone
+
+
+def test_a_node_that_joins_again_is_not_gone() -> None:
+    store = a_store(node("a", 1))
+    assert store.discard(node("a", 2)) == {"a"} and store.discard(node("a", 2)) == set()
+    assert store.upsert(node("a", 3)) == {"a"}
+    nodes = store.of({"a"})
+    assert nodes is not None and not nodes.named["a"].gone
+
+
+async def test_nothing_is_known_before_the_list() -> None:
+    async with reflecting(GET=(Answer({}, 403),)) as run:
+        await asyncio.sleep(0.05)
+        assert run.store.of({"a"}) is None
+
+
+async def test_a_watch_tells_of_what_matters_only() -> None:
+    news = events(
+        ("MODIFIED", node("a", 6)), ("MODIFIED", node("a", 7, "Unknown")), ("DELETED", node("b", 8)), hold=True
+    )
+    async with reflecting(GET=(listing([node("a", 1), node("b", 1)], 5),), WATCH=(news,)) as run:
+        await run.until("b", gone=True)
+        assert run.changed[2:] == ["a", "b"]
+        assert all(query["labelSelector"] == "" for _, _, query in run.fake.asked)
+
+
+async def test_a_node_that_the_watch_has_not_told_of_is_asked_for_once() -> None:
+    async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
+        run.fake.on("GET /api/v1/nodes/young", Answer(node("young", 9)))
+        await run.until("young", gone=False)
+        await run.until("dead", gone=True)
+        assert run.fake.count("GET /api/v1/nodes/young") == run.fake.count("GET /api/v1/nodes/dead") == 1
+        assert run.changed == ["young", "dead"]
+
+
+async def test_a_node_is_not_gone_because_the_server_is_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tftraining_operator.cluster.nodes.PAUSE", 0.0)
+    async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
+        run.fake.on("GET /api/v1/nodes/a", Answer({}, 500), Answer({}, 403), Answer(node("a", 9)))
+        await run.until("a", gone=False)
+        assert run.fake.count("GET /api/v1/nodes/a") == 3
+
+
+@pytest.mark.parametrize(("status", "allowed"), [(200, True), (403, False), (500, True)])
+async def test_an_account_without_the_right_does_without(
+    status: int, allowed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /api/v1/nodes", Answer({"message": "no"}, status))
+        assert isinstance(api, Api) and await _may_read_nodes(api) == allowed
+    assert ("may not get, list and watch nodes" in caplog.text) == (not allowed)

@@ -1,0 +1,107 @@
+"""The work queue: one worker a key, nothing lost, nothing twice, and no pass that fails stops the others."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tftraining_api.kube.api import ApiError
+from tftraining_api.model.names import Key
+from tftraining_operator.cluster.queue import WorkQueue
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+@asynccontextmanager
+async def working(queue: WorkQueue, work: Callable[[Key], Awaitable[None]], workers: int = 2) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(queue.run(work)) for _ in range(workers)]
+    try:
+        yield
+    finally:
+        queue.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_many_reasons_are_one_pass_and_one_more_for_those_that_came_during_it() -> None:
+    queue, passes, go = WorkQueue(), [], asyncio.Event()
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+        await go.wait()
+
+    for _ in range(5):
+        queue.add(A)
+    async with working(queue, work):
+        await asyncio.sleep(0.01)
+        for _ in range(5):
+            queue.add(A)
+        await asyncio.sleep(0.01)
+        assert passes == [A], "never two workers on one key"
+        go.set()
+        await asyncio.sleep(0.01)
+    assert passes == [A, A]
+
+
+async def test_the_earliest_timer_wins_and_an_earlier_pass_cancels_it() -> None:
+    queue, passes = WorkQueue(), []
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+
+    queue.add_after(A, 30)
+    queue.add_after(A, 0.02)
+    queue.add_after(A, 20)
+    queue.add_after(B, 0.02)
+    queue.add(B)
+    async with working(queue, work):
+        await asyncio.sleep(0.1)
+    assert passes == [B, A]
+    assert not queue._timers
+
+
+async def test_a_failing_pass_is_tried_again_later_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    queue, passes = WorkQueue(), []
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+        if key == A and passes.count(A) < 2:
+            raise ApiError(500, "InternalError", "etcd is away")
+
+    queue.add(A)
+    queue.add(B)
+    async with working(queue, work, workers=1):
+        await asyncio.sleep(0.1)
+        assert passes == [A, B]
+        await asyncio.sleep(0.6)
+    assert passes == [A, B, A]
+    assert not queue._failures, "a success is the end of it"
+    assert "ns/a: the pass failed: 500 InternalError: etcd is away; trying again in 0.5 s" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_fault_of_the_program_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    queue = WorkQueue()
+
+    async def work(key: Key) -> None:
+        raise KeyError("bug")
+
+    queue.add(A)
+    with caplog.at_level(logging.ERROR):
+        async with working(queue, work):
+            await asyncio.sleep(0.02)
+    assert "Traceback" in caplog.text
+
+
+async def test_the_pause_grows_to_a_minute() -> None:
+    queue = WorkQueue()
+    loop = asyncio.get_running_loop()
+    pauses = []
+    for _ in range(10):
+        queue._retry(A, ApiError(500, "", ""))
+        pauses.append(round(queue._timers[A].when() - loop.time(), 1))
+        queue.close()
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]

@@ -1,0 +1,237 @@
+"""One pass when an answer is bad or late: what is done, in which order. What to do is tested in tests/unit/operator."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.fake_api_server import Answer, FakeServer, pod, serving
+from tests.unit.operator.cluster.test_refusals import JOB, NOW, OWN
+from tftraining_api.model.job import dump_status
+from tftraining_api.model.names import Key
+from tftraining_api.model.status import Progress, Status
+from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.launcher import Launchers, through
+from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.quotas import Quotas
+from tftraining_operator.cluster.store import Store
+from tftraining_operator.plan.creation_errors import judge
+from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.step import Planner, Step
+from tftraining_operator.reconcile import Reconciler, World
+
+KEY = Key("ns", "job")
+CORE = "/api/v1/namespaces/ns"
+PATH = "/apis/tftraining.dev/v1/namespaces/ns/tftrainingjobs/job"
+
+
+def job(version: int, uid: str = "mine", **status: Any) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "i", "command": ["python", "c"]}
+    spec = {"replicaSpecs": {"worker": {"replicas": 1}}, "template": {"spec": {"containers": [container]}}}
+    meta = {"name": "job", "namespace": "ns", "uid": uid, "generation": 1, "resourceVersion": str(version)}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+@asynccontextmanager
+async def reconciling(
+    decide: Planner | None = None,
+) -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
+    async with serving() as (fake, api):
+        jobs, queue = Jobs(api), WorkQueue()
+        children = Children(api, Store(), Store(), NodeStore(api, print))
+        launchers = Launchers(through(api), queue.add, most_hanging=1)
+        quotas = Quotas(api, queue.add, everywhere=True)
+        world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
+        try:
+            yield fake, jobs, Reconciler(world, queue, decide or partial(plan, image="image"))
+        finally:
+            queue.close()
+            await launchers.close()
+            await quotas.close()
+
+
+def writes(fake: FakeServer) -> list[tuple[str, str]]:
+    return [(method, path) for method, path, _ in fake.asked if method not in ("GET", "WATCH")]
+
+
+async def test_nothing_is_made_for_a_job_that_is_gone_though_the_watch_has_not_told() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        await reconcile(KEY)
+        assert writes(fake) == [] and jobs.get(KEY) is None
+
+
+async def test_nothing_is_made_for_a_job_that_was_replaced_meanwhile() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(9, uid="another")))
+        await reconcile(KEY)
+        assert writes(fake) == []
+        known = jobs.get(KEY)
+        assert known is not None and known["metadata"]["uid"] == "another"
+
+
+async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(
+            job(5, phase="Starting", attempt=1, lastRestart={"time": "2026-01-01T00:00:00Z"}), False, lambda key: None
+        )
+        fake.on(f"PUT {PATH}/status", Answer({"message": "conflict"}, 409))
+        fake.on(f"GET {PATH}", Answer(job(6, phase="Starting", attempt=1)))
+        await reconcile(KEY)
+        assert writes(fake) == [("PUT", f"{PATH}/status")]
+
+
+async def test_a_status_that_cannot_be_read_is_never_replaced() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5, phase="Resizing", newer=1), False, lambda key: None)
+        fake.on(f"PATCH {PATH}/status", Answer({"message": "conflict"}, 409), Answer(job(6, phase="Resizing")))
+        fake.on(f"GET {PATH}", Answer(job(5, phase="Resizing", newer=1)))
+        for _ in range(2):
+            await reconcile(KEY)
+        assert writes(fake) == [("PATCH", f"{PATH}/status")] * 2
+
+
+async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(5)))
+        fake.on(f"POST {CORE}/services", Answer({"message": "no room"}, 503))
+        await reconcile(KEY)
+        assert writes(fake) == [("POST", f"{CORE}/services")]
+        assert reconcile._memory(msgspec.structs.replace(JOB), NOW).refusal is not None
+
+
+async def test_another_job_of_the_name_does_not_inherit_a_refusal() -> None:
+    async with reconciling() as (_, _, reconcile):
+        reconcile._memory(JOB, NOW).refusal = judge("pod/job-worker-0", 422, "no", 1, NOW)
+        assert reconcile._memory(JOB, NOW).refusal is not None
+        assert reconcile._memory(msgspec.structs.replace(JOB, uid="another"), NOW).refusal is None
+
+
+async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+    async with reconciling() as (_, _, reconcile):
+        reconcile._memory(JOB, NOW)
+        await reconcile(KEY)
+        assert not reconcile._memories
+
+
+@pytest.mark.parametrize(
+    ("ago", "written"), [(0.5, []), (1.5, [("PUT", f"{PATH}/status")]), (-3600, [("PUT", f"{PATH}/status")])]
+)
+async def test_counts_wait_for_a_second_and_not_for_a_clock_that_was_set_back(
+    ago: float, written: list[tuple[str, str]]
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(job(5, phase="Running", attempt=1, ready="1/2"), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6)))
+        reconcile._memory(JOB, NOW - timedelta(seconds=ago))
+        reconcile.clock = lambda: NOW
+        reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, ready="2/2"))
+        await reconcile(KEY)
+        assert writes(fake) == written
+
+
+@pytest.mark.parametrize(("ago", "training", "count"), [(9, 1, 0), (11, 1, 1), (66, 100_000, 0), (6700, 100_000, 1)])
+async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
+    ago: float, training: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        monkeypatch.setattr(Launchers, "followed", training)
+        jobs.take(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6)))
+        reconcile._memory(JOB, NOW - timedelta(seconds=ago))
+        reconcile.clock = lambda: NOW
+        reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, progress=Progress(step=2)))
+        await reconcile(KEY)
+        assert len(writes(fake)) == count
+        assert (KEY in reconcile._queue._timers) == (not count)
+
+
+def expired(version: int, **run_policy: int) -> dict[str, Any]:
+    """A job that was done long ago, with nothing left to do for it."""
+    long_ago = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": long_ago}
+        for kind in ("Succeeded", "Cleaned")
+    ]
+    done: dict[str, Any] = {"phase": "Succeeded", "attempt": 1, "completionTime": long_ago, "observedGeneration": 1}
+    raw = job(version, **done, conditions=conditions)
+    raw["spec"]["runPolicy"] = run_policy
+    return raw
+
+
+async def test_a_job_whose_time_has_come_is_deleted_even_if_its_status_was_just_written() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({}))
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH)]
+
+
+async def test_a_job_that_is_changed_while_it_is_deleted_is_looked_at_again() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({"message": "the resourceVersion does not match"}, 409))
+        fake.on(f"GET {PATH}", Answer(expired(6)))
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH)]
+        await reconcile(KEY)
+        assert len(writes(fake)) == 1, "its time is not limited any more"
+
+
+async def test_a_job_that_may_not_be_deleted_says_so_and_is_tried_again_later() -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        fake.on(f"DELETE {PATH}", Answer({"message": "not today"}, 403))
+        fake.on(f"PUT {PATH}/status", Answer(expired(6, ttlSecondsAfterFinished=1)))
+        reconcile._memory(JOB, NOW)
+        reconcile.clock = lambda: NOW + timedelta(days=1)
+        await reconcile(KEY)
+        await reconcile(KEY)
+        assert writes(fake) == [("DELETE", PATH), ("PUT", f"{PATH}/status")]
+        reconcile.clock = lambda: NOW + timedelta(days=2)
+        await reconcile(KEY)
+        assert writes(fake)[2:] == [("DELETE", PATH)]
+        assert reconcile._memory(JOB, NOW).refused_changes["DELETE tftrainingjob/job"].tries == 2
+
+
+async def test_a_try_of_a_job_that_a_quota_holds_is_a_look_at_the_job_and_one_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        now, raw = NOW, job(5)
+        raw["spec"]["replicaSpecs"]["worker"]["replicas"] = 40
+
+        async def store(_: Key, seen: dict[str, Any], status: Status) -> None:
+            version = str(int(seen["metadata"]["resourceVersion"]) + 1)
+            take({**seen, "metadata": {**seen["metadata"], "resourceVersion": version}, "status": dump_status(status)})
+
+        def take(stored: dict[str, Any]) -> None:
+            jobs.take(stored, False, lambda key: None)
+            fake.on(f"GET {PATH}", Answer(stored))
+
+        take(raw)
+        monkeypatch.setattr(jobs, "write_status", store)
+        reconcile.clock = lambda: now
+        quota = {"message": "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9"}
+        fake.on(f"POST {CORE}/pods", Answer(quota, 403))
+        made = {"kind": "Service", **pod("job", 7)}
+        made["metadata"]["ownerReferences"] = [OWN]
+        fake.on(f"POST {CORE}/services", Answer(made))
+        fake.on(f"POST {CORE}/secrets", Answer({}))
+        for tries in range(8):
+            now += timedelta(seconds=61)
+            fake.asked.clear()
+            await reconcile(KEY)
+            # The first ones make the rest, and tell of the quota.
+            assert tries < 3 or [method for method, _, _ in fake.asked] == ["GET", "POST"]

@@ -1,0 +1,200 @@
+"""Settings, health and the metrics page: what the operator says of itself."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.support.fake_api_server import Answer, serving
+from tests.support.ports import free_port
+from tftraining_api.kube.api import Api
+from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_api.model.status import LastRestart, Restarts, Status
+from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.server import serve
+from tftraining_operator.runtime import Operator, Settings, _check_installed, read_settings
+
+
+def test_settings_of_an_empty_environment_are_the_defaults() -> None:
+    assert read_settings({}) == Settings()
+
+
+def test_settings_are_read() -> None:
+    env = {
+        "TFTRAINING_NAMESPACES": " a, b,",
+        "TFTRAINING_PORT": "9000",
+        "TFTRAINING_LOG_LEVEL": "debug",
+        "POD_NAME": "p",
+        "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
+    }
+    operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"})
+    settings = Settings(
+        namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
+    )
+    assert read_settings(env) == settings
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"TFTRAINING_PORT": "0"}, "TFTRAINING_PORT must be a port number from 1 to 65535, not '0'"),
+        ({"TFTRAINING_PORT": "65536"}, "TFTRAINING_PORT"),
+        ({"TFTRAINING_PORT": "²"}, "TFTRAINING_PORT"),
+        ({"TFTRAINING_NETWORK_POLICY": "system"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
+        ({"TFTRAINING_NETWORK_POLICY": "system/a=b,c"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
+        ({"TFTRAINING_NETWORK_POLICY": "/a=b"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
+        ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
+    ],
+)
+def test_nonsense_in_the_environment_is_named(env: Mapping[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("'", ".")):
+        read_settings(env)
+
+
+async def get(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_the_pages_turn_red_and_green_with_what_they_ask() -> None:
+    dead: list[str] = []
+    runner = await serve(free_port(), lambda: dead, lambda: ["pods are not listed yet"], CollectorRegistry())
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        assert await get(f"{url}/healthz") == (200, "ok")
+        assert await get(f"{url}/readyz") == (500, "pods are not listed yet")
+        dead.append("the events has ended")
+        assert await get(f"{url}/healthz") == (500, "the events has ended")
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_part_that_ends_by_itself_turns_healthz_red(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as (fake, api):
+
+        async def connected() -> Api:
+            return api
+
+        async def broken(self: object) -> None:
+            raise KeyError("bug")
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        monkeypatch.setattr("tftraining_operator.cluster.events.Events.run", broken)
+        fake.on("GET /apis/tftraining.dev/v1", Answer({"resources": [{"name": "tftrainingjobs"}]}))
+        operator = await Operator.start(msgspec.structs.replace(Settings(), port=free_port()))
+        try:
+            await asyncio.sleep(0.05)
+            assert operator.dead() == ["the events has ended"]
+            assert operator.unready() == [
+                "pods in all namespaces are not listed yet",
+                "services in all namespaces are not listed yet",
+                "nodes are not listed yet",
+            ]
+            assert "KeyError: 'bug'" in caplog.text
+        finally:
+            await operator.stop()
+
+
+INSTALLED = Answer({"resources": [{"name": "tftrainingjobs"}]})
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses of the start are short, and the silences that end a watch as well."""
+    monkeypatch.setattr("tftraining_operator.runtime.START_PAUSE", 0.05)
+    monkeypatch.setattr("tftraining_operator.cluster.reflector.WATCH_SILENCE", -9.98)
+
+
+async def test_the_start_waits_for_the_api_server_and_is_well_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, short: None
+) -> None:
+    async with serving() as (fake, api):
+
+        async def connected() -> Api:
+            return api
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        fake.on("GET /apis/tftraining.dev/v1", *[Answer({"message": "starting"}, 503)] * 5, INSTALLED)
+        port = free_port()
+        starting = asyncio.create_task(Operator.start(Settings(port=port)))
+        await asyncio.sleep(0.12)
+        assert await get(f"http://127.0.0.1:{port}/healthz") == (200, "ok"), "its watches have not begun"
+        assert (await get(f"http://127.0.0.1:{port}/readyz"))[0] == 500
+        operator = await starting
+        try:
+            assert fake.count("GET /apis/tftraining.dev/v1") == 6
+            assert "503 : starting; trying again in 0.05 s" in caplog.text
+        finally:
+            await operator.stop()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(403, "does not answer as it should: 403"), (404, "is not installed: kubectl apply")]
+)
+async def test_what_does_not_pass_by_itself_ends_the_start(status: int, said: str) -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /apis/tftraining.dev/v1", Answer({}, status), INSTALLED)
+        with pytest.raises(RuntimeError, match=said):
+            await _check_installed(api)
+
+
+async def test_too_many_requests_pass(short: None) -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /apis/tftraining.dev/v1", Answer({}, 429), INSTALLED)
+        await _check_installed(api)
+
+
+def restarted(when: str, reason: str, down: float | None = None, counted: int = 0, recreated: int = 1) -> Status:
+    last = msgspec.convert({"time": when, "reason": reason}, LastRestart)
+    last = msgspec.structs.replace(last, down_seconds=down)
+    return Status(last_restart=last, restarts=Restarts(counted=counted, recreated=recreated))
+
+
+def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
+    jobs = [{"status": {"phase": "Running"}}, {"status": {"phase": "Running"}}, {}]
+    metrics = Metrics(lambda: jobs, Counter(GET=3))
+    before, down = Status(), restarted("2026-01-01T00:00:00Z", "OOMKilled", counted=1)
+    up = restarted("2026-01-01T00:00:00Z", "OOMKilled", down=2.5, counted=1)
+    metrics.observe(before, down)
+    metrics.observe(down, up)
+    metrics.observe(up, up)
+    text = generate_latest(metrics.registry).decode()
+    for line in (
+        'tftraining_jobs{phase="Running"} 2.0',
+        'tftraining_jobs{phase="Pending"} 1.0',
+        'tftraining_jobs{phase="Failed"} 0.0',
+        'tftraining_restarts_total{charged="true",mode="Recreate",reason="OOMKilled"} 1.0',
+        "tftraining_recovery_seconds_count 1.0",
+        "tftraining_recovery_seconds_sum 2.5",
+        'tftraining_api_requests_total{method="GET"} 3.0',
+    ):
+        assert line in text.splitlines()
+
+
+def test_metrics_tell_restarts_in_place_apart() -> None:
+    metrics = Metrics(list, Counter())
+    before = restarted("2026-01-01T00:00:00Z", "Killed", down=1.0, counted=1, recreated=0)
+    for number, reason in enumerate(("Killed", "MemberLost"), start=1):
+        after = restarted(f"2026-01-01T00:00:0{number}Z", reason, down=1.5, counted=1, recreated=0)
+        # The charge had been written while the launchers were at it.
+        restarts = msgspec.structs.replace(after.restarts, in_place=number)
+        after = msgspec.structs.replace(after, restarts=restarts)
+        metrics.observe(before, after)
+        before = after
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    assert 'tftraining_restarts_total{charged="true",mode="InPlace",reason="Killed"} 1.0' in lines
+    assert 'tftraining_restarts_total{charged="false",mode="InPlace",reason="MemberLost"} 1.0' in lines
+    assert "tftraining_recovery_seconds_sum 3.0" in lines
+
+
+@pytest.mark.parametrize("way", ["", "direct", "proxy"])
+def test_the_way_to_launchers_can_be_chosen(way: str) -> None:
+    assert read_settings({"TFTRAINING_LAUNCHERS": way}).launchers == way
+    with pytest.raises(ValueError, match="TFTRAINING_LAUNCHERS must be direct, proxy or empty, not 'by car'"):
+        read_settings({"TFTRAINING_LAUNCHERS": "by car"})

@@ -1,0 +1,452 @@
+"""Row: spec changes. What can change while the job runs takes effect, once, and touches no pod that need not know; what
+cannot is rejected by the rules of the CRD with the reason. In a suspension everything may change.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
+from tests.support.simulated_cluster.pauses import resume, suspend
+from tests.support.simulated_cluster.simulation import World
+from tftraining_client.validation.crd import custom_resource
+from tftraining_client.validation.rules import RULES, compares, compiled
+from tftraining_client.validation.structure import stored
+
+NewJob = Callable[[], JobBuilder]
+MODES = pytest.mark.parametrize("new_job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
+OTHER: dict[str, Any] = {"spec": {"containers": [{"name": "tensorflow", "image": "trainer:2", "command": ["python"]}]}}
+
+# Every field of the spec is in one of these: who adds one decides whether it may change.
+MAY_CHANGE: dict[str, Any] = {
+    "replicaSpecs.worker.replicas": 3,
+    "restartPolicy.maxRestarts": 3,
+    "restartPolicy.sameFailureLimit": 0,
+    "runPolicy.suspend": True,
+    "runPolicy.activeDeadlineSeconds": 3600,
+    "runPolicy.startDeadlineSeconds": 30,
+    "runPolicy.stallTimeoutSeconds": 300,
+    "runPolicy.ttlSecondsAfterFinished": 60,
+    "runPolicy.evaluatorGraceSeconds": 90,
+    "runPolicy.nodeLostSeconds": 90,
+}
+LIMITS = sorted(set(MAY_CHANGE) - {"replicaSpecs.worker.replicas", "runPolicy.suspend"})
+MAY_NOT: dict[str, Any] = {
+    "template": OTHER,
+    "replicaSpecs.chief": {"replicas": 1, "port": 2222},
+    "replicaSpecs.worker.port": 3333,
+    "replicaSpecs.worker.template": OTHER,
+    "replicaSpecs.ps": {"replicas": 1, "port": 2222},
+    "replicaSpecs.evaluator": {"replicas": 1, "port": 2222},
+    "minReplicas": 2,
+    "storage": {"volume": {"emptyDir": {}}, "mountPath": "/training", "saveDirs": ["."]},
+    "restartPolicy.mode": "Recreate",
+    "restartPolicy.scope": "Pod",
+    "restartPolicy.budgetReset": "Never",
+    "restartPolicy.rules": [{"action": "Ignore", "onExitCodes": [3]}],
+    "launcher.warmStart": False,
+    "launcher.terminationGraceSeconds": 6,
+    "launcher.memberTimeoutSeconds": 4,
+    "launcher.image": "operator:2",
+    "runPolicy.cleanPodPolicy": "All",
+    "runPolicy.scheduling": {"priorityClassName": "high"},
+    "runPolicy.managedBy": "example.com/other",
+    "successPolicy": "AllWorkers",
+}
+
+
+def uids(world: World) -> dict[str, str]:
+    """The UIDs of the pods, by their short names."""
+    return {name: world.api.pods[world.name(name)]["metadata"]["uid"] for name in world.pods}
+
+
+# --- what the CRD has to say to a change
+
+
+def as_stored(**run_policy: Any) -> dict[str, Any]:
+    """The spec of a job of two workers as the API server holds it: with every default."""
+    schema = custom_resource().schema
+    spec = a_launched_job().raw()["spec"] | {"runPolicy": run_policy}
+    found: dict[str, Any] = stored({"spec": spec}, schema)["spec"]
+    return found
+
+
+def changed(spec: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    new = copy.deepcopy(spec)
+    *parents, last = path.split(".")
+    place = new
+    for each in parents:
+        place = place[each]
+    place[last] = value
+    return new
+
+
+def objections(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The field and the words of each rule about changes that forbids this one."""
+    schema = custom_resource().schema["properties"]["spec"]
+    for rule in schema[RULES]:
+        if compares(rule) and not compiled(rule["rule"]).eval(data={"self": new, "oldSelf": old}).value():
+            yield rule["fieldPath"].removeprefix("."), rule["message"]
+
+
+def test_every_field_is_decided() -> None:
+    properties = custom_resource().schema["properties"]["spec"]["properties"]
+    grouped = ("replicaSpecs", "restartPolicy", "launcher", "runPolicy")
+    fields = {name for name in properties if name not in grouped}
+    fields |= {f"{group}.{name}" for group in grouped for name in properties[group]["properties"]}
+    worker = properties["replicaSpecs"]["properties"]["worker"]["properties"]
+    fields |= {f"replicaSpecs.worker.{name}" for name in worker}
+    assert {*MAY_CHANGE, *MAY_NOT} == fields - {"replicaSpecs.worker"}
+
+
+@pytest.mark.parametrize("path", MAY_CHANGE)
+def test_what_may_change_is_not_rejected(path: str) -> None:
+    assert list(objections(as_stored(), changed(as_stored(), path, MAY_CHANGE[path]))) == []
+
+
+@pytest.mark.parametrize("path", MAY_NOT)
+def test_what_may_not_is_rejected_with_what_to_do(path: str) -> None:
+    ((field, message),) = objections(as_stored(), changed(as_stored(), path, MAY_NOT[path]))
+    assert path == field or path.startswith(f"{field}.")
+    assert "suspend the job (spec.runPolicy.suspend: true), change it, then resume the job" in message
+    assert path in ("template", "minReplicas") or "while the job runs" in message
+
+
+@pytest.mark.parametrize("path", [*MAY_NOT, *MAY_CHANGE])
+def test_while_the_job_is_suspended_everything_may_change_also_with_the_resumption(path: str) -> None:
+    old = as_stored(suspend=True)
+    new = changed(old, path, {**MAY_NOT, **MAY_CHANGE}[path])
+    assert list(objections(old, new)) == []
+    assert list(objections(old, changed(new, "runPolicy.suspend", False))) == []
+
+
+def test_a_change_that_comes_with_the_suspension_is_too_early() -> None:
+    new = changed(as_stored(suspend=True), "template", OTHER)
+    assert [field for field, _ in objections(as_stored(), new)] == ["template"]
+
+
+# --- what may change takes effect, and touches no pod
+
+
+@MODES
+@pytest.mark.parametrize("path", LIMITS)
+def test_a_limit_restarts_nothing(new_job: NewJob, path: str) -> None:
+    world = World(new_job()).run()
+    before = uids(world)
+    world.api.edit(path, MAY_CHANGE[path])
+    world.run()
+    assert (world.status.phase, world.status.attempt, uids(world)) == ("Running", 1, before)
+    assert world.status.observed_generation == 2
+    assert world.launchers.round == (1 if world.launched else 0)
+
+
+@pytest.mark.parametrize("queue", ["", "research"], ids=["", "queued"])
+@pytest.mark.parametrize("path", LIMITS)
+def test_launchers_are_told_of_what_concerns_them_once(path: str, queue: str) -> None:
+    world = World(a_launched_job().labelled(**{"kueue.x_k8s.io__queue_name": queue})).run()
+    world.api.edit(path, MAY_CHANGE[path])
+    world.run()
+    told = json.loads(world.api.pods["mnist-worker-0"]["metadata"]["annotations"]["tftraining.dev/orders"])
+    theirs = path.partition(".")[2] in told
+    assert not theirs or told[path.partition(".")[2]] == MAY_CHANGE[path]
+    annotated = [each for each in world.api.writes if each.startswith("annotate")]
+    assert annotated == (["annotate pod/mnist-worker-0"] if theirs else [])
+
+
+def test_more_restarts_are_allowed_from_now_on() -> None:
+    world = World(a_job().max_restarts(1)).run().exit("worker-1").run()
+    world.api.edit("restartPolicy.maxRestarts", 2)
+    assert world.run().exit("worker-1").run_timers().status.phase == "Running"
+    assert world.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
+
+
+def test_fewer_restarts_end_nothing_before_the_next_failure() -> None:
+    world = World(a_job().max_restarts(5)).run()
+    for _ in range(3):
+        world.exit("worker-1").run_timers()
+    world.api.edit("restartPolicy.maxRestarts", 1)
+    assert world.run().status.phase == "Running"
+    assert world.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
+
+
+def test_the_start_deadline_of_a_job_that_waits() -> None:
+    world = World(a_job()).settle()
+    world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no such image")
+    world.wait(100).settle()
+    assert world.status.phase == "Starting"
+    world.api.edit("runPolicy.startDeadlineSeconds", 60)
+    assert world.settle().status.reason == "StartDeadlineExceeded"
+
+
+def test_the_time_of_an_evaluator_after_the_success() -> None:
+    world = World(a_job().role("evaluator").set("runPolicy.evaluatorGraceSeconds", 30)).run()
+    world.exit("worker-0", code=0).run()
+    world.api.edit("runPolicy.evaluatorGraceSeconds", 300)
+    assert "evaluator-0" in world.run().wait(200).run().pods
+    world.api.edit("runPolicy.evaluatorGraceSeconds", 1)
+    assert "evaluator-0" not in world.run().pods
+
+
+def test_the_time_to_live_of_a_job_that_is_done() -> None:
+    world = World(a_job()).run().exit("worker-0", code=0).run().wait(1000)
+    world.api.edit("runPolicy.ttlSecondsAfterFinished", 100)
+    assert world.run().api.gone
+
+
+# --- once
+
+
+@MODES
+def test_two_changes_before_anybody_looks_are_one(new_job: NewJob) -> None:
+    world = World(new_job()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 4)
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    world.api.edit("restartPolicy.maxRestarts", 3)
+    world.run()
+    assert (world.status.phase, world.status.ready, world.status.observed_generation) == ("Running", "3/3", 4)
+    assert world.status.replicas["worker"].highest == 2
+    restarts = world.status.restarts
+    assert (restarts.in_place + restarts.recreated, restarts.counted, restarts.disruptions) == (1, 0, 0)
+
+
+@MODES
+def test_a_second_change_on_the_heels_of_the_first(new_job: NewJob) -> None:
+    world = World(new_job()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 4)
+    world.settle()
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    world.run()
+    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
+    restarts = world.status.restarts
+    assert (restarts.in_place + restarts.recreated, restarts.counted, restarts.disruptions) == (1, 0, 0)
+    assert not world.step()
+
+
+@MODES
+def test_a_change_while_the_gang_restarts_is_part_of_that_restart(new_job: NewJob) -> None:
+    world = World(new_job()).run().exit("worker-1", code=137, reason="OOMKilled").settle()
+    assert world.status.phase == "Restarting"
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    world.run_timers()
+    restarts = world.status.restarts
+    assert (world.status.phase, world.status.ready, restarts.counted, restarts.recreated) == ("Running", "3/3", 1, 1)
+
+
+@MODES
+def test_the_same_value_again_is_no_change(new_job: NewJob) -> None:
+    world = World(new_job()).run()
+    before = uids(world)
+    world.api.edit("replicaSpecs.worker.replicas", 2)
+    world.run()
+    assert (uids(world), world.status.attempt, world.launchers.round <= 1) == (before, 1, True)
+    assert not world.step()
+
+
+# --- in a suspension
+
+
+@MODES
+def test_what_is_changed_in_a_suspension_is_there_at_the_resumption(new_job: NewJob) -> None:
+    world = suspend(World(new_job().role("ps")).run()).run()
+    for path, value in (("template", OTHER), ("replicaSpecs.evaluator", {}), ("replicaSpecs.worker.port", 3333)):
+        world.api.edit(path, value)
+        world.run()
+    assert (world.status.phase, world.pods) == ("Suspended", [])
+    resume(world).run()
+    assert world.pods == ["evaluator-0", "ps-0", "worker-0", "worker-1"]
+    assert (world.status.phase, world.status.attempt, world.status.restarts.recreated) == ("Running", 2, 0)
+    assert {pod["spec"]["containers"][0]["image"] for pod in world.api.pods.values()} == {"trainer:2"}
+    assert ":3333" in str(world.api.pods["mnist-worker-0"]["spec"])
+
+
+@MODES
+def test_the_other_mode_may_be_chosen_in_a_suspension(new_job: NewJob) -> None:
+    world = suspend(World(new_job()).run()).run()
+    world.launched = not world.launched
+    world.api.edit("restartPolicy.mode", "InPlace" if world.launched else "Recreate")
+    resume(world).run()
+    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "2/2", 2)
+
+
+@MODES
+def test_a_role_that_is_taken_away_in_a_suspension(new_job: NewJob) -> None:
+    world = suspend(World(new_job().chief().role("ps")).run()).run()
+    del world.api.job["spec"]["replicaSpecs"]["ps"]
+    resume(world).run()
+    assert (world.pods, world.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
+    assert world.status.replicas["ps"].desired == 0
+
+
+def test_a_suspended_job_says_how_many_it_will_have() -> None:
+    world = suspend(World(a_job()).run()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 5)
+    workers = world.run().status.replicas["worker"]
+    assert (workers.desired, workers.active, workers.highest, world.status.ready) == (5, 0, 1, "0/5")
+
+
+@MODES
+def test_scaled_and_suspended_in_one_edit(new_job: NewJob) -> None:
+    world = World(new_job()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 3)
+    suspend(world).run()
+    assert (world.status.phase, world.pods, world.status.ready) == ("Suspended", [], "0/3")
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.recreated, restarts.in_place) == (0, 0, 0)
+    resume(world).run()
+    assert (world.status.phase, world.status.ready, world.status.restarts.recreated) == ("Running", "3/3", 0)
+
+
+@MODES
+def test_scaled_and_resumed_in_one_edit(new_job: NewJob) -> None:
+    world = suspend(World(new_job().workers(3)).run()).run()
+    world.api.edit("replicaSpecs.worker.replicas", 1)
+    resume(world).run()
+    assert (world.pods, world.status.ready, world.status.attempt) == (["worker-0"], "1/1", 2)
+
+
+# --- in a suspension that nobody has seen
+
+
+def gone_by(world: World) -> dict[str, Any]:
+    """What the launchers go by: what they were made with, and were told since, without what came of it."""
+    known = world.launchers.settings() | {"members": world.launchers.members}
+    return {name: value for name, value in known.items() if name not in ("attempt", "ledger", "largestGang", "proven")}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+@pytest.mark.parametrize("path", sorted({*MAY_NOT, *MAY_CHANGE} - {"runPolicy.suspend", "runPolicy.managedBy"}))
+def test_whatever_may_change_in_a_suspension_reaches_the_launchers(path: str, seen: bool) -> None:
+    value = {**MAY_NOT, **MAY_CHANGE}[path]
+    world = suspend(World(a_launched_job().storage()).run())
+    if seen:
+        world.run()
+    world.launched = value != "Recreate"
+    world.api.edit(path, value)
+    resume(world).run()
+    undisturbed = World(a_launched_job().storage().set(path, value)).run()
+    assert (world.status.phase, world.status.ready) == (undisturbed.status.phase, undisturbed.status.ready)
+    if world.launched:
+        assert gone_by(world) == gone_by(undisturbed)
+
+
+def test_a_success_policy_that_running_launchers_hear_of() -> None:
+    world = World(a_launched_job()).run()
+    suspend(world).api.edit("successPolicy", "AllWorkers")
+    resume(world).run()
+    world.launchers.finish("worker-0")
+    assert (world.run().status.phase, world.status.attempt) == ("Running", 1)
+    world.launchers.finish("worker-1")
+    assert world.run().status.reason == "AllWorkersSucceeded"
+
+
+def test_a_budget_that_running_launchers_hear_is_not_refilled_any_more() -> None:
+    world = World(a_launched_job().max_restarts(1)).run()
+    suspend(world).api.edit("restartPolicy.budgetReset", "Never")
+    resume(world).run()
+    for epoch in (1, 2):
+        world.launchers.advance(epoch, 70 * epoch)
+        assert world.status.attempt == 1
+        world.launchers.crash("worker-1")
+        world.run_timers()
+    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
+
+
+@MODES
+def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(new_job: NewJob) -> None:
+    world = World(new_job().storage()).run()
+    world.forget()
+    container = {"name": "tensorflow", "image": "trainer:2", "command": ["python", "train.py"]}
+    suspend(world).api.edit("template", {"spec": {"containers": [container]}})
+    resume(world).run()
+    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+    assert {pod["spec"]["containers"][0]["image"] for pod in world.api.pods.values()} == {"trainer:2"}
+    last, restarts = world.status.last_restart, world.status.restarts
+    assert last is not None and last.reason == "SpecChanged"
+    assert (restarts.counted, restarts.disruptions, restarts.without_progress) == (0, 0, 0)
+    assert world.status.message == "2 replicas train"
+
+
+def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
+    world = World(a_launched_job()).run()
+    world.launchers.backup = (3, 210)
+    suspend(world).api.edit("template", OTHER)
+    resume(world).run()
+    world.launchers.advance(4, 220)
+    world.wait(10).run()
+    last, resumed = world.status.last_restart, world.status.condition("Resumed")
+    assert last is not None and (last.reason, last.resumed_from_epoch, last.resumed_from_step) == (
+        "SpecChanged",
+        3,
+        210,
+    )
+    assert resumed is not None and (resumed.status, resumed.message) == ("True", "resumed from epoch 3 after 0 s")
+    assert not world.step()
+
+
+@MODES
+def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job: NewJob) -> None:
+    world = World(new_job().storage()).run()
+    resume(suspend(world)).run()
+    assert (world.status.attempt, [note.reason for note in world.events]) == (1, ["Started", "Training"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("restartPolicy.maxRestarts", 3),
+        ("restartPolicy.budgetReset", "Never"),
+        ("runPolicy.startDeadlineSeconds", 60),
+        ("runPolicy.cleanPodPolicy", "None"),
+        ("launcher.warmStart", True),
+        ("replicaSpecs.worker.port", 2222),
+    ],
+)
+def test_what_pods_are_not_made_from_and_defaults_restart_nothing(path: str, value: object) -> None:
+    world = World(a_launched_job()).run()
+    world.api.edit(path, value)
+    assert world.run().status.attempt == 1
+
+
+def test_pods_of_an_operator_that_did_not_note_what_they_are_made_from_stay() -> None:
+    world = World(a_job()).run()
+    for pod in world.api.pods.values():
+        del pod["metadata"]["annotations"]["tftraining.dev/spec"]
+    assert world.run().status.attempt == 1
+
+
+ROLES = [("ps", 1, 2), ("ps", 2, 1), ("chief", 0, 1), ("chief", 1, 0), ("evaluator", 0, 1), ("evaluator", 1, 0)]
+
+
+@MODES
+@pytest.mark.parametrize("workers", [2, 3, 1])
+@pytest.mark.parametrize(("role", "before", "after"), [*ROLES, ("ps", 0, 1), ("ps", 1, 0)])
+def test_another_size_of_a_role_after_a_suspension_that_was_over_too_soon(
+    new_job: NewJob, workers: int, role: str, before: int, after: int
+) -> None:
+    """Launchers can be told of another number of workers, and of nothing else: the whole gang is made anew, once."""
+    world = World(new_job().storage().role(role, replicas=before)).run()
+    suspend(world).api.edit(f"replicaSpecs.{role}.replicas", after)
+    world.api.edit("replicaSpecs.worker.replicas", workers)
+    resume(world).run_timers()
+    size = workers + after * (role != "evaluator")
+    assert (world.status.phase, world.status.ready) == ("Running", f"{size}/{size}")
+    configs = [each["env"] for pod in world.api.pods.values() for each in pod["spec"]["containers"]]
+    told = {next(each["value"] for each in env if each["name"] == "TF_CONFIG") for env in configs}
+    clusters = {json.dumps(json.loads(each)["cluster"]) for each in told}
+    assert role == "evaluator" or len(clusters) == 1, "all know the same gang"
+    restarts = world.status.restarts
+    assert (restarts.counted, restarts.disruptions, restarts.budget_used) == (0, 0, 0)
+    assert role == "evaluator" or (world.status.attempt, restarts.recreated) == (2, 1)
+    assert not world.step()
+
+
+@MODES
+def test_another_size_of_a_role_that_is_not_elastic_is_no_other_number_of_workers(new_job: NewJob) -> None:
+    world = World(new_job().role("ps")).run()
+    suspend(world).api.edit("replicaSpecs.ps.replicas", 2)
+    resume(world).run_timers()
+    last = world.status.last_restart
+    assert last is not None and last.reason == "SpecChanged"

@@ -1,0 +1,47 @@
+"""The variables of a round that describe the gang: TF_CONFIG, and the numbers of replicas that make steps.
+
+Pure. Workers of a round are numbered without gaps, as TensorFlow requires. If the round has exactly the workers of the
+member's own TF_CONFIG, the member gets that one unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tftraining.launch.config.settings import Settings
+
+SIZE, FULL_SIZE = "TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS"
+
+
+def of_round(settings: Settings, runs: Sequence[Sequence[int]], full: int, own: str) -> dict[str, str]:
+    """The variables of a round. `runs`: its workers, as first and last index of each contiguous run; `full`: the
+    replicas that make steps in a full gang; `own`: the member's TF_CONFIG. ValueError for a worker of unknown address.
+    """
+    workers = [index for first, last in runs for index in range(first, last + 1)]
+    size = len(workers) + len(settings.cluster.get("chief", ()))
+    told = {SIZE: str(size), FULL_SIZE: str(full), "TF_CONFIG": own}
+    known = settings.cluster.get("worker", ())
+    if workers == list(range(len(known))):
+        return told
+    addresses = [_address(settings, known, index) for index in workers]
+    role, _, index = settings.gang.me.rpartition("-")
+    task = workers.index(int(index)) if role == "worker" else int(index)
+    others = {name: list(value) for name, value in settings.cluster.items() if name != "worker"}
+    cluster = {**others, "worker": addresses} if addresses else others
+    return {**told, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": task}})}
+
+
+def _address(settings: Settings, known: Sequence[str], index: int) -> str:
+    if index < len(known):
+        return known[index]
+    if settings.worker_address is None:
+        raise ValueError(f"the address of worker-{index} is not known")
+    return settings.worker_address.replace("%d", str(index))
+
+
+def largest(settings: Settings) -> int:
+    """The largest number of step-making members, past or possible: the choice of Keras follows it and must not change,
+    because checkpoints depend on it."""
+    least = 2 if settings.policy.min_workers else 1
+    return max(least, len(settings.gang.trainers), settings.largest_gang)

@@ -1,0 +1,71 @@
+"""Updates of the job's spec since this launcher was started: a file that the operator keeps up to date.
+
+In a cluster the kubelet writes the file from an annotation of the pod, which only the operator may change. An update
+must never end a training: an invalid one is logged once, and the spec so far stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tftraining.launch.config.json_text import parse
+from tftraining.launch.config.settings import Gang, Policy, Settings, needs_all, refills
+
+BYTES = 64 * 1024
+SECONDS = 0.5  # between two reads of the file
+
+
+class Orders:
+    """The file of updates, read again and again. `say` logs an invalid file."""
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._path = settings.orders
+        self._settings = settings
+        self._say = say
+        self._seen = ""
+
+    def news(self) -> tuple[Gang, Policy] | None:
+        """The present gang and policy, if the file has changed since the last call; else None."""
+        text = _read(self._path)
+        if not text or text == self._seen:
+            return None
+        self._seen = text
+        try:
+            return obeyed(self._settings, parse(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._say(f"tftraining: the orders in {self._path} make no sense, so nothing changes: {error}")
+            return None
+
+
+def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
+    """The gang and the policy after these orders; ValueError, TypeError or KeyError if they are invalid."""
+    old, workers = settings.policy, int(orders["workers"])
+    stall = orders.get("stallTimeoutSeconds")
+    policy = replace(
+        old,
+        max_restarts=int(orders.get("maxRestarts", old.max_restarts)),
+        same_failure_limit=int(orders.get("sameFailureLimit", old.same_failure_limit)),
+        refill=refills(orders) if "budgetReset" in orders else old.refill,
+        all_workers=needs_all(orders) if "successPolicy" in orders else old.all_workers,
+        start_deadline=float(orders.get("startDeadlineSeconds", old.start_deadline)),
+        stall_timeout=None if stall is None else float(stall),
+        evaluator_grace=float(orders.get("evaluatorGraceSeconds", old.evaluator_grace)),
+    )
+    gang = settings.gang.resized(workers)
+    if settings.gang.chief not in gang.members:
+        raise ValueError(f"a gang of {workers} workers is without its chief")
+    return gang, policy
+
+
+def _read(path: Path | None) -> str:
+    """The file's text, "" if it cannot be read."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            return file.read(BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,39 @@
+"""Restart scope (spec.restartPolicy.scope: Pod): which members restart alone, and which failures result from that.
+
+Pure. A worker beside parameter servers holds no state that others need: the chief gives its steps to the other workers,
+and uses it again when it is back. A failed chief or parameter server restarts the whole gang. A lost server loses its
+variables, so the chief's program fails; a new chief's program would meet servers that keep the old one's variables for
+another ten minutes. A warm restart of all programs from the last checkpoint takes a second or two.
+"""
+
+from __future__ import annotations
+
+from tftraining.launch.config.settings import Gang, Policy, role_of
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.incident import Incident
+from tftraining.launch.progress import Snapshot, reports
+
+# Seconds after a member's exit in which that exit explains a chief's failure: TensorFlow's coordinator does not survive
+# the loss of a worker while it still connects to the cluster.
+AFTERMATH = 15.0
+
+
+def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
+    """Whether the rest of the gang runs on while this member restarts."""
+    return policy.scope == "Pod" and role_of(name) == "worker" and name != gang.chief
+
+
+def follows(ended: Exit, last: Incident | None, now: float) -> bool:
+    """Whether the recent incident of a member restarted alone explains a program's failure."""
+    if last is None or not last.alone or ended.signal is not None or ended.kind:
+        return False
+    return now - last.at < AFTERMATH
+
+
+def serves(name: str, gang: Gang, told: Snapshot) -> bool:
+    """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
+    beside one that reports no steps of its own."""
+    role = role_of(name)
+    if role == "worker" and name != gang.chief and any(role_of(each) == "ps" for each in gang.members):
+        return not reports(told)
+    return role == "ps"

@@ -1,0 +1,47 @@
+"""Finds stalled members: those that report steps and have made none for too long.
+
+Pure. It must never blame a program that has never reported anything, nor one that has ended: silence proves nothing.
+A program that connects to its peers makes no step either, but is watched: in that call it can only wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tftraining.launch.progress import Snapshot
+
+
+@dataclass(frozen=True)
+class Look:
+    """One member's program in the present round.
+
+    `reporter`: it has reported in this round or an earlier one, or waits for its peers. `stuck`: the seconds for which
+    it has been stopped or hanging in the kernel.
+    """
+
+    member: str
+    reporter: bool
+    started: float
+    progress: Snapshot
+    stuck: float
+
+    @property
+    def moved(self) -> float:
+        """When the program made its last step, or started."""
+        return max(self.started, self.progress.last_step_time or self.started)
+
+
+def stalled(looks: list[Look], timeout: float, now: float) -> list[str]:
+    """The members to blame once one has made no step for `timeout` seconds; none while all make steps.
+
+    Members that train together stop at the same step, whichever is the cause. Blame the stopped processes, else the
+    members with the fewest steps, which may be all.
+    """
+    watched = [look for look in looks if look.reporter]
+    if not any(now - look.moved > timeout for look in watched):
+        return []
+    frozen = [look.member for look in looks if look.stuck > 0]
+    if frozen:
+        return frozen
+    least = min(look.progress.step or 0 for look in watched)
+    return [look.member for look in watched if (look.progress.step or 0) == least]

@@ -1,0 +1,1 @@
+"""The HTTP pages of a launcher: /status, /readyz, /healthz and /metrics."""

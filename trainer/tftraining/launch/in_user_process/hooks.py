@@ -1,0 +1,92 @@
+"""The hooks that the launcher installs in every Python process of the program: the command and its child processes.
+
+The command may be a wrapper, so the launcher cannot know which process trains; most others load data or install
+packages. Each process gets only cheap hooks at its start, and the rest when it imports TensorFlow or Keras. This module
+must import next to nothing, never fail, and never disturb the user's code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing typing takes longer than this whole module
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .tracker import Tracker
+
+PROGRESS, FINISHED = "TFTRAINING_PROGRESS", "TFTRAINING_FINISHED_FITS"
+TENSORFLOW = frozenset({"keras", "tensorflow", "tf_keras"})
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.dirname(HERE))  # the package `tftraining` that the launcher belongs to
+SITECUSTOMIZE = os.path.join(HERE, "pythonpath")  # this directory holds nothing else
+
+_environment: dict[str, str] = {}  # of this process at its start
+_tracker: Tracker | None = None
+_armed = False
+
+
+def install() -> None:
+    """Install the cheap hooks, in every Python process of the program."""
+    from . import import_fallback, legacy_keras, stack_dump  # noqa: PLC0415
+
+    global _environment  # noqa: PLW0603  # one process
+    if legacy_keras.apply(os.environ):
+        sys.stderr.write(legacy_keras.APPLIED + "\n")
+    _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
+    import_fallback.install(PACKAGE)
+    if path := os.environ.get(PROGRESS):
+        try:
+            stack_dump.answer(path)
+        except OSError:
+            return  # the progress page of a process that outlived its round is gone
+
+
+def arm_before_tensorflow() -> None:
+    """Install the training hooks just before TensorFlow or Keras is imported."""
+    sys.meta_path.insert(0, _BeforeTensorFlow())
+
+
+def arm() -> None:
+    """Install the training hooks: Keras progress, the leader's connections, GPUs."""
+    global _armed  # noqa: PLW0603  # one process
+    if not _armed:
+        _armed = True
+        try:
+            _arm()
+        except Exception as error:
+            sys.stderr.write(f"tftraining: no progress will be reported: {error!r}\n")
+
+
+def _arm() -> None:
+    from . import gpu_hook, keras_hook, leader_hook  # noqa: PLC0415
+
+    own = tracker()
+    keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
+    if own is not None:
+        leader_hook.install(own.connects)
+        gpu_hook.install(own)
+
+
+def tracker() -> Tracker | None:
+    """The tracker of this process; None if the launcher has set no progress page."""
+    global _tracker  # noqa: PLW0603  # one process, one tracker
+    if _tracker is None and (path := os.environ.get(PROGRESS)):
+        from .tracker import Tracker  # noqa: PLC0415
+
+        _tracker = Tracker(path)
+    return _tracker
+
+
+def python_path(users: str) -> str:
+    """The PYTHONPATH that loads these hooks in a Python process and its children; `users` is the user's value."""
+    return os.pathsep.join(filter(None, [SITECUSTOMIZE, users]))
+
+
+class _BeforeTensorFlow:
+    """A meta path finder that finds no module; it only observes imports."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name in TENSORFLOW:
+            arm()

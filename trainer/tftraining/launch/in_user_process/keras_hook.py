@@ -1,0 +1,167 @@
+"""Tracks Keras `fit` from inside the training process, without changes to user code.
+
+Extends Keras' CallbackList as soon as its module is imported, in tf_keras, Keras 3 and Keras 2. User code sees no
+additional callback, and logs stay on their device. It must never disturb the training (see tracker.py), nor import
+Keras.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .import_hook import after_import
+from .tracker import Tracker
+
+EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
+MODULES = frozenset(
+    {
+        "tf_keras.src.callbacks",
+        "tf_keras.callbacks",
+        "keras.src.callbacks.callback_list",
+        "keras.src.callbacks",
+        "keras.callbacks",
+    }
+)
+BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
+_MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
+
+
+def install(tracker: Tracker | None, told: str, environment: Mapping[str, str]) -> None:
+    """Extend Keras, now or when it is imported. `told`: the launcher's settings for finished fits, as JSON, or "".
+    `environment`: the process's at its start, because the program may have changed it since."""
+    takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
+    keep = functools.partial(_keep, told, environment, takes_part) if told else None
+    if keep is not None or tracker is not None:
+        after_import(MODULES, functools.partial(_extend, keep, tracker))
+    global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
+    current = tracker
+
+
+current: Tracker | None = None
+
+
+def _is(pid: int) -> bool:
+    return os.getpid() == pid
+
+
+def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module: Any) -> None:
+    """Extend in this order, so that the tracker sees the restored state."""
+    if keep is not None:
+        keep(module)
+    if tracker is not None:
+        _follow(tracker, module)
+
+
+def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
+    """Extend `module` to keep the final state of `fit` until the job has ended."""
+    try:
+        if (cls := _own_list(module, _KEPT)) is not None:
+            from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
+
+            finished_fit.extend(finished_fit.keeper_of(told, environment, takes_part), cls)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
+
+
+def _own_list(module: Any, mark: str) -> type | None:
+    """The CallbackList class that `module` defines; None if it is absent or already has `mark`, which this sets."""
+    cls = module.__dict__.get("CallbackList")
+    if not isinstance(cls, type) or mark in cls.__dict__:
+        return None
+    setattr(cls, mark, True)
+    return cls
+
+
+def _follow(tracker: Tracker, module: Any) -> None:
+    """Extend the CallbackList that `module` defines, once, to report progress."""
+    try:
+        if (cls := _own_list(module, _MARK)) is None:
+            return
+        _after(cls, "on_train_begin", functools.partial(_begin, tracker))
+        _after(cls, "on_epoch_begin", functools.partial(_begin_epoch, tracker))
+        _after(cls, "on_epoch_end", functools.partial(_end_epoch, tracker))
+        _after(cls, "on_train_end", functools.partial(_end, tracker))
+        _follow_batches(cls, tracker)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: the progress of Keras cannot be followed: {type(error).__name__}: {error}\n")
+
+
+def _after(cls: type, name: str, action: Callable[..., None]) -> None:
+    """Wrap the method to call `action` afterwards with the same arguments."""
+    method = getattr(cls, name)
+
+    @functools.wraps(method)
+    def extended(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        action(self, *args, **kwargs)
+        return result
+
+    setattr(cls, name, extended)
+
+
+def _follow_batches(cls: Any, tracker: Tracker) -> None:
+    """Wrap the two methods that run at every step, with the least overhead."""
+    begin, end = cls.on_train_batch_begin, cls.on_train_batch_end
+    begin_batch, end_batch = tracker.begin_batch, tracker.end_batch
+
+    @functools.wraps(begin)
+    def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+        begin_batch(batch)
+        begin(self, batch, logs)
+
+    @functools.wraps(end)
+    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        end(self, batch, logs)
+        end_batch(batch)
+
+    cls.on_train_batch_begin = on_train_batch_begin
+    cls.on_train_batch_end = on_train_batch_end
+
+
+def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+    """Report the start of `fit`. Runs after all callbacks, so BackupAndRestore has already restored the optimizer."""
+    params = getattr(callbacks, "params", None) or {}
+    tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
+    try:
+        _follow_saves(tracker, callbacks)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
+
+
+def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
+    """Report the backup that tf_keras' BackupAndRestore has restored, and each one that it saves.
+
+    Keras 3 always restarts the epoch, even from a backup in its middle, so there only whole epochs are progress.
+    """
+    classes = {cls for each in callbacks.callbacks for cls in type(each).__mro__ if cls.__name__ == BACKUP}
+    for cls in [each for each in classes if BACKUP_METHOD in each.__dict__]:
+        tracker.saved(_iterations(callbacks) or None)
+        if _SAVES not in cls.__dict__:
+            _after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
+            setattr(cls, _SAVES, True)
+
+
+def _begin_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    params = getattr(callbacks, "params", None) or {}
+    tracker.begin_epoch(epoch, _iterations(callbacks), params.get("steps"))
+
+
+def _end_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, object] | None = None) -> None:
+    tracker.end_epoch(logs)
+
+
+def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+    params = getattr(callbacks, "params", None) or {}
+    tracker.end(getattr(callbacks, EPOCHS_DONE, params.get("epochs")))
+
+
+def _iterations(callbacks: Any) -> int | None:
+    """The optimizer's iterations for the model of a callback or CallbackList; None unless it has exactly one."""
+    try:
+        return int(callbacks.model.optimizer.iterations.numpy())
+    except Exception:
+        return None

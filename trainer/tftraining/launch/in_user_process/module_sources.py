@@ -1,0 +1,118 @@
+"""Finds the source texts of a program's own modules without importing any, in the interpreter that will run it.
+
+Installed packages and the standard library are not the program's own, except for the package that the program belongs
+to: a module run with `-m`, or a script, may be installed. It must never execute any code of the program.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+import tokenize
+from collections.abc import Sequence
+from typing import Optional
+
+from .eligibility import NotPlainPython, Source
+
+Path = Optional[Sequence[str]]
+
+
+class Finder:
+    """Resolves names as the program would, its directory first; returns each module once."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._package = ""  # the name of the program's top-level package
+        #: The real paths of the files that were read.
+        self.seen: set[str] = set()
+
+    def of_script(self, path: str) -> list[Source]:
+        """The script's source. OSError if it cannot be read, NotPlainPython if it is no text."""
+        self._package = package_around(path)
+        return self._source(path, "")
+
+    def of_module(self, name: str) -> list[Source]:
+        """The sources that `python -m name` executes: the parent packages, then the module; empty if not found."""
+        sources, path, prefix = [], None, ""
+        parts = name.split(".")
+        self._package = parts[0]
+        while parts:
+            prefix = f"{prefix}.{parts.pop(0)}".lstrip(".")
+            spec = find_spec(prefix, path, self._directory)
+            if spec is None or not (spec.origin or spec.submodule_search_locations):
+                return []
+            path = spec.submodule_search_locations
+            if path is not None and not parts:
+                parts = ["__main__"]
+            if spec.origin and os.path.isfile(spec.origin):
+                sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
+        return sources
+
+    def _source(self, path: str, package: str) -> list[Source]:
+        self.seen.add(os.path.realpath(path))
+        return [Source(read(path), lambda name, level: self._imported(name, level, package))]
+
+    def _imported(self, name: str, level: int, package: str) -> list[Source]:
+        """The program's own modules that an import executes, except those read before."""
+        if level:
+            base = package.split(".")[: len(package.split(".")) - level + 1]
+            name = ".".join(filter(None, [*base, name]))
+        sources, path, prefix = [], None, ""
+        for part in filter(None, name.split(".")):
+            prefix = f"{prefix}.{part}".lstrip(".")
+            spec = find_spec(prefix, path, self._directory)
+            if spec is None or not self._own(spec):
+                break
+            path = spec.submodule_search_locations
+            if spec.origin and spec.origin.endswith(".py") and os.path.realpath(spec.origin) not in self.seen:
+                sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
+            if path is None:
+                break
+        return sources
+
+    def _own(self, spec: importlib.machinery.ModuleSpec) -> bool:
+        places = list(spec.submodule_search_locations or [spec.origin or ""])
+        if spec.name.partition(".")[0] == self._package:
+            return all(place.startswith("/") for place in places)
+        return all(place.startswith("/") and not self._installed(place) for place in places)
+
+    def _installed(self, path: str) -> bool:
+        """Whether a file is installed; the files beside an installed script count as the program's own."""
+        standard, beside = os.path.dirname(os.__file__), os.path.join(self._directory, "")
+        path = path[len(beside) - 1 :] if path.startswith(beside) else path
+        return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
+
+
+def package_around(path: str) -> str:
+    """The name of the outermost package that contains a script, "" if none does."""
+    name, directory = "", os.path.dirname(os.path.realpath(path))
+    while os.path.isfile(os.path.join(directory, "__init__.py")):
+        directory, name = os.path.split(directory)
+    return name
+
+
+def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.ModuleSpec | None:
+    """The spec that the import system finds with `directory` first in sys.path; imports no parents."""
+    if path is not None:
+        return importlib.machinery.PathFinder.find_spec(name, path)
+    if name in sys.builtin_module_names:
+        return None
+    found = importlib.machinery.PathFinder.find_spec(name, [directory])
+    if found is not None and found.origin:
+        return found
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, None) if find is not None else None
+        if spec is not None:
+            return spec  # type: ignore[no-any-return]
+    return found
+
+
+def read(path: str) -> str:
+    """The text of a module, decoded by its declared encoding; NotPlainPython if that fails."""
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise NotPlainPython(str(error)) from error

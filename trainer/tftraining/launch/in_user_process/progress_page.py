@@ -1,0 +1,149 @@
+"""The progress page: a small file that the training process writes at every step and the launcher reads at any time.
+
+This module has its layout and the training process's side, which maps the file: a step costs two or three microseconds
+and no system call. A sequence number, odd during a write, lets a reader (process/progress_reader.py) recognize a
+consistent state. The module is loaded into the user's interpreter, so it must never import more than a little of the
+standard library.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import time
+from collections.abc import Mapping
+
+from .stack_dump import alive
+
+MAGIC = b"TFTPAGE1"  # the last character is the version of the layout
+SIZE = 16384
+SEQUENCE = struct.Struct("<Q")
+PIDS = struct.Struct("<qq")  # the process that writes, and the one that dumps its stacks (stack_dump.py)
+NUMBERS = struct.Struct("<7q4d")
+GPUS = struct.Struct("<q")  # how many GPUs TensorFlow lists, plus 1; 0 if unknown
+CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, plus 1; 0 for none
+CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
+LENGTH = struct.Struct("<I")
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 8, 16, 32, 64, 192, 200, 208
+LENGTH_AT, TEXT_AT = 256, 260
+TEXT_BYTES = SIZE - TEXT_AT
+NONE = -1
+_KEPT = (4, 5, 7, 8)  # indices in NUMBERS that a later process of the same round takes over
+
+
+class Writer:
+    """The training process's side. Any method may raise; the caller must keep errors from the training."""
+
+    RATE_SECONDS = 1.0  # the least time over which the speed is measured
+    FIRST_RATE_SECONDS = 0.1  # the same for the first measurement and at the end of an epoch
+
+    def __init__(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(fd, SIZE)
+        finally:
+            os.close(fd)
+        if self._map[: len(MAGIC)] != MAGIC:
+            raise ValueError(f"{path} is no progress page of this version")
+        self.epoch = self.epochs = self.step = self.steps_per_epoch = NONE
+        self.first_step = self.first_epoch = NONE
+        self.count = 0
+        self.first_time = self.last_time = self.rate = 0.0
+        self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
+        self._mark: tuple[float, int] | None = None
+
+    def belongs_to_another(self) -> bool:
+        """Whether another live process has reported."""
+        owner = PIDS.unpack_from(self._map, PIDS_AT)[0]
+        return owner not in (0, os.getpid()) and alive(owner)
+
+    def begin(self, gpus: int | None) -> None:
+        """Make this process the writer. If another one wrote before it, keep that one's start of the round."""
+        earlier, stacks = PIDS.unpack_from(self._map, PIDS_AT)
+        if earlier:
+            told = NUMBERS.unpack_from(self._map, NUMBERS_AT)
+            self.first_step, self.first_epoch, self.first_time, self.last_time = (told[place] for place in _KEPT)
+        PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
+        if gpus is not None:
+            self.lists_gpus(gpus)
+
+    def lists_gpus(self, number: int) -> None:
+        """Note how many GPUs TensorFlow lists in this process."""
+        GPUS.pack_into(self._map, GPUS_AT, number + 1)
+
+    def has_changed(self, variable: str) -> None:
+        """Note that the program has changed this variable before its import of TensorFlow: it needs a plain start."""
+        CHANGED.pack_into(self._map, CHANGED_AT, variable.encode(errors="replace"))
+
+    def connects(self, begun: bool) -> None:
+        """Note that this process connects to its peers (`begun`), or has connected."""
+        self._map[CONNECTING_AT] = int(begun)
+
+    def saved(self, step: int) -> None:
+        """Note that a checkpoint of that step is complete."""
+        CHECKPOINT.pack_into(self._map, CHECKPOINT_AT, step + 1)
+
+    def pause(self) -> None:
+        """Stop measuring the speed until the next step, for an evaluation or a backup."""
+        self._measure(self.last_time, self.FIRST_RATE_SECONDS)
+        self._mark = None
+
+    def stepped(self, step: int) -> None:
+        """Note that `step` iterations are done."""
+        now = time.monotonic()
+        self.count += max(step - self.step, 1) if self.step != NONE else 1
+        self.step = step
+        if not self.first_time:
+            self.first_time = now
+        self.last_time = now
+        if self._mark is None:
+            self._mark = (now, self.count)
+        else:
+            self._measure(now, self.RATE_SECONDS if self.rate else self.FIRST_RATE_SECONDS)
+        self.write()
+
+    def went_on(self) -> None:
+        """Note that the training has resumed with nothing left to do, so no step follows."""
+        self.first_time = self.last_time = self.first_time or time.monotonic()
+
+    def _measure(self, now: float, seconds: float) -> None:
+        if self._mark is not None and now - self._mark[0] >= seconds:
+            self.rate = (self.count - self._mark[1]) / (now - self._mark[0])
+            self._mark = (now, self.count)
+
+    def write(self, metrics: Mapping[str, object] | None = None) -> None:
+        """Write all values to the page; pass `metrics` only if they are new."""
+        text = _text(metrics) if metrics is not None else None
+        self._sequence += 1
+        SEQUENCE.pack_into(self._map, SEQUENCE_AT, self._sequence)
+        NUMBERS.pack_into(
+            self._map,
+            NUMBERS_AT,
+            *(self.step, self.epoch, self.epochs, self.steps_per_epoch, self.first_step, self.first_epoch, self.count),
+            *(self.first_time, self.last_time, time.time(), self.rate),
+        )
+        if text is not None:
+            LENGTH.pack_into(self._map, LENGTH_AT, len(text))
+            self._map[TEXT_AT : TEXT_AT + len(text)] = text
+        self._sequence += 1
+        SEQUENCE.pack_into(self._map, SEQUENCE_AT, self._sequence)
+
+
+def _text(metrics: Mapping[str, object]) -> bytes:
+    """JSON of the finite metrics; an empty object if it does not fit on the page."""
+    import json  # noqa: PLC0415  # imported only when needed: every plain start pays for the module's imports
+
+    numbers = {str(name)[:200]: _number(value) for name, value in metrics.items()}
+    text = json.dumps({name: value for name, value in numbers.items() if math.isfinite(value)}).encode()
+    return text if len(text) <= TEXT_BYTES else b"{}"
+
+
+def _number(value: object) -> float:
+    """The float of a number, or of an array or tensor with one element; NaN for anything else."""
+    try:
+        item = getattr(value, "item", None)  # float() does not take every NumPy array
+        return float(value if item is None else item())  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan

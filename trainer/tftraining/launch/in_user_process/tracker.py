@@ -1,0 +1,174 @@
+"""Reports the training's progress to the launcher, from inside the training process.
+
+It must never disturb the training: an error here ends the reports, after one line, and nothing else. Of the program's
+processes only the one that trains reports (claim.py). A step costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from . import stack_dump
+from .claim import Claim
+from .progress_page import NONE, Writer
+
+
+class Tracker:
+    """The tracker of a process. `path` is the page's path; with "" all methods do nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.claim = Claim(path)
+        self._gpus: int | None = None
+        self._writer: Writer | None = None
+        self._base = 0
+        self._offset: int | None = None
+        self._steps_by_saves = False  # all steps so far were reported by checkpoints
+        os.register_at_fork(after_in_child=self._forget)
+
+    def lists_gpus(self, count: Callable[[], int]) -> None:
+        """Note on the page how many GPUs TensorFlow lists, if this process trains or may come to train."""
+        try:
+            self._gpus = count()
+            if self._path and not (writer := Writer(self._path)).belongs_to_another():
+                writer.lists_gpus(self._gpus)
+        except Exception as error:
+            self._give_up(error)
+
+    def connects(self, begun: bool) -> None:
+        """Note on the page that this process connects to its peers (`begun`), or has connected."""
+        try:
+            self.claim.dials()
+            if self._path and self.claim.holds():
+                Writer(self._path).connects(begun)
+        except Exception as error:
+            self._give_up(error)
+
+    def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
+        """Note that a training begins or resumes; `iterations` of the optimizer are done, an epoch has `steps`."""
+        if (writer := self._claimed()) is None:
+            return
+        try:
+            self._base = iterations or 0
+            writer.step = self._base
+            writer.epochs, writer.steps_per_epoch = _known(epochs), _known(steps)
+            if writer.first_step == NONE:
+                writer.first_step = self._base
+            writer.write()
+        except Exception as error:
+            self._give_up(error)
+
+    def begin_epoch(self, epoch: int, iterations: int | None, steps: int | None) -> None:
+        """Note the begin of an epoch; `epoch` counts from 0."""
+        if (writer := self._writer) is None:
+            return
+        try:
+            self._base = max(iterations or 0, writer.step)
+            self._offset = None
+            writer.epoch = epoch + 1
+            if writer.first_epoch == NONE:
+                writer.first_epoch = epoch
+            if writer.steps_per_epoch == NONE:
+                writer.steps_per_epoch = _known(steps)
+            writer.pause()
+            writer.write()
+        except Exception as error:
+            self._give_up(error)
+
+    def begin_batch(self, batch: int) -> None:
+        """Note the first batch of an epoch: a training that resumes within an epoch does not begin with 0."""
+        if self._offset is None:
+            self._offset = batch
+
+    def end_batch(self, batch: int) -> None:
+        """Note that the batches of this epoch up to `batch` are done."""
+        if (writer := self._writer) is None:
+            return
+        try:
+            writer.stepped(self._base + batch + 1 - (self._offset or 0))
+        except Exception as error:
+            self._give_up(error)
+
+    def end_epoch(self, metrics: Mapping[str, object] | None) -> None:
+        """Note the end of an epoch; `metrics` are those of the whole epoch, validation included."""
+        if self._writer is not None:
+            self._writer.pause()
+        self._write(metrics)
+
+    def end(self, epochs: int | None) -> None:
+        """Note the end of the training after `epochs`; a training that was done already has begun none."""
+        if (writer := self._writer) is not None and writer.first_epoch == NONE:
+            writer.first_epoch = writer.epoch = _known(epochs)
+            writer.went_on()
+        self._write(None)
+
+    def report(
+        self, step: int | None, epoch: int | None, epochs: int | None, metrics: Mapping[str, object] | None
+    ) -> None:
+        """Take a report of the user's own training loop; `epoch` counts from 1, `step` is the number of steps done."""
+        if (writer := self._claimed()) is None:
+            return
+        try:
+            if epochs is not None:
+                writer.epochs = int(epochs)
+            if epoch is not None:
+                writer.epoch = int(epoch)
+                writer.first_epoch = writer.epoch - 1 if writer.first_epoch == NONE else writer.first_epoch
+            if step is not None:
+                self._steps_by_saves = False
+                if writer.first_step == NONE:
+                    writer.first_step = int(step) - 1
+                    self.saved(writer.first_step or None)  # the checkpoint it resumes from
+                writer.stepped(int(step))
+            if metrics is not None or step is None:
+                writer.write(metrics)
+        except Exception as error:
+            self._give_up(error)
+
+    def saved(self, step: int | None) -> None:
+        """Note a checkpoint from which a restart can resume, with `step` steps done; None: the number is unknown."""
+        if step is None or (writer := self._claimed()) is None:
+            return
+        try:
+            step = int(step)
+            writer.saved(step)
+            if writer.step == NONE or self._steps_by_saves:  # the loop reports nothing else
+                self._steps_by_saves = True
+                writer.stepped(step)
+        except Exception as error:
+            self._give_up(error)
+
+    def _claimed(self) -> Writer | None:
+        """The page's writer, if this process may write."""
+        try:
+            if self._writer is None and self._path and self.claim.holds():
+                stack_dump.answer(self._path, instead=True)
+                self._writer = Writer(self._path)
+                self._writer.begin(self._gpus)
+        except Exception as error:
+            self._give_up(error)
+        return self._writer
+
+    def _write(self, metrics: Mapping[str, object] | None) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.write(metrics)
+        except Exception as error:
+            self._give_up(error)
+
+    def _forget(self) -> None:
+        """Runs in a forked child, which may be the process that trains if its parent is not."""
+        self._writer, self._gpus = None, None
+
+    def _give_up(self, error: Exception) -> None:
+        self._writer, self._path = None, ""
+        try:
+            sys.stderr.write(f"tftraining: no more progress is reported: {type(error).__name__}: {error}\n")
+        except Exception:
+            return
+
+
+def _known(number: int | None) -> int:
+    return NONE if number is None else int(number)

@@ -1,0 +1,134 @@
+"""The program's lease, in the launcher: until when it may run, and the watchdog that enforces it (lease_watchdog.py).
+
+It must never let a program run without the watchdog. The launcher's loop may hang (SIGSTOP, a read from dead storage)
+when the lease runs out, and the chief's launcher then starts the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import math
+import os
+import signal
+import socket
+import time
+import warnings
+
+from tftraining.launch.process import lease_watchdog
+from tftraining.launch.process.reaper import Reaper
+
+ANSWER_SECONDS = 5.0  # for the watchdog to answer
+TRIES = 2
+
+
+class Lease:
+    """The lease of one program, in force from `begin` to `end`. All times are monotonic seconds."""
+
+    def __init__(self, reaper: Reaper) -> None:
+        self.pid: int | None = None
+        self._reaper = reaper
+        self._shared = lease_watchdog.table()
+        self._socket: socket.socket | None = None
+        self._unguarded = False
+        self._asking = False
+
+    @property
+    def deadline(self) -> float:
+        """When the program must be dead; infinite if no lease is in force."""
+        return self._shared[lease_watchdog.DEADLINE] or math.inf
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the watchdog has begun to kill the program."""
+        return bool(self._shared[lease_watchdog.FENCED])
+
+    @property
+    def over(self) -> bool:
+        """Whether the lease has run out or lost its watchdog; true until `end` or the next `begin`."""
+        return self._unguarded or self.fenced or time.monotonic() >= self.deadline
+
+    async def begin(self, deadline: float) -> None:
+        """Put the lease in force, with a watchdog that answers and is idle. OSError if none can be started."""
+        for _ in range(TRIES):
+            if self.pid is None:
+                self._fork()
+            self._shared[lease_watchdog.DEADLINE] = deadline
+            if await self._answers():
+                # Only after the answer: before it, the watchdog may still be enforcing the previous lease.
+                self._shared[lease_watchdog.FENCED], self._unguarded = 0.0, False
+                return
+            self._drop()
+        raise OSError(errno.ETIMEDOUT, "the lease watchdog does not answer")
+
+    def renew(self, deadline: float) -> None:
+        """Extend the lease, because the chief has answered. An expired lease stays expired."""
+        if not self.over and deadline > self.deadline:
+            self._shared[lease_watchdog.DEADLINE] = deadline
+
+    def end(self) -> None:
+        """End the lease: the program has ended, or no other round will start."""
+        self._shared[lease_watchdog.DEADLINE], self._shared[lease_watchdog.FENCED], self._unguarded = 0.0, 0.0, False
+
+    def spare(self, pid: int | None) -> None:
+        """Exempt the warm interpreter from the watchdog's kills."""
+        self._shared[lease_watchdog.SPARED] = pid or 0
+
+    def close(self) -> None:
+        """End the lease and kill the watchdog."""
+        self.end()
+        self._drop()
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a fork with threads: they copy output, the watchdog needs none
+                self.pid = lease_watchdog.fork(self._shared, theirs.fileno())
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket = ours
+        self._reaper.watch(self.pid, self._died)
+
+    async def _answers(self) -> bool:
+        loop, asked = asyncio.get_running_loop(), self._socket
+        assert asked is not None
+        self._asking = True
+        try:
+            await loop.sock_sendall(asked, b"?")
+            return bool(await asyncio.wait_for(loop.sock_recv(asked, 1), ANSWER_SECONDS))
+        except (OSError, asyncio.TimeoutError):
+            return False
+        finally:
+            self._asking = False
+
+    def _died(self, _: int) -> None:
+        """Replace a watchdog that was killed, if a lease is in force."""
+        self.pid = None
+        if self._asking:
+            return  # `begin` notices and tries again
+        self._forget()
+        if self.deadline != math.inf:
+            try:
+                self._fork()
+            except OSError:
+                self._unguarded = True
+
+    def _drop(self) -> None:
+        """Kill the watchdog without replacing it."""
+        if self.pid is not None:
+            self._reaper.watch(self.pid, lambda _: None)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.pid = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

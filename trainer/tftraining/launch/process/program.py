@@ -1,0 +1,257 @@
+"""The user's program, over all rounds: a facade over its process, its output, its warm interpreter and its progress.
+
+It must never decide when to start or to stop: the rendezvous does. Call all methods in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tftraining.launch.failure.exit import NOT_FOUND, Exit, exit_of
+from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump, tf_config
+from tftraining.launch.in_user_process.eligibility import imports_sitecustomize
+from tftraining.launch.process import oom, progress_reader
+from tftraining.launch.process.lease import Lease
+from tftraining.launch.process.output import Output
+from tftraining.launch.process.process_state import catches
+from tftraining.launch.process.reaper import Reaper
+from tftraining.launch.process.session import Process, StartError, end_children, spawn
+from tftraining.launch.process.warm_start import Refused, WarmStarts
+from tftraining.launch.progress import Snapshot
+
+__all__ = ["Exit", "Program", "Snapshot"]
+
+
+class Program:
+    """One command, started in each round, never twice at once. `directory` is scratch space for this object alone."""
+
+    def __init__(
+        self, command: Sequence[str], *, warm: bool, grace: float, directory: Path, folds: bool = True
+    ) -> None:
+        self._command = tuple(command)
+        self._grace = grace
+        self._directory = directory
+        self._reaper = Reaper()
+        self._output = Output(folds=folds)
+        self._process: Process | None = None
+        self._page: int | None = None
+        self._rounds = 0
+        self._mode = ""
+        self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
+        self.lease = Lease(self._reaper)
+        self.idle = True  # no process of the program runs
+        self._starting: asyncio.Future[None] | None = None
+        self._abort = asyncio.Event()
+        self._closed = False
+
+    @property
+    def mode(self) -> str:
+        """How the last start was made: `warm`, or `plain: <reason>`; "" before the first start."""
+        return self._mode
+
+    @property
+    def prepared(self) -> bool:
+        """Whether all preparation for a start is done."""
+        return self._warm is None or self._warm.prepared
+
+    def __contains__(self, pid: object) -> bool:
+        """Whether `pid` is one of the launcher's own processes, which outlive the program."""
+        return pid == self.lease.pid or (self._warm is not None and pid in self._warm)
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the program's first process; None when it does not run."""
+        return self._process.pid if self._process is not None and self._process.alive else None
+
+    def say(self, line: str) -> None:
+        """Write a line of the launcher's own to the log; never blocks, even when nobody reads the log."""
+        self._output.say(line)
+
+    def blame(self, member: str) -> None:
+        """Note that another member failed first, so the traceback of this program is a mere consequence. "": no other.
+
+        Holds until the next start.
+        """
+        self._output.blame(member)
+
+    async def prepare(self, env: Mapping[str, str]) -> None:
+        """Start warming in the background for this environment; TF_CONFIG and TFTRAINING_* may still change."""
+        self._reaper.install()
+        if self._warm is not None:
+            await self._warm.prepare(long_tf_config.packed(env))
+            self.lease.spare(self._warm.pid)
+
+    def give_way(self, wanted: bool) -> None:
+        """Pause the warming if `wanted`, else continue it."""
+        if self._warm is not None:
+            self._warm.give_way(wanted)
+
+    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
+        """Start the program; `on_exit` is called once at its end, whatever the cause, a failed start included.
+
+        After the `deadline` (monotonic seconds) no process of it runs, unless the `lease` is renewed before. A `kill`
+        during the start cancels the start, and `on_exit` is not called.
+        """
+        self._reaper.install()
+        page = self._new_page()  # first: from now on nobody must see the progress of the last round
+        await self.kill()
+        self._abort.clear()
+        self._starting = asyncio.ensure_future(self._start(long_tf_config.packed({**env, **page}), on_exit, deadline))
+        await asyncio.shield(self._starting)
+
+    async def kill(self) -> None:
+        """SIGKILL every process of the program; return when all are gone; log those stuck in the kernel."""
+        if self._starting is not None:
+            self._abort.set()
+            await asyncio.gather(self._starting, return_exceptions=True)
+            self._starting = None
+        left = await self._process.kill() if self._process is not None else []
+        if left:
+            self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+        if self.lease.fenced:
+            self.say("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
+        self.lease.end()
+        self.idle = not left
+        self._output.settle()
+
+    async def terminate(self) -> None:
+        """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended."""
+        deadline = asyncio.get_running_loop().time() + self._grace
+        self._abort.set()  # stops a start in progress
+        self.signal(signal.SIGTERM)
+        while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
+            await self._reaper.next_end(rest)
+        await self.kill()
+
+    def signal(self, number: int) -> None:
+        """Forward a signal to the program's first process."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    def dump_stacks(self) -> None:
+        """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
+        pid = progress_reader.stack_pid(self._page) if self._page is not None and self.pid is not None else None
+        if pid is None or not catches(pid, stack_dump.SIGNAL):
+            self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, stack_dump.SIGNAL)
+
+    def snapshot(self) -> Snapshot:
+        """The progress of the present round; between rounds, of the last one."""
+        return progress_reader.read(self._page) if self._page is not None else Snapshot()
+
+    @property
+    def gpus(self) -> int | None:
+        """How many GPUs TensorFlow lists in the present round, or in the last one; None if unknown."""
+        return progress_reader.gpus(self._page) if self._page is not None else None
+
+    async def close(self) -> None:
+        """Kill all processes, pass on the last output, release all resources. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.kill()
+        self.lease.close()
+        if self._warm is not None:
+            await self._warm.close()
+        await end_children(self._reaper)
+        self._drop_page()
+        await asyncio.get_running_loop().run_in_executor(None, self._output.close)
+        self._reaper.uninstall()
+
+    async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
+        self._output.begin()
+        self.idle = False
+        try:
+            if deadline != math.inf:
+                self.lease.spare(self._warm.pid if self._warm is not None else None)
+                await self.lease.begin(deadline)
+        except OSError as error:
+            self._not_started(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit)
+            return
+        kills, plain = oom.kills(), False
+        try:
+            if self._warm is None:
+                raise Refused("warm start is off")
+            pid: int | None = await self._warm.fork(env, self._abort)
+            self._set_mode("warm")
+        except Refused as refusal:
+            if self._abort.is_set():
+                return
+            self._set_mode(f"plain: {refusal}")
+            pid, plain = self._spawn(env, on_exit), True
+        if pid is not None:
+            self._process = Process(pid, self._reaper, self, lambda status: self._ended(status, kills, env, on_exit))
+        if self._warm is not None and not plain:
+            self._warm.let_go(self.lease.deadline)  # from now on the reaper sees the end of the fork
+        if plain:
+            await self.prepare(env)  # for the next start
+
+    def _ended(self, status: int, kills: int | None, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+        variable = progress_reader.changed(self._page) if self._mode == "warm" and self._page is not None else ""
+        if variable and not self._abort.is_set():
+            self._starting = asyncio.ensure_future(self._start_anew(variable, env, on_exit))
+        else:
+            on_exit(self._exit(status, kills))
+
+    async def _start_anew(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+        """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
+        if self._warm is not None:
+            await self._warm.give_up(f"it has set {variable} before its import of TensorFlow, so it is started anew")
+        if self._process is not None:
+            await self._process.kill()
+        if not self._abort.is_set():
+            # On a new page: the old one still names the variable.
+            await self._start({**env, **self._new_page()}, on_exit, self.lease.deadline)
+
+    def _exit(self, status: int, kills: int | None) -> Exit:
+        """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
+        lines, exception = self._output.lines(), self._output.exception()
+        return exit_of(status, lines, oom.rose(kills, oom.kills()), exception)
+
+    def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
+        """The pid of a plain start; None if it fails: `on_exit` is then called as for a program that has ended."""
+        path = hooks.python_path(env.get("PYTHONPATH", ""))
+        try:
+            if long_tf_config.PACKED in env and not imports_sitecustomize(self._command):
+                raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
+            return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline)
+        except StartError as error:
+            self._not_started(error, on_exit)
+            return None
+
+    def _not_started(self, error: StartError, on_exit: Callable[[Exit], None]) -> None:
+        self.say(f"tftraining: {error}")
+        ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
+        asyncio.get_running_loop().call_soon(on_exit, ended)
+
+    def _set_mode(self, mode: str) -> None:
+        if self._warm is not None and mode not in (self._mode, "warm"):
+            self.say(f"tftraining: started plainly: {mode.partition(': ')[2]}")
+        self._mode = mode
+
+    def _new_page(self) -> dict[str, str]:
+        """Create the next round's progress page; the environment variable that tells the program its path."""
+        self._drop_page()
+        self._rounds += 1
+        path = self._directory / f"progress-{os.getpid()}-{self._rounds}"
+        try:
+            self._page = progress_reader.create(path)
+        except OSError as error:
+            self.say(f"tftraining: no progress can be shown: {error}")
+            return {}
+        return {hooks.PROGRESS: str(path)}
+
+    def _drop_page(self) -> None:
+        if self._page is not None:
+            with contextlib.suppress(OSError):
+                (self._directory / f"progress-{os.getpid()}-{self._rounds}").unlink()
+            os.close(self._page)
+            self._page = None

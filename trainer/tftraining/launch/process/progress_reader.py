@@ -1,0 +1,104 @@
+"""The launcher's side of the progress page: creates it, and reads what the program has written.
+
+It reads with pread(2) and trusts no value, so nothing that a program does to the file can harm the launcher.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import time
+from pathlib import Path
+
+from tftraining.launch.config.json_text import parse
+from tftraining.launch.in_user_process import progress_page as page
+from tftraining.launch.progress import Snapshot
+
+READS, AT_ONCE = 100, 10
+PAUSE_SECONDS = 0.0002
+TOO_HIGH_A_PID = 2**22  # Linux assigns only smaller ones
+
+
+def create(path: Path) -> int:
+    """Create an empty page, its blocks allocated so that a full disk cannot fail the writer; the open descriptor."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, page.MAGIC.ljust(page.SIZE, b"\0")) != page.SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    except OSError:
+        os.close(fd)
+        path.unlink()
+        raise
+    return fd
+
+
+def read(fd: int) -> Snapshot:
+    """The present content of the page; an empty snapshot if the file is no page."""
+    for attempt in range(READS):
+        if attempt > AT_ONCE:
+            time.sleep(PAUSE_SECONDS)  # the writer was preempted in the middle of a write
+        data = os.pread(fd, page.SIZE, 0)
+        if len(data) != page.SIZE or not data.startswith(page.MAGIC):
+            return Snapshot()
+        sequence = page.SEQUENCE.unpack_from(data, page.SEQUENCE_AT)[0]
+        if sequence % 2 == 0 and os.pread(fd, 8, page.SEQUENCE_AT) == page.SEQUENCE.pack(sequence):
+            return _decode(data)
+    return _decode(data)  # the writer died in a write: at worst one number is a step older than another
+
+
+def stack_pid(fd: int) -> int | None:
+    """The process that answers the signal for stack dumps, None if none does. Only a valid pid is returned: kill(2)
+    takes a negative number for a process group."""
+    data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
+    pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
+    return pid if 0 < pid < TOO_HIGH_A_PID else None
+
+
+def gpus(fd: int) -> int | None:
+    """How many GPUs TensorFlow lists in the program; None while that is unknown."""
+    data = os.pread(fd, page.GPUS.size, page.GPUS_AT)
+    number = int(page.GPUS.unpack(data)[0]) if len(data) == page.GPUS.size else 0
+    return number - 1 if number > 0 else None
+
+
+def changed(fd: int) -> str:
+    """The environment variable whose change requires a plain start; "" if there is none."""
+    name = os.pread(fd, page.CHANGED.size, page.CHANGED_AT).partition(b"\0")[0].decode(errors="replace")
+    return "".join(character if character.isprintable() else "?" for character in name)
+
+
+def _decode(data: bytes) -> Snapshot:
+    step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
+    connecting = bool(data[page.CONNECTING_AT])
+    if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
+        return Snapshot(connecting=connecting)
+    first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
+    return Snapshot(
+        epoch=_count(epoch),
+        epochs=_count(epochs),
+        step=_count(step),
+        steps_per_epoch=_count(per_epoch),
+        steps_per_second=rate,
+        metrics=_metrics(data),
+        updated=updated,
+        first_step_time=first_time,
+        last_step_time=last_time,
+        first_epoch=_count(first_epoch),
+        first_step=_count(first_step),
+        connecting=connecting,
+        checkpoint=_count(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
+    )
+
+
+def _count(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _metrics(data: bytes) -> dict[str, float]:
+    length = min(page.LENGTH.unpack_from(data, page.LENGTH_AT)[0], page.TEXT_BYTES)
+    try:
+        found = parse(data[page.TEXT_AT : page.TEXT_AT + length] or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

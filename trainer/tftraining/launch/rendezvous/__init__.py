@@ -1,0 +1,1 @@
+"""The network between the launchers of a gang: the chief's server, each member's client, and their protocol."""

@@ -1,0 +1,142 @@
+"""The rendezvous: a TCP server in the chief's launcher that passes frames to the coordinator and sends its decisions.
+
+It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds. When too many
+connections are unauthenticated, the oldest is closed: strangers keep no member out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.outbox import CLOSE, without_stale_echoes
+from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, WireError, accept
+
+TICKS = 6  # ticks of the coordinator in one member timeout
+BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # the coordinator's errors for an invalid frame
+BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
+STRANGERS = 64  # unauthenticated connections allowed beyond the size of the gang
+
+
+class Rendezvous:
+    """The server of one coordinator. `decided` is awaited once, between the verdict and its announcement."""
+
+    def __init__(self, coordinator: Coordinator, secret: bytes, decided: Callable[[], Awaitable[None]]) -> None:
+        self.coordinator = coordinator
+        self._secret = secret
+        self._decided = decided
+        self._channels: dict[str, Channel] = {}
+        self._introducing: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._closed = False  # True rejects connections that are still in the handshake
+        self._server: asyncio.AbstractServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._alone = asyncio.Event()
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen, and start the ticks; OSError if the port cannot be bound."""
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
+        self._tasks.append(asyncio.create_task(self._tick()))
+
+    def change(self, gang: Gang, policy: Policy) -> None:
+        """Pass a changed spec to the coordinator."""
+        self.coordinator.change(gang, policy, time.monotonic())
+        self._flush()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until every other member of the gang has disconnected after the verdict."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._alone.wait(), timeout)
+
+    async def close(self, farewell: bool = False) -> None:
+        """End all connections. `farewell`: tell the members that no process of the chief's program runs any more."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for writer in self._introducing:
+            writer.transport.abort()
+        for channel in self._channels.values():
+            if farewell:
+                channel.send({"type": "bye"})
+                channel.close()
+            else:
+                channel.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            self.coordinator.tick(time.monotonic())
+            self._flush()
+            await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._introducing[writer] = None
+        if len(self._introducing) > STRANGERS + len(self.coordinator.roster.gang):
+            oldest = next(iter(self._introducing))
+            del self._introducing[oldest]
+            oldest.transport.abort()
+        try:
+            channel, hello = await accept(reader, writer, self._secret)
+        except WireError:
+            writer.transport.abort()
+            return
+        finally:
+            self._introducing.pop(writer, None)
+        with contextlib.suppress(WireError, *BAD_FRAME):
+            await self._admit(channel, hello)
+        channel.close()
+
+    async def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:
+        if self._closed:
+            return
+        name = str(hello["member"])
+        refusal = self.coordinator.hello(hello, time.monotonic())
+        if refusal:
+            channel.send({"type": "refused", "why": refusal})
+            return
+        if name in self._channels:  # the same launcher reconnects before the end of its old connection was seen
+            self._channels.pop(name).abort()
+        self._channels[name] = channel
+        try:
+            self._flush()
+            while True:
+                frame = await channel.receive()
+                self.coordinator.heard(name, frame, time.monotonic())
+                if not channel.pending:
+                    self._flush()
+        finally:
+            self._left(name, channel)
+
+    def _left(self, name: str, channel: Channel) -> None:
+        if self._channels.get(name) is not channel:
+            return
+        del self._channels[name]
+        self.coordinator.lost(name, time.monotonic())
+        self._flush()
+        gang = self.coordinator.roster.gang
+        if self.coordinator.judge.verdict is not None and not any(each in gang for each in self._channels):
+            self._alone.set()
+
+    def _flush(self) -> None:
+        """Send the frames of the coordinator's outbox, in order."""
+        for name, frame in without_stale_echoes(self.coordinator.outbox.take()):
+            channel = self._channels.get(name)
+            if channel is None:
+                continue
+            if frame["type"] == CLOSE:
+                channel.abort()
+            else:
+                channel.send(frame)
+        if self.coordinator.judge.verdict is not None and len(self._tasks) == 1:
+            self._tasks.append(asyncio.create_task(self._announce()))
+
+    async def _announce(self) -> None:
+        await self._decided()
+        self.coordinator.announce()
+        self._flush()
