@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.processes.launch.test_launchers_die import is_dead
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import STANDIN, Gang
 from tests.support.launchers.relay import Relay
 from tests.support.needed import need_or_skip
 from tests.support.ports import free_ports
@@ -23,7 +23,7 @@ from tftraining.launch.process.lease_watchdog import NAME
 from tftraining.launch.process.reaper import children
 
 ENDLESS = ("--epochs", "100000", "--steps", "10", "--stamps")
-HANGING = Path(__file__).with_name("hanging.py")
+HANGING = STANDIN.with_name("hanging.py")
 
 
 def replace(gang: Gang, name: str, **options: Any) -> None:

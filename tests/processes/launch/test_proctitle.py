@@ -19,7 +19,7 @@ real, proctitle._libc = proctitle._libc, Refuses()
 """
 ASKS = """
 import json, os, sys
-from tftraining.launch import proctitle
+from tftraining.launch.in_user_process import proctitle
 {before}
 proctitle.show(json.loads(sys.argv[1]), {{"NAME": "value", "EMPTY": ""}})
 shown = [open("/proc/self/" + name, "rb").read().decode() for name in ("cmdline", "environ")]
@@ -61,6 +61,8 @@ def test_as_much_as_there_is_room_for_where_the_kernel_refuses() -> None:
 
 
 def test_what_is_shown_before() -> None:
-    code = "from tftraining.launch import proctitle; print(proctitle.command_line()[1:], proctitle.name())"
+    code = (
+        "from tftraining.launch.in_user_process import proctitle; print(proctitle.command_line()[1:], proctitle.name())"
+    )
     done = subprocess.run([sys.executable, "-c", code, "", "ä"], capture_output=True, check=True)
     assert done.stdout.decode() == f"{['-c', code, '', 'ä']} b'python'\n"
