@@ -20,7 +20,7 @@ from tests.support.cluster.api_server import connected
 from tests.support.cluster.training import Training, local_storage
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Replica
-from tftraining_operator.cluster.launcher import Target, through
+from tftraining_operator.cluster.launcher_reports import Target, through_api_server
 
 NAMESPACE = "recovery"
 PATIENCE = 300.0
@@ -41,7 +41,7 @@ class PodGang:
         self.nodes = cluster.nodes
         self._cluster = cluster
         self._replicas = replicas
-        self._fetch = through(api)
+        self._fetch = through_api_server(api)
         self._killers: dict[Replica, Killer] = {}
 
     async def next_epoch(self) -> None:
@@ -97,7 +97,7 @@ class PodGang:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
     async def _look(self, replica: Replica) -> dict[str, Any]:
-        pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", mark="")
+        pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", job_state="")
         try:
             status: dict[str, Any] = json.loads(await self._fetch(pod, ""))
         except (ApiError, ValueError):  # the pod does not exist, or does not answer yet

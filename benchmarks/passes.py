@@ -91,7 +91,7 @@ class Job:
     def decide(self) -> Step:
         """The decision of one pass, computed as in the operator."""
         job = parse_job(self._world.api.job)
-        seen = msgspec.structs.replace(self._children.observe(job), heard=self._world.heard)
+        seen = msgspec.structs.replace(self._children.observe(job), launcher_report=self._world.launcher_report)
         return plan(job, seen, self._world.now, IMAGE)
 
     def _write(self, step: Step) -> None:

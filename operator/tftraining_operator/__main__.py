@@ -11,7 +11,7 @@ import aiohttp
 import kopf
 
 from tftraining_operator.handlers import registry
-from tftraining_operator.runtime import narrowed, read_settings
+from tftraining_operator.runtime import read_settings, with_watchable_namespaces
 
 MOST_FILES = 65536
 
@@ -29,7 +29,7 @@ def main() -> int:
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
-    settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
+    settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()
     try:

@@ -17,18 +17,23 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import MOST_PROXIED, Direct, Launchers, through
+from tftraining_operator.cluster.launcher_reports import (
+    MAX_PROXIED_LONG_POLLS,
+    DirectConnection,
+    LauncherReports,
+    through_api_server,
+)
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
-from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 logger = logging.getLogger(__name__)
 WORKERS = 16
@@ -69,11 +74,11 @@ def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
         identity=env.get("POD_NAME") or Settings().identity,
         log_level=level,
         launchers=launchers,
-        operator_selector=_asker(env.get("TFTRAINING_NETWORK_POLICY", "")),
+        operator_selector=_operator_selector(env.get("TFTRAINING_NETWORK_POLICY", "")),
     )
 
 
-def _asker(text: str) -> OperatorSelector | None:
+def _operator_selector(text: str) -> OperatorSelector | None:
     """Parse NAMESPACE/LABEL=VALUE,…, the selector of the operator's pods; None if empty."""
     namespace, _, labels = text.partition("/")
     pairs = [each.partition("=") for each in labels.split(",")]
@@ -82,7 +87,7 @@ def _asker(text: str) -> OperatorSelector | None:
     return OperatorSelector(namespace, {name: value for name, _, value in pairs}) if text else None
 
 
-async def narrowed(settings: Settings) -> Settings:
+async def with_watchable_namespaces(settings: Settings) -> Settings:
     """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
     start reports that."""
     try:
@@ -108,13 +113,17 @@ class Operator:
         self._events = Events(api, settings.identity)
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
-        self._direct = Direct() if direct else None
-        way = (self._direct.fetch, self._direct.most_hanging) if self._direct else (through(api), MOST_PROXIED)
-        self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
+        self._direct = DirectConnection() if direct else None
+        fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
+        if self._direct is not None:
+            fetch, max_long_polls = self._direct.fetch, self._direct.max_long_polls
+        self._launcher_reports = LauncherReports(fetch, self.queue.add, max_long_polls)
         self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
-        world = World(self.jobs, self._children, self._launchers, self._quotas, self._events, self._metrics)
+        dependencies = Dependencies(
+            self.jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics
+        )
         self._reconciler = Reconciler(
-            world, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
+            dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
@@ -196,7 +205,7 @@ class Operator:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._launchers.close()
+        await self._launcher_reports.close()
         await self._quotas.close()
         await self._disconnect()
 

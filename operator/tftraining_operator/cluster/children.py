@@ -14,13 +14,13 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
+from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
 from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
-from tftraining_operator.cluster.warnings import Warnings
+from tftraining_operator.cluster.write_refused import WriteRefused
+from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
-from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
@@ -42,13 +42,13 @@ class Children:
         self.pods = pods
         self.services = services
         self.nodes = nodes
-        self.warnings = Warnings(pods.job_of)
+        self.warnings = KubeletWarnings(pods.job_of)
 
     def observe(self, job: Job) -> Observed:
         """The job's children, and leftovers of an earlier job of the name, from the caches."""
         children, services = self.pods.of(job.key), self.services.of(job.key)
         left, services_left = of_earlier(job, children), of_earlier(job, services)
-        pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
+        pods = tuple(with_kubelet_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
         earlier = leaving_pods(left)
         return Observed(
             pods=pods,
@@ -58,7 +58,7 @@ class Children:
             earlier=earlier,
         )
 
-    async def change(self, job: Job, plan: Step) -> list[Refused]:
+    async def change(self, job: Job, plan: Step) -> list[WriteRefused]:
         """Carry out a step's deletions, pod failures and annotations; returns the refused ones. After a refusal the
         other writes continue. The Service is deleted last, once all auxiliary objects are deleted: a pass deletes those
         only while the Service exists."""
@@ -95,7 +95,7 @@ class Children:
             await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
         except ApiError as error:
             if not error.exists:
-                raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
+                raise WriteRefused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
 
     async def _expect_secret(self, job: Job, manifest: Manifest) -> None:
         """Raise Refused if the Secret does not exist. The check is a dry-run creation: the operator may not read it."""
@@ -106,14 +106,14 @@ class Children:
         except ApiError as error:
             # A quota or a webhook may answer first. If the Secret is missing all the same, the pods will show it.
             if error.status not in (400, 403, 409):
-                raise Refused(child, error.status, error.message) from error
+                raise WriteRefused(child, error.status, error.message) from error
             return
-        raise Refused(child, 410, KEY_GONE)
+        raise WriteRefused(child, 410, KEY_GONE)
 
     async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
         """Create the pods, CONCURRENCY at a time; no more manifests than that are in memory at once."""
         waiting = iter(manifests)
-        refused: list[Refused] = []
+        refused: list[WriteRefused] = []
 
         async def create() -> None:
             for manifest in waiting:
@@ -121,7 +121,7 @@ class Children:
                     return
                 try:
                     await self._create(job, "pods", self.pods, manifest)
-                except Refused as error:
+                except WriteRefused as error:
                     refused.append(error)
 
         await asyncio.gather(*(create() for _ in range(min(CONCURRENCY, len(manifests)))))
@@ -135,7 +135,7 @@ class Children:
             store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
         except ApiError as error:
             if not error.exists:
-                raise Refused(f"{kind[:-1]}/{name}", error.status, error.message) from error
+                raise WriteRefused(f"{kind[:-1]}/{name}", error.status, error.message) from error
             await self._adopt(job, kind, store, manifest)
 
     async def _adopt(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
@@ -150,9 +150,9 @@ class Children:
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
             # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.
-            raise Refused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
+            raise WriteRefused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
         if why := _in_the_way(job, raw):
-            raise Refused(child, 409, why)
+            raise WriteRefused(child, 409, why)
         store.upsert(raw)
 
     async def _delete_pod(self, job: Job, deletion: PodDeletion) -> None:
@@ -174,7 +174,7 @@ class Children:
         except ApiError as error:
             # The pod is gone or has changed (409): the watch will report it, and the next pass decides anew.
             if not error.gone:
-                raise Refused.to("PATCH", f"pod/{name}", error) from error
+                raise WriteRefused.to("PATCH", f"pod/{name}", error) from error
 
     async def _delete_service(self, job: Job) -> None:
         for each in self.services.of(job.key):
@@ -193,20 +193,20 @@ class Children:
         except ApiError as error:
             if not error.gone:
                 kind, _, name = what.partition("/")
-                raise Refused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
+                raise WriteRefused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
 
 
-async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
+async def _refused(writes: Iterable[Awaitable[None]]) -> list[WriteRefused]:
     """Do all writes, CONCURRENCY at a time; returns the refusals in the order of the writes. Starting 5,000 tasks at
     once would block the event loop."""
     waiting = enumerate(writes)
-    refused: dict[int, Refused] = {}
+    refused: dict[int, WriteRefused] = {}
 
     async def write() -> None:
         for number, each in waiting:
             try:
                 await each
-            except Refused as error:
+            except WriteRefused as error:
                 refused[number] = error
 
     for error in await asyncio.gather(*(write() for _ in range(CONCURRENCY)), return_exceptions=True):

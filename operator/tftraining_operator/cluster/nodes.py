@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.store import REMEMBERED, version
-from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
+from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
 
 logger = logging.getLogger(__name__)
 PATH = "/api/v1/nodes"
@@ -50,7 +50,7 @@ class NodeStore:
             return None
         found = {name: node for name in names if (node := self._find(name)) is not None}
         if self._outdated:
-            self._heard_since = heard_since(known.node for known in self._known.values())
+            self._heard_since = any_ready_since(known.node for known in self._known.values())
             self._outdated = False
         return Nodes(found, self._heard_since)
 

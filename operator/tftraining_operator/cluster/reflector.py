@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from tftraining_api.kube.api import WATCH_SILENCE, Api, ApiError
 from tftraining_api.model.names import LABEL_JOB
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.warnings import FIELDS
+from tftraining_operator.cluster.kubelet_warnings import FIELDS
 
 logger = logging.getLogger(__name__)
 WATCH_SECONDS, EVENTS_SECONDS = 300, 60

@@ -127,7 +127,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
     sizes = {pod.gang for pod in gang}
     reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
     # Kueue holds a group of pods to the number that it had at first (see tftraining_api/manifests/kueue.py).
-    updatable = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
+    updatable = bool(gang) and all(pod.spec_updates and not pod.queued for pod in gang)
     elastic = spec.in_place and updatable and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()
     kept = {pod.uid for pod in (*members.values(), *given_up.values(), *surplus)}

@@ -32,7 +32,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
 
 
-class Refused(LabError):
+class WriteRefused(LabError):
     """The API server's answer to a request that it refuses: a Status."""
 
     def __init__(self, request: str, code: int, text: str) -> None:
@@ -106,7 +106,7 @@ class ControlPlane:
                 document: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+                raise WriteRefused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
         return document
 
     def create_namespace(self, name: str) -> None:

@@ -119,7 +119,11 @@ def _within_budget(job: Job, seen: Observed, step: Step) -> None:
     old, new = job.status.restarts, step.status.restarts
     charged = new.pod_failures - old.pod_failures if job.spec.in_place else new.counted - old.counted
     # A status that is older than what the launchers say learns from them of more.
-    told = max(0, seen.heard.report.ledger.pod_failures - old.pod_failures) if seen.heard and job.spec.in_place else 0
+    told = (
+        max(0, seen.launcher_report.report.ledger.pod_failures - old.pod_failures)
+        if seen.launcher_report and job.spec.in_place
+        else 0
+    )
     if charged:
         assert new.budget_used <= job.spec.restart_policy.max_restarts
     alone = job.spec.in_place or job.spec.restart_scope == "Pod"
@@ -210,8 +214,8 @@ def _processes_are_counted_by_launchers(job: Job, seen: Observed, step: Step) ->
     """The operator counts pods only, and knows of no other failure than what the launchers have told it of."""
     if job.spec is None or not job.spec.in_place:
         return
-    told = [seen.heard.report.ledger] if seen.heard is not None else []
-    told += [pod.exit.verdict.ledger for pod in seen.replicas if pod.exit is not None and pod.exit.verdict is not None]
+    told = [seen.launcher_report.report.ledger] if seen.launcher_report is not None else []
+    told += [pod.exit.result.ledger for pod in seen.replicas if pod.exit is not None and pod.exit.result is not None]
     known = max([job.status.restarts.counted - job.status.restarts.pod_failures, *(e.process_failures for e in told)])
     assert step.status.restarts.counted - step.status.restarts.pod_failures <= known
 
@@ -232,14 +236,14 @@ def _launchers_are_told_what_the_spec_says(job: Job, step: Step) -> None:
 
 
 def _a_size_that_launchers_can_change_takes_no_new_pods(job: Job, seen: Observed, step: Step) -> None:
-    last, heard = step.status.last_restart, seen.heard
+    last, heard = step.status.last_restart, seen.launcher_report
     if step.status.attempt == job.status.attempt or last is None or last.reason != "Resized" or heard is None:
         return
     if job.status.phase == "Suspended":
         return  # it takes new pods as it is resumed, and the last restart was before
     present = [pod for pod in seen.replicas if pod.attempt == job.status.attempt]
-    chief = any(pod.uid == heard.uid for pod in present)
-    assert not (chief and heard.report.gang and all(pod.orders and not pod.queued for pod in present))
+    chief = any(pod.uid == heard.pod_uid for pod in present)
+    assert not (chief and heard.report.gang and all(pod.spec_updates and not pod.queued for pod in present))
 
 
 def _what_has_finished_stays_finished(job: Job, step: Step) -> None:
@@ -257,9 +261,13 @@ def _surplus_goes_when_the_launchers_know(job: Job, seen: Observed, step: Step) 
     chief = next((pod for pod in present if spec is not None and pod.replica == spec.chief), None)
     if spec is None or not spec.in_place or step.status.phase in AT_REST or chief is None:
         return
-    if not chief.running or chief.deleting or chief.uid in job.status.replaced.values() or seen.silent:
+    if not chief.running or chief.deleting or chief.uid in job.status.replaced.values() or seen.launcher_silent:
         return
-    heard = seen.heard.report.gang if seen.heard is not None and seen.heard.uid == chief.uid else None
+    heard = (
+        seen.launcher_report.report.gang
+        if seen.launcher_report is not None and seen.launcher_report.pod_uid == chief.uid
+        else None
+    )
     for pod in present:
         worker = pod.replica is not None and pod.replica.role == "worker"
         surplus = worker and pod.replica not in spec.gang and not pod.queued and pod.uid in going

@@ -17,8 +17,8 @@ from tests.support.simulated_cluster.machines import Machines
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.model.observed import Heard
-from tftraining_operator.model.report import parse_report
+from tftraining_operator.model.launcher_report import parse_report
+from tftraining_operator.model.observed import LauncherReport
 
 NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
 
@@ -219,13 +219,13 @@ class Launchers:
 
     # --- what they say
 
-    def heard(self) -> Heard | None:
+    def last_report(self) -> LauncherReport | None:
         """What the chief's launcher answers, if it is there."""
         chief = self.members[0] if self.members else ""
         if chief not in self.running:
             return None
         self._notice_attempt()
-        return Heard(self.running[chief], parse_report(json.dumps(self.status()).encode()))
+        return LauncherReport(self.running[chief], parse_report(json.dumps(self.status()).encode()))
 
     def status(self) -> dict[str, Any]:
         """The chief's /status."""

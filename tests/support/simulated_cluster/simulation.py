@@ -21,8 +21,8 @@ from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
-from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
-from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
+from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
+from tftraining_operator.model.observed import LauncherReport, Observed, Refusal, owned_by, parse_child, pods_of
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.status_writes import can_wait
@@ -46,8 +46,8 @@ class World:
         self.kubelet = Kubelet(self.api, self.machines)
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
         self.launchers = Launchers(self.api, self.machines, self.kubelet)
-        self.heard: Heard | None = None
-        self.silent = False
+        self.launcher_report: LauncherReport | None = None
+        self.launcher_silent = False
         self.events: list[Event] = []
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
@@ -91,8 +91,8 @@ class World:
             service=service,
             refusal=self.refusal,
             refused_changes=self.refused_changes,
-            heard=self.heard,
-            silent=self.silent,
+            launcher_report=self.launcher_report,
+            launcher_silent=self.launcher_silent,
             nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
@@ -134,7 +134,7 @@ class World:
 
     def forget(self) -> None:
         """The operator is started anew: it knows only what is in the cluster."""
-        self.refusal, self.timer, self.heard, self.silent = None, None, None, False
+        self.refusal, self.timer, self.launcher_report, self.launcher_silent = None, None, None, False
         self.refused_changes = {}
 
     def settle(self) -> Self:
@@ -157,9 +157,9 @@ class World:
         """The launchers act, if there are any, and the operator asks the chief's; whether that brings anything new."""
         if not self.launched:
             return False
-        acted, before = self.launchers.tick(), self.heard
-        self.heard = self.launchers.heard()
-        return acted or self.heard != before
+        acted, before = self.launchers.tick(), self.launcher_report
+        self.launcher_report = self.launchers.last_report()
+        return acted or self.launcher_report != before
 
     def wait(self, seconds: float) -> Self:
         """Let time pass; nobody acts in it."""
@@ -284,4 +284,4 @@ def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
     known = {node.name: node for node in map(parse_node, raws)}
     names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
     named = {name: known.get(name, Node(name, gone=True)) for name in names}
-    return Nodes(named, heard_since(known.values()))
+    return Nodes(named, any_ready_since(known.values()))

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fake_api_server import Answer, serving
 from tests.unit.operator.cluster.test_refusals import JOB, NOW
 from tftraining_operator.cluster.auxiliary_objects import ensure, remove
-from tftraining_operator.cluster.refused import Refused
+from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.plan.creation_errors import judge
 
 API = "scheduling.volcano.sh/v1beta1"
@@ -43,7 +43,7 @@ async def test_what_is_there_already_is_brought_up_to_date_unread() -> None:
 async def test_a_refusal_names_the_child_and_is_never_for_ever(answer: Answer, said: str) -> None:
     async with serving() as (fake, api):
         fake.on(f"POST {COLLECTION}", answer)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WriteRefused) as refused:
             await ensure(api, JOB, GROUP)
     error = refused.value
     assert error.child == "podgroup/job-mine" and error.message.startswith(said)
@@ -54,7 +54,7 @@ async def test_a_patch_that_is_refused_is_a_refusal_too() -> None:
     async with serving() as (fake, api):
         fake.on(f"POST {COLLECTION}", Answer({"reason": "AlreadyExists"}, 409))
         fake.on(f"PATCH {COLLECTION}/job-mine", Answer({"reason": "Forbidden", "message": "no"}, 403))
-        with pytest.raises(Refused, match="podgroup/job-mine: no"):
+        with pytest.raises(WriteRefused, match="podgroup/job-mine: no"):
             await ensure(api, JOB, GROUP)
 
 
@@ -63,6 +63,6 @@ async def test_what_is_gone_need_not_be_removed() -> None:
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({}, 404))
         await remove(api, JOB, GROUP)
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({"reason": "Forbidden"}, 403))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WriteRefused) as refused:
             await remove(api, JOB, GROUP)
         assert refused.value.write == "DELETE podgroup/job-mine"

@@ -19,12 +19,18 @@ from tftraining_api.manifests.launcher import secret
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Key, Replica
 from tftraining_api.model.status import Phase, Status
-from tftraining_operator.cluster import launcher, pace
+from tftraining_operator.cluster import launcher_reports, poll_schedule
 from tftraining_operator.cluster.children import Children
-from tftraining_operator.cluster.launcher import Direct, Launchers, Target, target, through
+from tftraining_operator.cluster.launcher_reports import (
+    DirectConnection,
+    LauncherReports,
+    Target,
+    target,
+    through_api_server,
+)
 from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.creation_errors import KEY_GONE
 from tftraining_operator.plan.step import Step
@@ -33,7 +39,7 @@ KEY = Key("ns", "job")
 CHIEF = Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
 
 
-def said(phase: str = "Training", **fields: Any) -> bytes:
+def status_page(phase: str = "Training", **fields: Any) -> bytes:
     return json.dumps({"phase": phase, **fields}).encode()
 
 
@@ -62,13 +68,13 @@ class Pods:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second is ten milliseconds."""
-    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(pace, "LONGEST_PAUSE", 0.15)
+    monkeypatch.setattr(poll_schedule, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(poll_schedule, "LONGEST_PAUSE", 0.15)
 
 
 @asynccontextmanager
-async def following(pods: Pods) -> AsyncIterator[Launchers]:
-    launchers = Launchers(pods.fetch, pods.changed.append, most_hanging=100)
+async def following(pods: Pods) -> AsyncIterator[LauncherReports]:
+    launchers = LauncherReports(pods.fetch, pods.changed.append, max_long_polls=100)
     launchers.follow(KEY, CHIEF)
     try:
         yield launchers
@@ -85,7 +91,7 @@ async def until(check: Callable[[], bool]) -> None:
 
 
 async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None:
-    pods = Pods(said())
+    pods = Pods(status_page())
     async with following(pods):
         await until(lambda: len(pods.asked) == 6)
     assert [round(pause * 100) >= least for pause, least in zip(pods.pauses, (2, 4, 8, 15, 15), strict=True)] == [
@@ -95,7 +101,14 @@ async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None
 
 
 async def test_a_change_is_followed_closely(quick: None) -> None:
-    pods = Pods(said(), said(), said(), said("Restarting"), said("Restarting"), said("Restarting"))
+    pods = Pods(
+        status_page(),
+        status_page(),
+        status_page(),
+        status_page("Restarting"),
+        status_page("Restarting"),
+        status_page("Restarting"),
+    )
     async with following(pods):
         await until(lambda: len(pods.asked) == 7)
     assert min(pods.pauses[3:]) < 0.08 <= pods.pauses[2]
@@ -103,7 +116,7 @@ async def test_a_change_is_followed_closely(quick: None) -> None:
 
 
 async def test_progress_is_news_but_no_unrest(quick: None) -> None:
-    pods = Pods(*(said(progress={"step": step}) for step in range(20)))
+    pods = Pods(*(status_page(progress={"step": step}) for step in range(20)))
     async with following(pods):
         await until(lambda: len(pods.asked) == 5)
     assert pods.pauses[3] > 0.14
@@ -111,7 +124,7 @@ async def test_progress_is_news_but_no_unrest(quick: None) -> None:
 
 
 async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
-    pods = Pods(said())
+    pods = Pods(status_page())
     async with following(pods) as launchers:
         await until(lambda: len(pods.asked) == 1)
         launchers.follow(KEY, CHIEF)
@@ -122,12 +135,12 @@ async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
 
 
 async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
-    pods = Pods(said(round=3))
+    pods = Pods(status_page(round=3))
     async with following(pods) as launchers:
-        await until(lambda: launchers.heard(KEY) is not None)
-        heard = launchers.heard(KEY)
-        assert heard is not None and (heard.uid, heard.report.round) == ("uid-1", 3)
-        assert launchers.heard(Key("ns", "other")) is None
+        await until(lambda: launchers.last_report(KEY) is not None)
+        heard = launchers.last_report(KEY)
+        assert heard is not None and (heard.pod_uid, heard.report.round) == ("uid-1", 3)
+        assert launchers.last_report(Key("ns", "other")) is None
 
 
 @pytest.mark.parametrize(
@@ -136,14 +149,14 @@ async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
 async def test_after_three_silences_nothing_is_known_any_more(
     monkeypatch: pytest.MonkeyPatch, trouble: bytes | Exception
 ) -> None:
-    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(pace, "LONGEST_PAUSE", 0.02)
-    pods = Pods(said(), trouble, trouble, said(), trouble, trouble, trouble)
+    monkeypatch.setattr(poll_schedule, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(poll_schedule, "LONGEST_PAUSE", 0.02)
+    pods = Pods(status_page(), trouble, trouble, status_page(), trouble, trouble, trouble)
     async with following(pods) as launchers:
         await until(lambda: len(pods.asked) == 6)
-        assert launchers.heard(KEY) is not None
+        assert launchers.last_report(KEY) is not None
         await until(lambda: len(pods.asked) == 8)
-        assert launchers.heard(KEY) is None
+        assert launchers.last_report(KEY) is None
     assert pods.changed == [KEY, KEY]
 
 
@@ -153,49 +166,49 @@ async def test_what_the_launcher_of_another_job_says_is_no_answer(
     """Two chiefs on the network of one host have one address; one that was given back is another pod's soon."""
     caplog.set_level("INFO")
     own, other = {"name": "job", "uid": "job-1"}, {"name": "other", "uid": "job-2"}
-    pods = Pods(*[said(job=other, round=7)] * 3, said(job=own, round=3))
+    pods = Pods(*[status_page(job=other, round=7)] * 3, status_page(job=own, round=3))
     async with following(pods) as launchers:
-        await until(lambda: launchers.silent(KEY))
-        assert launchers.heard(KEY) is None
-        await until(lambda: launchers.heard(KEY) is not None)
-        heard = launchers.heard(KEY)
+        await until(lambda: launchers.is_silent(KEY))
+        assert launchers.last_report(KEY) is None
+        await until(lambda: launchers.last_report(KEY) is not None)
+        heard = launchers.last_report(KEY)
         assert heard is not None and heard.report.round == 3
     assert "the launcher of another job answered" in caplog.text
 
 
 async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
-    pods = Pods(OSError("refused"), OSError("refused"), OSError("refused"), said())
+    monkeypatch.setattr(poll_schedule, "FIRST_PAUSE", 0.01)
+    pods = Pods(OSError("refused"), OSError("refused"), OSError("refused"), status_page())
     async with following(pods) as launchers:
         await until(lambda: pods.changed == [KEY])
-        assert (len(pods.asked), launchers.silent(KEY)) == (3, True)
-        await until(lambda: launchers.heard(KEY) is not None)
-        assert not launchers.silent(KEY)
+        assert (len(pods.asked), launchers.is_silent(KEY)) == (3, True)
+        await until(lambda: launchers.last_report(KEY) is not None)
+        assert not launchers.is_silent(KEY)
 
 
 async def test_another_pod_is_not_silent_because_the_last_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(poll_schedule, "FIRST_PAUSE", 0.01)
     async with following(Pods(OSError("refused"))) as launchers:
-        await until(lambda: launchers.silent(KEY))
-        launchers.follow(KEY, replace(CHIEF, mark="Restarting 0/2"))
-        assert launchers.silent(KEY)
+        await until(lambda: launchers.is_silent(KEY))
+        launchers.follow(KEY, replace(CHIEF, job_state="Restarting 0/2"))
+        assert launchers.is_silent(KEY)
         launchers.follow(KEY, replace(CHIEF, uid="uid-2"))
-        assert not launchers.silent(KEY)
+        assert not launchers.is_silent(KEY)
 
 
 async def test_a_fault_of_our_own_does_not_end_the_asking(quick: None, caplog: pytest.LogCaptureFixture) -> None:
-    pods = Pods(KeyError("bug"), said())
+    pods = Pods(KeyError("bug"), status_page())
     async with following(pods) as launchers:
-        await until(lambda: launchers.heard(KEY) is not None)
+        await until(lambda: launchers.last_report(KEY) is not None)
     assert "bug" in caplog.text
 
 
 async def test_nobody_is_asked_about_a_job_that_is_done() -> None:
-    pods = Pods(said())
+    pods = Pods(status_page())
     async with following(pods) as launchers:
         await until(lambda: len(pods.asked) == 1)
         launchers.follow(KEY, None)
-        assert launchers.heard(KEY) is None
+        assert launchers.last_report(KEY) is None
         await asyncio.sleep(0)
     assert len(pods.asked) == 1
 
@@ -209,16 +222,16 @@ async def test_through_the_api_server_not_all_are_asked_at_once() -> None:
             now, most = now + 1, max(most, now + 1)
             await asyncio.sleep(0.01)
             now -= 1
-            return said()
+            return status_page()
 
     heard: list[Key] = []
     async with serving() as (_, api):
-        launchers = Launchers(through(Slow(api._client)), heard.append, most_hanging=1)
+        launchers = LauncherReports(through_api_server(Slow(api._client)), heard.append, max_long_polls=1)
         for number in range(100):
             launchers.follow(Key("ns", f"job-{number}"), CHIEF)
         await until(lambda: len(heard) == 100)
         await launchers.close()
-    assert most == launcher.CONCURRENCY
+    assert most == launcher_reports.CONCURRENCY
 
 
 # --- waiting for a change
@@ -252,17 +265,17 @@ class Waited:
                 pass
             finally:
                 self.hanging -= 1
-        return said(round=self.round, revision=f"x.{self.round}", job={"uid": self.uid})
+        return status_page(round=self.round, revision=f"x.{self.round}", job={"uid": self.uid})
 
 
-def round_of(launchers: Launchers, key: Key = KEY) -> int:
-    heard = launchers.heard(key)
+def round_of(launchers: LauncherReports, key: Key = KEY) -> int:
+    heard = launchers.last_report(key)
     return heard.report.round if heard else 0
 
 
 async def test_a_change_is_known_at_once() -> None:
     pod = Waited()
-    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers = LauncherReports(pod.fetch, pod.changed.append, max_long_polls=10)
     launchers.follow(KEY, CHIEF)
     await until(lambda: pod.hanging == 1)
     assert pod.known == ["", "x.1"]
@@ -278,10 +291,10 @@ async def test_a_change_is_known_at_once() -> None:
 
 
 async def test_a_calm_launcher_is_asked_once_in_the_time_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "CALM", 0.2)
-    monkeypatch.setattr(pace, "CALM", 0.2)
+    monkeypatch.setattr(launcher_reports, "CALM_SECONDS", 0.2)
+    monkeypatch.setattr(poll_schedule, "CALM_SECONDS", 0.2)
     pod = Waited(seconds=0.3)
-    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers = LauncherReports(pod.fetch, pod.changed.append, max_long_polls=10)
     launchers.follow(KEY, CHIEF)
     await asyncio.sleep(1.5)
     await launchers.close()
@@ -291,7 +304,7 @@ async def test_a_calm_launcher_is_asked_once_in_the_time_it_waits(monkeypatch: p
 
 async def test_a_launcher_that_never_makes_anybody_wait_is_polled(quick: None) -> None:
     """It has too many clients; or it is none of ours, and would have us ask all the time."""
-    pods = Pods(said(revision="x.1"))
+    pods = Pods(status_page(revision="x.1"))
     async with following(pods):
         await until(lambda: len(pods.asked) == 7)
     assert pods.known == ["", *["x.1"] * 6]
@@ -301,16 +314,16 @@ async def test_a_launcher_that_never_makes_anybody_wait_is_polled(quick: None) -
 async def test_a_launcher_with_something_new_all_the_time_is_not_asked_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pace, "FIRST_PAUSE", 0.2)
-    monkeypatch.setattr(pace, "QUICK_PAUSE", 0.01)
-    pods = Pods(*(said(round=number, revision=f"x.{number}") for number in range(100)))
+    monkeypatch.setattr(poll_schedule, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(poll_schedule, "QUICK_PAUSE", 0.01)
+    pods = Pods(*(status_page(round=number, revision=f"x.{number}") for number in range(100)))
     async with following(pods):
         await until(lambda: len(pods.asked) == 9)
     assert pods.pauses[0] < 0.1 and min(pods.pauses[5:]) > 0.18
 
 
 async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) -> None:
-    pods = Pods(said())
+    pods = Pods(status_page())
     async with following(pods):
         await until(lambda: len(pods.asked) == 5)
     assert set(pods.known) == {""} and pods.pauses[3] > 0.1
@@ -318,16 +331,16 @@ async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) 
 
 @pytest.mark.parametrize("revision", ["x y", "", "é", "x" * 65, "x\r\nHost: other"])
 async def test_a_revision_that_is_none_is_not_sent_back(quick: None, revision: str) -> None:
-    pods = Pods(said(revision=revision))
+    pods = Pods(status_page(revision=revision))
     async with following(pods):
         await until(lambda: len(pods.asked) == 3)
     assert set(pods.known) == {""}
 
 
-@pytest.mark.parametrize("change", [{"uid": "uid-2", "ip": "10.0.0.2"}, {"mark": "Restarting 1/2"}])
+@pytest.mark.parametrize("change", [{"uid": "uid-2", "ip": "10.0.0.2"}, {"job_state": "Restarting 1/2"}])
 async def test_news_of_the_pod_ends_the_wait_and_is_no_silence(change: dict[str, str]) -> None:
     pod = Waited()
-    launchers = Launchers(pod.fetch, pod.changed.append, most_hanging=10)
+    launchers = LauncherReports(pod.fetch, pod.changed.append, max_long_polls=10)
     launchers.follow(KEY, CHIEF)
     await until(lambda: pod.hanging == 1)
     for _ in range(3):  # more than one at a time
@@ -336,12 +349,12 @@ async def test_news_of_the_pod_ends_the_wait_and_is_no_silence(change: dict[str,
     launchers.follow(KEY, replace(CHIEF, **change))
     await until(lambda: len(pod.known) >= 4 and pod.hanging == 1)
     assert pod.known[2:4] == ["", "x.1"]
-    assert launchers._followed[KEY].silences == 0
+    assert launchers._followed[KEY].unanswered == 0
     await launchers.close()
 
 
 async def test_after_a_silence_the_next_answer_is_not_waited_for(quick: None) -> None:
-    pods = Pods(said(revision="x.1"), said(revision="x.2"), OSError("reset"), said(revision="x.2"))
+    pods = Pods(status_page(revision="x.1"), status_page(revision="x.2"), OSError("reset"), status_page(revision="x.2"))
     async with following(pods):
         await until(lambda: len(pods.asked) == 5)
     assert pods.known[:5] == ["", "x.1", "x.2", "", "x.2"]
@@ -353,7 +366,7 @@ def turns_of(pods: dict[str, Waited]) -> dict[str, int]:
 
 async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is left to the poll, which comes seldom here; and who is gone, or silent, keeps no place."""
-    monkeypatch.setattr(launcher, "CALM", 0.05)
+    monkeypatch.setattr(launcher_reports, "CALM_SECONDS", 0.05)
     pods = {f"job-{number}": Waited(seconds=0.1) for number in range(8)}
     silent = {"job-5"}
     most = 0
@@ -365,7 +378,7 @@ async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(mon
         most = max(most, sum(pod.hanging for pod in pods.values()) + bool(known))
         return await pods[asked.pod].fetch(asked, known)
 
-    launchers = Launchers(fetch, lambda _: None, most_hanging=2)
+    launchers = LauncherReports(fetch, lambda _: None, max_long_polls=2)
     for name in pods:
         launchers.follow(Key("ns", name), replace(CHIEF, pod=name))
     await until(lambda: len(launchers._turns._queue) >= 4)
@@ -391,7 +404,7 @@ async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pyte
             raise TimeoutError
         return await pod.fetch(asked, known)
 
-    launchers = Launchers(fetch, pod.changed.append, most_hanging=1000)
+    launchers = LauncherReports(fetch, pod.changed.append, max_long_polls=1000)
     for number in range(1000):
         ip = f"10.{9 if number < 250 else 1}.0.1"
         launchers.follow(Key("ns", f"job-{number}"), replace(CHIEF, ip=ip))
@@ -457,8 +470,8 @@ async def a_pod(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) 
 
 
 async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int, known: str = "") -> bytes:
-    monkeypatch.setattr(launcher, "STATUS_PORT", port)
-    direct = Direct()
+    monkeypatch.setattr(launcher_reports, "STATUS_PORT", port)
+    direct = DirectConnection()
     try:
         return await direct.fetch(replace(CHIEF, ip="127.0.0.1"), known)
     finally:
@@ -467,10 +480,10 @@ async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int, known: str = 
 
 async def test_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=said())
+        return web.Response(body=status_page())
 
     async with a_pod(answer) as port:
-        assert await ask_directly(monkeypatch, port) == said()
+        assert await ask_directly(monkeypatch, port) == status_page()
 
 
 async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,7 +499,7 @@ async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_slow_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "PATIENCE", 0.1)
+    monkeypatch.setattr(launcher_reports, "TIMEOUT_SECONDS", 0.1)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -503,7 +516,7 @@ async def test_a_slow_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("status", [302, 404, 503])
 async def test_only_a_success_is_an_answer(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=status, headers={"Location": "/status"}, body=said())
+        return web.Response(status=status, headers={"Location": "/status"}, body=status_page())
 
     async with a_pod(answer) as port:
         with pytest.raises(ValueError, match=f"HTTP status {status}"):
@@ -513,9 +526,11 @@ async def test_only_a_success_is_an_answer(monkeypatch: pytest.MonkeyPatch, stat
 async def test_the_way_through_the_api_server() -> None:
     path = "/api/v1/namespaces/ns/pods/job-worker-0:8472/proxy/status"
     async with serving() as (fake, api):
-        fake.on(f"GET {path}", Answer(said()), Answer(b"x" * 4_200_000), Answer({"message": "no endpoints"}, 503))
-        fetch = through(api)
-        assert await fetch(CHIEF, "a.7") == said()
+        fake.on(
+            f"GET {path}", Answer(status_page()), Answer(b"x" * 4_200_000), Answer({"message": "no endpoints"}, 503)
+        )
+        fetch = through_api_server(api)
+        assert await fetch(CHIEF, "a.7") == status_page()
         with pytest.raises(ValueError, match="longer than 4194304 bytes"):
             await fetch(CHIEF, "")
         with pytest.raises(ApiError, match="no endpoints"):
@@ -549,7 +564,7 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
         if status in (400, 403, 409):
             await children.create(JOB, step)
         else:
-            with pytest.raises(Refused, match="secret/mnist-launcher-job-uid: ") as refused:
+            with pytest.raises(WriteRefused, match="secret/mnist-launcher-job-uid: ") as refused:
                 await children.create(JOB, step)
             assert (refused.value.message == KEY_GONE) == (status == 201)
     assert asked == [("POST", "/api/v1/namespaces/ml/secrets", [("dryRun", "All")])]
@@ -570,7 +585,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
         step = Step(status=RUNNING, create_secret=secret(JOB))
         await children.create(JOB, step)
         await children.create(JOB, step)
-        with pytest.raises(Refused):
+        with pytest.raises(WriteRefused):
             await children.create(JOB, step)
         await children.create(JOB, step)
     keys = [base64.b64decode(each["data"]["key"]) for each in sent]

@@ -18,7 +18,7 @@ from tftraining_api.model.status import Progress, Status
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Launchers, through
+from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
@@ -27,7 +27,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Planner, Step
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 KEY = Key("ns", "job")
 CORE = "/api/v1/namespaces/ns"
@@ -48,11 +48,13 @@ async def reconciling(
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        launchers = Launchers(through(api), queue.add, most_hanging=1)
+        launchers = LauncherReports(through_api_server(api), queue.add, max_long_polls=1)
         quotas = Quotas(api, queue.add, everywhere=True)
-        world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
+        dependencies = Dependencies(
+            jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter())
+        )
         try:
-            yield fake, jobs, Reconciler(world, queue, decide or partial(plan, image="image"))
+            yield fake, jobs, Reconciler(dependencies, queue, decide or partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()
@@ -146,7 +148,7 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
     ago: float, training: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        monkeypatch.setattr(Launchers, "followed", training)
+        monkeypatch.setattr(LauncherReports, "followed", training)
         jobs.take(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
         fake.on(f"PUT {PATH}/status", Answer(job(6)))
         reconcile._memory(JOB, NOW - timedelta(seconds=ago))

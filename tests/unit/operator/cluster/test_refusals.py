@@ -11,8 +11,8 @@ from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
 from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, Children, _in_the_way, _labelled_again
 from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.plan.creation_errors import EARLIER, judge
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, Step
 
@@ -93,7 +93,7 @@ async def test_a_quota_that_many_write_to_is_no_object_in_the_way(step: dict[str
     async with serving() as (fake, api):
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        with pytest.raises(Refused, match="/a: Operation cannot be fulfilled") as refused:
+        with pytest.raises(WriteRefused, match="/a: Operation cannot be fulfilled") as refused:
             await children.create(JOB, Step(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
     assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
@@ -159,7 +159,7 @@ async def test_labels_that_cannot_be_given_back_are_tried_again(code: int, told:
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer({"message": "not now"}, code))
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(WriteRefused) as refused:
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
     assert (refused.value.status, judge("pod/a", told, "not now", 1, NOW).permanent) == (told, False)
 
@@ -173,6 +173,6 @@ async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        with pytest.raises(Refused, match="loses its labels as often as it is given them"):
+        with pytest.raises(WriteRefused, match="loses its labels as often as it is given them"):
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
         assert fake.count(f"PATCH {place}/job-worker-0") == 1

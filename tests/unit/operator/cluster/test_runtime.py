@@ -14,8 +14,8 @@ from tests.support.ports import free_port
 from tftraining_api.kube.api import Api
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.status import LastRestart, Restarts, Status
+from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.server import serve
 from tftraining_operator.runtime import Operator, Settings, _check_installed, read_settings
 
 

@@ -31,7 +31,7 @@ from tftraining_operator.reconcile import LARGE
 PODS = "/api/v1/pods"
 
 
-class Turns:
+class LongPollTurns:
     """Counts the turns of the event loop."""
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Turns:
 
 
 @asynccontextmanager
-async def counting() -> AsyncIterator[Turns]:
-    turns = Turns()
+async def counting() -> AsyncIterator[LongPollTurns]:
+    turns = LongPollTurns()
     task = asyncio.create_task(turns.run())
     await asyncio.sleep(0)
     try:

@@ -15,7 +15,7 @@ from tftraining_api.model.names import ANNOTATION_ORDERS, Key
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Launchers, through
+from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
@@ -24,7 +24,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 Manifest = dict[str, Any]
 
@@ -42,11 +42,11 @@ class AnOperator:
             for raw in raws:
                 store.upsert(raw)
         self.jobs.take(job, False, lambda key: None)
-        self.launchers = Launchers(through(api), self.queue.add, most_hanging=1)
+        self.launchers = LauncherReports(through_api_server(api), self.queue.add, max_long_polls=1)
         self.quotas = Quotas(api, self.queue.add, everywhere=True)
         watched = (self.jobs, self.children, self.launchers, self.quotas)
-        world = World(*watched, Events(api, "test"), Metrics(self.jobs.all, Counter()))
-        self.reconcile = Reconciler(world, self.queue, lambda job, seen, now: plan(job, seen, now, "operator:1"))
+        dependencies = Dependencies(*watched, Events(api, "test"), Metrics(self.jobs.all, Counter()))
+        self.reconcile = Reconciler(dependencies, self.queue, lambda job, seen, now: plan(job, seen, now, "operator:1"))
         self.reconcile.clock = lambda: cluster.now
 
     async def close(self) -> None:

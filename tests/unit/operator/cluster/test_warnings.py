@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from tests.support.fake_api_server import events, listing, pod, serving
 from tftraining_api.model.names import Key
-from tftraining_operator.cluster import warnings
+from tftraining_operator.cluster import kubelet_warnings
+from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.cluster.store import Store
-from tftraining_operator.cluster.warnings import Warnings
-from tftraining_operator.model.observed import Exit, Pod, parse_pod
-from tftraining_operator.model.warning import parse_warning, with_warning
+from tftraining_operator.model.kubelet_warning import parse_kubelet_warning, with_kubelet_warning
+from tftraining_operator.model.observed import ContainerExit, Pod, parse_pod
 
 KEY = Key("ns", "job")
 PULL = 'Failed to pull image "trainer:1": rpc error: code = NotFound desc = not found'
@@ -32,10 +32,10 @@ WAITING = replace(POD, waiting_containers=("init container fetch", "container te
 
 
 def test_an_image_that_cannot_be_pulled_reads_as_the_status_of_the_pod_will() -> None:
-    warned = parse_warning(event("Failed", PULL))
-    assert with_warning(WAITING, warned).waiting == SAID
-    init = parse_warning(event("Failed", PULL, place="spec.initContainers{fetch}"))
-    held = with_warning(WAITING, init)
+    warned = parse_kubelet_warning(event("Failed", PULL))
+    assert with_kubelet_warning(WAITING, warned).waiting == SAID
+    init = parse_kubelet_warning(event("Failed", PULL, place="spec.initContainers{fetch}"))
+    held = with_kubelet_warning(WAITING, init)
     assert held.waiting == f"init {SAID.replace('tensorflow', 'fetch')}"
 
 
@@ -44,14 +44,14 @@ def test_an_image_that_cannot_be_pulled_reads_as_the_status_of_the_pod_will() ->
     [
         replace(WAITING, waiting="something else"),
         replace(WAITING, running=True),
-        replace(WAITING, exit=Exit(0)),
+        replace(WAITING, exit=ContainerExit(0)),
         replace(POD, waiting_containers=("container another", "init container tensorflow")),
         POD,
     ],
     ids=["the status says more", "it runs", "it has ended", "another container", "nothing yet, or it has started"],
 )
 def test_what_has_passed_is_not_said(known: Pod) -> None:
-    assert with_warning(known, parse_warning(event("Failed", PULL))) == known
+    assert with_kubelet_warning(known, parse_kubelet_warning(event("Failed", PULL))) == known
 
 
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
@@ -67,11 +67,11 @@ def test_which_containers_wait(kind: str, state: str) -> None:
 
 
 def test_volumes_and_networks_are_said_of_a_pod_that_is_being_prepared() -> None:
-    warned = parse_warning(event("FailedMount", 'MountVolume.SetUp failed for volume "data"', place=""))
+    warned = parse_kubelet_warning(event("FailedMount", 'MountVolume.SetUp failed for volume "data"', place=""))
     preparing = replace(POD, preparing=True)
-    assert with_warning(preparing, warned).unprepared == 'MountVolume.SetUp failed for volume "data"'
-    assert with_warning(POD, warned) == POD
-    assert with_warning(preparing, None) == preparing
+    assert with_kubelet_warning(preparing, warned).unprepared == 'MountVolume.SetUp failed for volume "data"'
+    assert with_kubelet_warning(POD, warned) == POD
+    assert with_kubelet_warning(preparing, None) == preparing
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_volumes_and_networks_are_said_of_a_pod_that_is_being_prepared() -> None
     ],
 )
 def test_other_words_are_nothing(reason: str, message: str, place: str) -> None:
-    assert parse_warning(event(reason, message, place=place)) is None
+    assert parse_kubelet_warning(event(reason, message, place=place)) is None
 
 
-def knowing() -> Warnings:
+def knowing() -> KubeletWarnings:
     pods = Store()
     pods.upsert({**pod("job-worker-0", 1), "spec": {}})
-    return Warnings(pods.job_of)
+    return KubeletWarnings(pods.job_of)
 
 
 def test_the_job_of_the_pod_is_told_once() -> None:
@@ -115,8 +115,8 @@ def test_a_list_counts_in_its_order() -> None:
 
 
 def test_what_is_said_of_other_pods_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Warnings(lambda namespace, name: KEY if name.startswith("job") else None)
-    monkeypatch.setattr(warnings, "REMEMBERED", 3)
+    said = KubeletWarnings(lambda namespace, name: KEY if name.startswith("job") else None)
+    monkeypatch.setattr(kubelet_warnings, "REMEMBERED", 3)
     for number in range(10):
         other = event("Failed", PULL, number)
         other["involvedObject"] |= {"name": "other", "uid": f"other-{number}"}
@@ -136,7 +136,7 @@ async def test_only_new_events_are_asked_for_and_the_server_selects_them() -> No
         assert await changed.get() == KEY
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    selected = {"labelSelector": "", "fieldSelector": warnings.FIELDS}
+    selected = {"labelSelector": "", "fieldSelector": kubelet_warnings.FIELDS}
     (_, _, first), (_, _, watch) = fake.asked
     assert first == {**selected, "limit": "1"}
     assert watch.items() >= {**selected, "resourceVersion": "7", "timeoutSeconds": "60"}.items()

@@ -17,8 +17,8 @@ from tftraining.launch.http.pages import of_gang
 from tftraining.launch.progress import Snapshot
 from tftraining_api.manifests.launcher import ledger
 from tftraining_api.model.status import Status
-from tftraining_operator.model.observed import Heard
-from tftraining_operator.model.report import Report, parse_report, split_verdict
+from tftraining_operator.model.launcher_report import Report, parse_report, split_result
+from tftraining_operator.model.observed import LauncherReport
 
 WALL = 1_772_366_400.0  # 2026-03-01T12:00:00Z, the simulation's beginning
 KILLED = Exit(None, 9, ("epoch 3", "loss 0.5"), "")
@@ -60,7 +60,7 @@ def report(made: Coordinator) -> Report:
 def status_after(said: Report) -> Status:
     """What becomes of a job that trains when its launcher says that."""
     world = World(a_launched_job()).run()
-    world.heard = Heard(world.api.pods["mnist-worker-0"]["metadata"]["uid"], said)
+    world.launcher_report = LauncherReport(world.api.pods["mnist-worker-0"]["metadata"]["uid"], said)
     return world.settle().status
 
 
@@ -99,7 +99,7 @@ def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
     assert status.failure is not None and status.failure.exception == "ValueError: boom"
     assert Ledger.from_json(ledger(status.restarts)).same == row, "the next launcher is told what this one knew"
     verdict = Verdict("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
-    found, _ = split_verdict(termination_message(verdict, made.judge.ledger, {}))
+    found, _ = split_result(termination_message(verdict, made.judge.ledger, {}))
     assert found is not None and found.exception == "ValueError: boom"
     assert found.ledger.same_failure is not None and found.ledger.same_failure.count == 2
 

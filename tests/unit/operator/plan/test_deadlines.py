@@ -295,7 +295,7 @@ def test_a_job_of_which_nothing_can_be_made_at_all() -> None:
 def test_how_far_it_came_is_told_at_the_end() -> None:
     world = World(a_launched_job().set(ACTIVE, 100)).run().wait(100)
     world.launchers.advance(7, 400)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     status = world.settle().status
     assert (status.reason, status.progress and status.progress.epoch) == ("DeadlineExceeded", 7)
 
@@ -308,7 +308,7 @@ def stalled() -> World:
     world = World(a_launched_job().set(STALL, 60)).run()
     assert world.status.condition("NoProgress") is None
     world.launchers.stall("worker-1")
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     return world.settle()
 
 
@@ -332,7 +332,7 @@ def test_a_loss_on_the_way_back_is_no_step_yet() -> None:
     world = stalled()
     assert world.launchers.last is not None
     world.launchers.last |= {"reason": "MemberLost", "member": "worker-0"}
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert no_progress(world)[0] == "True"
     assert no_progress(world.run_timers()) == ("False", "Training")

@@ -82,7 +82,7 @@ def found_dead(reason: str) -> Fault:
     return lambda world: world.exit("worker-1", code=255 if reason == "Unknown" else 137, reason=reason)
 
 
-DISRUPTIONS: dict[str, tuple[Fault, str, int]] = {
+DISRUPTION_REASONS: dict[str, tuple[Fault, str, int]] = {
     "deletion": (deleted, "PodDeleted", 1),
     "forced deletion": (deleted_at_once, "PodDeleted", 1),
     "deletion, left politely": (deleted_and_left_with(0), "PodDeleted", 1),
@@ -117,7 +117,7 @@ DISRUPTIONS: dict[str, tuple[Fault, str, int]] = {
 }
 
 
-@pytest.mark.parametrize(("fault", "reason", "times"), DISRUPTIONS.values(), ids=DISRUPTIONS.keys())
+@pytest.mark.parametrize(("fault", "reason", "times"), DISRUPTION_REASONS.values(), ids=DISRUPTION_REASONS.keys())
 def test_is_no_failure_has_its_own_count_and_the_training_goes_on(
     world: World, fault: Fault, reason: str, times: int
 ) -> None:
@@ -130,7 +130,7 @@ def test_is_no_failure_has_its_own_count_and_the_training_goes_on(
     assert [note.type for note in world.events if note.reason == reason] == ["Normal"]
 
 
-@pytest.mark.parametrize("fault", [each for each, *_ in DISRUPTIONS.values()], ids=DISRUPTIONS.keys())
+@pytest.mark.parametrize("fault", [each for each, *_ in DISRUPTION_REASONS.values()], ids=DISRUPTION_REASONS.keys())
 def test_the_same_for_an_operator_that_was_down_meanwhile(world: World, fault: Fault) -> None:
     fault(world)
     world.forget()

@@ -261,7 +261,7 @@ def test_a_worker_that_goes_is_deleted_when_its_program_need_not_run_any_more() 
 def test_a_surplus_pod_goes_at_once_where_no_launcher_answers() -> None:
     world = running(a_launched_job().workers(3))
     world.api.edit(REPLICAS, 2)
-    world.heard, world.silent = None, True
+    world.launcher_report, world.launcher_silent = None, True
     world.settle()
     world.kubelet.remove_deleted()
     assert world.pods == ["worker-0", "worker-1"]
@@ -328,8 +328,10 @@ def test_pods_of_an_older_version_are_made_anew() -> None:
 def test_a_launcher_of_an_older_image_cannot_be_told() -> None:
     world = running(a_launched_job())
     world.api.edit(REPLICAS, 3)
-    assert world.heard is not None
-    world.heard = msgspec.structs.replace(world.heard, report=msgspec.structs.replace(world.heard.report, gang=None))
+    assert world.launcher_report is not None
+    world.launcher_report = msgspec.structs.replace(
+        world.launcher_report, report=msgspec.structs.replace(world.launcher_report.report, gang=None)
+    )
     world.step()
     assert (world.status.attempt, world.status.reason) == (2, "Resized")
 

@@ -101,7 +101,7 @@ def test_a_gang_that_stands_still_is_told_of_again() -> None:
     world.forget()
     world.step()
     assert "Stalled" not in conditions(world.status), "before the launchers are heard"
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert conditions(world.status) == conditions(right)
 

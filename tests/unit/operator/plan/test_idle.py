@@ -95,7 +95,7 @@ def test_a_gang_that_waits_for_its_pods_writes_nothing() -> None:
 def test_a_restart_in_place_that_waits_writes_nothing() -> None:
     world = World(a_launched_job()).run()
     world.launchers.crash("worker-1")
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert world.status.phase == "Restarting"
     assert not world.wait(3600).step()

@@ -45,13 +45,13 @@ def test_starting_becomes_running_when_all_train() -> None:
 def test_a_report_that_is_older_than_readiness_delays_the_phase_and_never_turns_it_back() -> None:
     world = World(a_launched_job()).settle()
     world.kubelet.start_all(launched=True)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.kubelet.start("mnist-worker-0", "mnist-worker-1")
     assert world.settle().status.phase == "Starting"
-    world.heard = None
+    world.launcher_report = None
     assert world.settle().status.phase == "Running"
-    world.heard = world.launchers.heard()
-    assert world.heard is not None and world.heard.report.phase == "Waiting"
+    world.launcher_report = world.launchers.last_report()
+    assert world.launcher_report is not None and world.launcher_report.report.phase == "Waiting"
     assert world.settle().status.phase == "Running"
 
 
@@ -95,7 +95,7 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
 def test_a_restart_that_takes_its_time_is_shown() -> None:
     world = running()
     world.launchers.crash("worker-1", code=3)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Restarting", "Error")
     assert world.status.message == "worker-1 failed with exit code 3; restarting in place"
@@ -110,7 +110,7 @@ def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet
     world = running()
     world.launchers.crash("worker-1")
     world.kubelet.start("mnist-worker-0", "mnist-worker-1")
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert (world.status.phase, world.status.is_true("Ready")) == ("Restarting", False)
 
@@ -121,7 +121,7 @@ def test_a_crash_before_the_gang_had_trained_is_a_restart_too() -> None:
     world.settle()
     world.launchers.tick()
     world.launchers.crash("worker-0", code=1)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     assert world.settle().status.phase == "Restarting"
     assert world.run().status.restarts.in_place == 1
 
@@ -200,9 +200,9 @@ def test_a_clock_that_is_far_ahead_is_not_believed() -> None:
 def test_what_an_earlier_pod_of_the_chief_has_said_is_nothing() -> None:
     world = running()
     world.launchers.crash("worker-1")
-    heard = world.launchers.heard()
+    heard = world.launchers.last_report()
     world.kubelet.lose("mnist-worker-0")
-    world.heard = heard
+    world.launcher_report = heard
     world.settle()
     assert world.status.restarts.in_place == 0
     assert world.status.reason == "PodDeleted"

@@ -125,7 +125,7 @@ def test_a_gang_that_trains_with_fewer_does_not_follow_the_number_of_nodes_eithe
     world.settle()
     unschedulable(world, "0/3 nodes are available: 3 Insufficient cpu.", "worker-2")
     world.launchers.tick()
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     message = world.status.message
     unschedulable(world, "0/4 nodes are available: 4 Insufficient cpu.", "worker-2")
@@ -300,9 +300,9 @@ def test_who_has_finished_is_found_without_comparing_everybody_with_everybody() 
         __hash__ = str.__hash__
 
     world = World(a_launched_job().workers(200)).run()
-    assert world.heard is not None
+    assert world.launcher_report is not None
     names = tuple(Name(f"worker-{index}") for index in range(1, 200))
-    report = replace(world.heard.report, finished=names)
-    world.heard = replace(world.heard, report=report)
+    report = replace(world.launcher_report.report, finished=names)
+    world.launcher_report = replace(world.launcher_report, report=report)
     assert world.plan().status.message == "one replica trains; worker-1, worker-2, worker-3 and 196 more have finished"
     assert Name.compared < 10 * len(names)

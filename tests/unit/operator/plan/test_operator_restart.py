@@ -94,7 +94,7 @@ class Forgetful(World):
 
     def _live(self) -> bool:
         """One life: it hears the launchers, makes a pass, and dies."""
-        self.heard = self.launchers.heard() if self.launched else None
+        self.launcher_report = self.launchers.last_report() if self.launched else None
         return self.step(writes=self._writes_a_life)
 
     def listen(self) -> bool:

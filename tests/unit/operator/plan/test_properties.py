@@ -171,7 +171,7 @@ class Life(RuleBasedStateMachine):
     def all_that_is_due_is_done(self) -> None:
         """After its passes an operator that hears all has left nothing undone."""
         world, run_policy = self.world, self.world.api.job["spec"]["runPolicy"]
-        world.heard = world.launchers.heard() if world.launched else None
+        world.launcher_report = world.launchers.last_report() if world.launched else None
         world.settle()
         status = world.status
         if status.phase not in ("Starting", "Running", "Restarting") or world.refusal:
@@ -180,7 +180,11 @@ class Life(RuleBasedStateMachine):
         limit = run_policy.get("activeDeadlineSeconds")
         assert limit is None or status.start_time is None or world.now < later(status.start_time, limit)
         assert not [pod for pod in self._training() if self._is_given_up(pod, run_policy.get("nodeLostSeconds", 60))]
-        gang = world.heard.report.gang if world.heard is not None and world.heard.report.phase == "Training" else None
+        gang = (
+            world.launcher_report.report.gang
+            if world.launcher_report is not None and world.launcher_report.report.phase == "Training"
+            else None
+        )
         if gang is not None and gang.size < gang.full and status.ready != f"{gang.full}/{gang.full}":
             assert (status.phase, status.reason) == ("Running", "FewerWorkers")
 
@@ -484,7 +488,7 @@ class Life(RuleBasedStateMachine):
     def _is_given_up(self, pod: dict[str, Any], patience: int) -> bool:
         """Whether the pod is on a node that has not been ready for so long, and should have been replaced."""
         nodes = nodes_of(list(self.world.api.pods.values()), list(self.world.api.nodes.values()))
-        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.heard_since
+        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.any_ready_since
         if node is None or node.gone or node.unready_since is None or since is None or node.out_of_service:
             return False
         running = pod["status"]["phase"] == "Running" and self.world.api.nodes_readable
@@ -597,7 +601,7 @@ class LifeWithLaunchers(Life):
 
     @rule()
     def the_operator_asks_the_chief(self) -> None:
-        self.world.heard = self.world.launchers.heard()
+        self.world.launcher_report = self.world.launchers.last_report()
 
     @rule(which=ANY, code=st.sampled_from([None, 1]))
     def a_program_crashes(self, which: int, code: int | None) -> None:

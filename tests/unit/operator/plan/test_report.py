@@ -10,8 +10,8 @@ import pytest
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import Verdict, termination_message
-from tftraining_operator.cluster.launcher import LONGEST_ANSWER
-from tftraining_operator.model.report import parse_report, split_verdict
+from tftraining_operator.cluster.launcher_reports import MAX_ANSWER_BYTES
+from tftraining_operator.model.launcher_report import parse_report, split_result
 
 LAST = {"time": "2026-03-01T12:00:00.25Z", "member": "worker-1", "signal": 9, "reason": "Killed", "downSeconds": 1.1}
 
@@ -135,7 +135,7 @@ def a_gang(size: int) -> dict[str, Any]:
 def test_the_largest_gang_can_say_how_it_goes() -> None:
     finished = [f"worker-{number}" for number in range(9_999)]
     text = status(members=a_gang(10_000), finished=finished, progress={"metrics": {"loss": 0.5}})
-    assert len(text) < LONGEST_ANSWER
+    assert len(text) < MAX_ANSWER_BYTES
     report = parse_report(text)
     assert len(report.finished) == 9_999
     assert report.progress is not None and report.progress.metrics == {"loss": 0.5}
@@ -172,7 +172,7 @@ def test_what_would_hold_up_everybody_else_is_not_read(said: dict[str, object]) 
 @pytest.mark.parametrize("unit", [b"[[]]", b'{"":0}'])
 def test_a_long_answer_builds_nothing_that_nobody_asks_for(unit: bytes) -> None:
     """It would take half a second and 130 MB of the operator; this is how it would feel with every hostile job."""
-    text = status(x=[]).replace(b"[]", b"[" + b",".join([unit] * (LONGEST_ANSWER // 8)) + b"]")
+    text = status(x=[]).replace(b"[]", b"[" + b",".join([unit] * (MAX_ANSWER_BYTES // 8)) + b"]")
     tracemalloc.start()
     try:
         assert parse_report(text).phase == "Training"
@@ -185,7 +185,7 @@ def test_a_verdict_as_the_launcher_writes_it() -> None:
     ended = Exit(3, None, ("loss 0.5", "ValueError: no"), "")
     verdict = Verdict("Failed", "MaxRestartsExceeded", "worker-1 failed", "worker-1", ended)
     told = {"progress": {"epoch": 3, "epochs": 10}, "lastRestart": None}
-    found, lines = split_verdict(termination_message(verdict, Ledger(in_place=2, process_failures=1), told))
+    found, lines = split_result(termination_message(verdict, Ledger(in_place=2, process_failures=1), told))
     assert found is not None
     assert found.progress is not None and found.progress.progress().display == "epoch 3/10"
     assert (found.verdict, found.reason, found.member, found.exit_code) == (
@@ -197,12 +197,12 @@ def test_a_verdict_as_the_launcher_writes_it() -> None:
 
 @pytest.mark.parametrize("message", ["", "epoch 3\nKilled", "tftraining/2 {}\n", "x tftraining/1 {}"])
 def test_a_message_without_a_verdict_is_left_alone(message: str) -> None:
-    assert split_verdict(message) == (None, message)
+    assert split_result(message) == (None, message)
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", '{"verdict": "Perhaps"}', '{"verdict": "Failed", "exitCode": "x"}'])
 def test_a_verdict_that_is_none_is_not_shown_as_a_log_line(line: str) -> None:
-    assert split_verdict(f"tftraining/1 {line}\nlast") == (None, "last")
+    assert split_result(f"tftraining/1 {line}\nlast") == (None, "last")
 
 
 def test_what_is_read_can_be_written() -> None:
@@ -219,7 +219,7 @@ def test_half_a_character_is_replaced_before_anybody_writes_it_on() -> None:
     report = parse_report(
         status(message=words, failure={"logTail": words}, progress={"metrics": {words: 1}}, reason=half)
     )
-    found, _ = split_verdict("tftraining/1 " + json.dumps({"verdict": "Failed", "message": words}))
+    found, _ = split_result("tftraining/1 " + json.dumps({"verdict": "Failed", "message": words}))
     assert found is not None and report.failure is not None and report.progress is not None
     texts = [found.message, report.message, report.failure.log_tail, *report.progress.progress().metrics]
     assert (texts, report.reason) == ([f"a ? b {whole}"] * 4, "")

@@ -11,8 +11,8 @@ import pytest
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.pauses import resume, suspend
 from tests.support.simulated_cluster.simulation import World
-from tftraining_operator.model.observed import Heard
-from tftraining_operator.model.report import parse_report
+from tftraining_operator.model.launcher_report import parse_report
+from tftraining_operator.model.observed import LauncherReport
 
 BOOM = "ValueError: boom"
 LIMIT = "restartPolicy.sameFailureLimit"
@@ -166,7 +166,7 @@ def test_the_launchers_say_that_it_was_the_end() -> None:
 def test_the_restart_in_place_is_told_with_its_exception() -> None:
     world = running(a_launched_job()).wait(40)
     world.launchers.crash("worker-1", 1, exception=BOOM)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     status = world.settle().status
     assert (status.phase, status.message) == ("Restarting", "worker-1: ValueError: boom; restarting in place")
     status = world.run().status
@@ -200,8 +200,8 @@ def test_launchers_that_do_not_know_of_it_leave_the_status_as_it_is() -> None:
     assert world.status.restarts.same_failure is not None
     told = world.launchers.status()
     told["ledger"] = {name: value for name, value in told["ledger"].items() if name != "sameFailure"}
-    assert world.heard is not None
-    world.heard = Heard(world.heard.uid, parse_report(msgspec.json.encode(told)))
+    assert world.launcher_report is not None
+    world.launcher_report = LauncherReport(world.launcher_report.pod_uid, parse_report(msgspec.json.encode(told)))
     world.settle()
     assert not world.step()
 

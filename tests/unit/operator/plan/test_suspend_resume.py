@@ -116,7 +116,7 @@ def test_suspended_while_launchers_restart() -> None:
     world = World(a_launched_job()).run()
     world.launchers.advance(4, 200)
     world.launchers.crash("worker-1")
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     world.settle()
     assert world.status.phase == "Restarting"
     suspend(world).run()
@@ -426,7 +426,7 @@ def test_the_start_deadline_begins_with_the_resumption() -> None:
 def test_the_latest_progress_is_kept() -> None:
     world = World(a_launched_job()).run()
     world.launchers.advance(7, 400)
-    world.heard = world.launchers.heard()
+    world.launcher_report = world.launchers.last_report()
     suspend(world).run()
     assert world.status.progress is not None and world.status.progress.epoch == 7
 

@@ -36,9 +36,9 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], World]:
         monkeypatch.setattr(manifests, "pod", newer_pod)
         monkeypatch.setattr(simulation, "IMAGE", NEW)
         world.operator_selector = OperatorSelector("system", {"app": "operator"})
-        heard = world.heard
+        heard = world.launcher_report
         world.forget()
-        world.heard = heard
+        world.launcher_report = heard
         return world
 
     return start
@@ -56,7 +56,7 @@ def test_before_it_has_heard_the_launchers_neither(upgrade: Callable[[World], Wo
     world = World(a_launched_job()).run()
     world.launchers.advance(2, 100)
     world.run()
-    upgrade(world).heard = None
+    upgrade(world).launcher_report = None
     assert not world.step()
 
 

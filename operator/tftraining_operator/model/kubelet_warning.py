@@ -16,7 +16,7 @@ PLACE = re.compile(r"spec\.(initContainers|containers)\{([^{}]+)\}")
 UNPREPARED = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 
 
-class Warned(Frozen, frozen=True):
+class KubeletWarning(Frozen, frozen=True):
     """A kubelet's warning: it cannot pull `image` of `container`, or, if both are empty, cannot prepare the pod."""
 
     words: str
@@ -25,19 +25,19 @@ class Warned(Frozen, frozen=True):
     init: bool = False
 
 
-def parse_warning(event: Manifest) -> Warned | None:
+def parse_kubelet_warning(event: Manifest) -> KubeletWarning | None:
     """The warning in a v1 Event; None if it is not about the start of a pod."""
     reason, message = str(event.get("reason", "")), str(event.get("message", ""))[:LONGEST_MESSAGE]
     if reason in UNPREPARED:
-        return Warned(message)
+        return KubeletWarning(message)
     place = PLACE.fullmatch(str((event.get("involvedObject") or {}).get("fieldPath", "")))
     pull = PULL.match(message)
     if reason != "Failed" or place is None or pull is None:
         return None
-    return Warned(pull[2], place[2], pull[1], place[1] == "initContainers")
+    return KubeletWarning(pull[2], place[2], pull[1], place[1] == "initContainers")
 
 
-def with_warning(pod: Pod, warned: Warned | None) -> Pod:
+def with_kubelet_warning(pod: Pod, warned: KubeletWarning | None) -> Pod:
     """The pod with the kubelet's warning, if the pod still waits for it and its status gives no reason itself."""
     if warned is None or pod.waiting or pod.running or pod.ended:
         return pod

@@ -20,12 +20,12 @@ LONGEST_EXCEPTION = 300
 MOST_FINISHED = 10_000
 # Texts beyond LONG bytes are decoded strictly, see _decode. The lists and metrics of a gang of 10,000 are shorter than
 # LONGEST_LISTS.
-LONG, LONGEST_LISTS = 256 * 1024, 512 * 1024
-VERDICT = "tftraining/1 "
+LONG_TEXT, LONGEST_LISTS = 256 * 1024, 512 * 1024
+RESULT_PREFIX = "tftraining/1 "
 # Reasons of restarts in place that are not the fault of a program.
-LOST = ("MemberLost", "Terminated")
+LOST_MEMBER_REASONS = ("MemberLost", "Terminated")
 # Reasons of restarts for a changed size: a user's request, or the return of a lost worker.
-CHANGED_SIZE = ("Resized", "Grown")
+RESIZE_REASONS = ("Resized", "Grown")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
@@ -34,10 +34,10 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Member = Annotated[str, msgspec.Meta(pattern=r"^(chief|worker|ps|evaluator)-\d{1,5}$")]
 Code = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Phase = Literal["Waiting", "Starting", "Training", "Restarting", "Succeeded", "Failed"]
-Said = TypeVar("Said", bound="Frozen")
+Decoded = TypeVar("Decoded", bound="Frozen")
 
 
-class Row(Frozen, frozen=True):
+class ReportedSameFailure(Frozen, frozen=True):
     """How often in a row the last counted failure has occurred; `since` is in seconds since 1970."""
 
     key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,16}$")]
@@ -49,7 +49,7 @@ class Row(Frozen, frozen=True):
         return SameFailure(key=self.key, count=self.count, since=datetime.fromtimestamp(self.since, UTC))
 
 
-class Ledger(Frozen, frozen=True):
+class ReportedLedger(Frozen, frozen=True):
     """The launchers' count of restarts and their charges. All fields but the last two only rise."""
 
     in_place: Tally = 0
@@ -57,10 +57,10 @@ class Ledger(Frozen, frozen=True):
     pod_failures: Tally = 0
     refilled_at: Tally = 0
     without_progress: Tally = 0
-    same_failure: Row | None = None
+    same_failure: ReportedSameFailure | None = None
 
 
-class Resumption(Frozen, frozen=True):
+class ReportedRestart(Frozen, frozen=True):
     """The last restart inside the running pods. Without `down_seconds` the restart is not over."""
 
     time: Time | None = None
@@ -76,7 +76,7 @@ class Resumption(Frozen, frozen=True):
     alone: bool = False
 
 
-class Culprit(Frozen, frozen=True):
+class ReportedFailure(Frozen, frozen=True):
     """The last failure of a program."""
 
     member: Member | None = None
@@ -87,7 +87,7 @@ class Culprit(Frozen, frozen=True):
     log_tail: str | None = None
 
 
-class Reported(Frozen, frozen=True):
+class ReportedProgress(Frozen, frozen=True):
     """The training's progress. `first_epoch` and `first_step` are the progress at the start of the programs;
     `checkpoint` is the step of the newest known checkpoint."""
 
@@ -125,14 +125,14 @@ class Reported(Frozen, frozen=True):
         return None if self.step is None else f"step {self.step}"
 
 
-class Size(Frozen, frozen=True):
+class ReportedGangSize(Frozen, frozen=True):
     """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
 
     size: Tally
     full: Tally
 
 
-class Subject(Frozen, frozen=True):
+class ReportedJob(Frozen, frozen=True):
     """The job that the launcher belongs to."""
 
     uid: str = ""
@@ -145,18 +145,18 @@ class Report(Frozen, frozen=True):
 
     phase: Phase
     version: Literal[1] = 1
-    job: Subject = Subject()
+    job: ReportedJob = ReportedJob()
     round: Count = 0
     reason: str = ""
     message: str = ""
     missing: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
     no_gpu: tuple[Member, ...] = ()
-    gang: Size | None = None
-    ledger: Ledger = Ledger()
-    last_restart: Resumption | None = None
-    failure: Culprit | None = None
-    progress: Reported | None = None
+    gang: ReportedGangSize | None = None
+    ledger: ReportedLedger = ReportedLedger()
+    last_restart: ReportedRestart | None = None
+    failure: ReportedFailure | None = None
+    progress: ReportedProgress | None = None
     revision: str = ""
 
 
@@ -169,7 +169,7 @@ class _Lists(Frozen, frozen=True):
     progress: msgspec.Raw = msgspec.Raw()
 
 
-class Verdict(Frozen, frozen=True):
+class ReportedResult(Frozen, frozen=True):
     """A launcher's final result. An empty verdict means that it was told to stop, or could not continue."""
 
     verdict: Literal["Succeeded", "Failed", ""]
@@ -179,8 +179,8 @@ class Verdict(Frozen, frozen=True):
     exit_code: Code | None = None
     signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     exception: str = ""
-    ledger: Ledger = Ledger()
-    progress: Reported | None = None
+    ledger: ReportedLedger = ReportedLedger()
+    progress: ReportedProgress | None = None
 
 
 def parse_report(text: bytes) -> Report:
@@ -208,27 +208,27 @@ def parse_report(text: bytes) -> Report:
     )
 
 
-def split_verdict(message: str) -> tuple[Verdict | None, str]:
+def split_result(message: str) -> tuple[ReportedResult | None, str]:
     """Split a termination message into the verdict in its first line, if any, and the log lines after it."""
     first, _, rest = message.partition("\n")
-    if not first.startswith(VERDICT):
+    if not first.startswith(RESULT_PREFIX):
         return None, message
     try:
-        verdict = _decode(first.removeprefix(VERDICT), Verdict)
+        verdict = _decode(first.removeprefix(RESULT_PREFIX), ReportedResult)
     except ValueError:
         return None, rest
     reason, message, exception = _word(verdict.reason), _cut(verdict.message), _exception(verdict.exception)
     return msgspec.structs.replace(verdict, reason=reason, message=message, exception=exception), rest
 
 
-def _decode(text: str, kind: type[Said]) -> Said:
+def _decode(text: str, kind: type[Decoded]) -> Decoded:
     """Decode JSON as Python writes it: a NaN among the metrics must not invalidate the rest.
 
     A long text comes from a large gang, or from an attack that makes the operator build objects for half a second. Only
     its known fields are decoded, and only if its lists are not too long. It must be strict JSON, as launchers write it.
     """
     try:
-        if len(text) > LONG:
+        if len(text) > LONG_TEXT:
             _refuse_long_lists(text)
             return msgspec.json.decode(text, type=kind)
         raw: Any = json.loads(text, parse_constant=lambda _: None)

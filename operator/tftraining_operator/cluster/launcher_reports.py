@@ -23,37 +23,37 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import STATUS_PORT, Key
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Status
-from tftraining_operator.cluster.pace import CALM, Pace, Turns
-from tftraining_operator.model.observed import Heard, Pod
-from tftraining_operator.model.report import Report, parse_report
+from tftraining_operator.cluster.poll_schedule import CALM_SECONDS, LongPollTurns, PollSchedule
+from tftraining_operator.model.launcher_report import Report, parse_report
+from tftraining_operator.model.observed import LauncherReport, Pod
 
 logger = logging.getLogger(__name__)
-PATIENCE = 2.0
+TIMEOUT_SECONDS = 2.0
 # A launcher holds a long poll for at most so long, and then answers with the training's progress.
-HANGING_SECONDS = 15.0
+LONG_POLL_SECONDS = 15.0
 # The report of a gang of 10,000, the largest allowed, has 2 MiB; that of a small gang a few KiB. At most CONCURRENCY
 # large answers are in memory at once; of each the operator keeps a few KiB and the names of the finished members.
-LONGEST_ANSWER = 4 * 1024 * 1024
-SMALL_ANSWER = 64 * 1024
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+SMALL_ANSWER_BYTES = 64 * 1024
 CONCURRENCY = 16
 # Through the API server's proxy each long poll holds a connection of the operator to the API server.
-MOST_PROXIED = 16
+MAX_PROXIED_LONG_POLLS = 16
 # Open files reserved for other connections: those of the API server, the metrics scrapers and the kubelet.
-OTHER_FILES = 200
+RESERVED_FILES = 200
 # After so many requests in a row without an answer the last report is dropped as outdated.
-MOST_SILENCES = 3
+MAX_UNANSWERED = 3
 
 
 class Target(Frozen, frozen=True):
-    """The pod to ask: the chief's, with its UID (`uid`) and its job's (`job`). A change of `mark` (the job's phase and
-    ready count) triggers a request at once."""
+    """The pod to ask: the chief's, with its UID (`uid`) and its job's (`job`). A change of `job_state` (the job's phase
+    and ready count) triggers a request at once."""
 
     uid: str
     job: str
     namespace: str
     pod: str
     ip: str
-    mark: str
+    job_state: str
 
 
 # Fetches /status of a target. A non-empty revision makes it a long poll, answered when the revision has changed.
@@ -73,53 +73,53 @@ def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
 
 
 class _Followed:
-    """One followed job. `known` is the revision of the last answer; with "" the launcher answers at once."""
+    """One followed job. `revision` is that of the last answer; with "" the launcher answers at once."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.heard: Heard | None = None
-        self.known = ""
-        self.silences = 0
-        self.pace = Pace()
+        self.report: LauncherReport | None = None
+        self.revision = ""
+        self.unanswered = 0
+        self.schedule = PollSchedule()
         self.wake = asyncio.Event()
-        self.hanging: asyncio.Timeout | None = None
+        self.long_poll: asyncio.Timeout | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
     def silent(self) -> bool:
-        """Whether the last MOST_SILENCES requests got no answer."""
-        return self.silences >= MOST_SILENCES
+        """Whether the last MAX_UNANSWERED requests got no answer."""
+        return self.unanswered >= MAX_UNANSWERED
 
-    def turn_to(self, target: Target) -> None:
+    def change_target(self, target: Target) -> None:
         """Ask this target from now on, starting at once. Unanswered requests to an earlier pod do not count."""
-        self.silences = self.silences if self.target.uid == target.uid else 0
-        self.target, self.known = target, ""
-        self.pace.begin_again()
+        self.unanswered = self.unanswered if self.target.uid == target.uid else 0
+        self.target, self.revision = target, ""
+        self.schedule.reset()
         self.wake.set()
-        if self.hanging is not None and not self.hanging.expired():
-            self.hanging.reschedule(asyncio.get_running_loop().time())
+        if self.long_poll is not None and not self.long_poll.expired():
+            self.long_poll.reschedule(asyncio.get_running_loop().time())
 
 
-class Launchers:
+class LauncherReports:
     """The reports of the chiefs' launchers, by job. Calls `changed` with each job whose report has changed; at most
-    `most_hanging` jobs have a long poll at a time."""
+    `max_long_polls` jobs have a long poll at a time."""
 
-    def __init__(self, fetch: Fetch, changed: Callable[[Key], None], most_hanging: int) -> None:
+    def __init__(self, fetch: Fetch, changed: Callable[[Key], None], max_long_polls: int) -> None:
         self._fetch = fetch
         self._changed = changed
         self._followed: dict[Key, _Followed] = {}
-        self._turns = Turns[Key](most_hanging, self._call)
+        self._turns = LongPollTurns[Key](max_long_polls, self._wake_for_long_poll)
 
     @property
     def followed(self) -> int:
         """The number of followed jobs."""
         return len(self._followed)
 
-    def heard(self, key: Key) -> Heard | None:
+    def last_report(self, key: Key) -> LauncherReport | None:
         """The last report of the job's launcher."""
-        return self._followed[key].heard if key in self._followed else None
+        return self._followed[key].report if key in self._followed else None
 
-    def silent(self, key: Key) -> bool:
+    def is_silent(self, key: Key) -> bool:
         """Whether the job's launcher does not answer."""
         return key in self._followed and self._followed[key].silent
 
@@ -129,12 +129,12 @@ class Launchers:
         if target is None:
             if known is not None:
                 self._stop(self._followed.pop(key))
-                self._turns.give(key)
+                self._turns.release(key)
         elif known is None:
             followed = self._followed[key] = _Followed(target)
-            followed.task = asyncio.create_task(self._ask_again_and_again(key, followed))
+            followed.task = asyncio.create_task(self._poll_until_cancelled(key, followed))
         elif known.target != target:
-            known.turn_to(target)
+            known.change_target(target)
 
     async def close(self) -> None:
         """Stop following all jobs."""
@@ -147,97 +147,97 @@ class Launchers:
             followed.task.cancel()
         return followed.task
 
-    def _call(self, key: Key) -> None:
+    def _wake_for_long_poll(self, key: Key) -> None:
         if key in self._followed:
             self._followed[key].wake.set()
 
-    async def _ask_again_and_again(self, key: Key, followed: _Followed) -> None:
+    async def _poll_until_cancelled(self, key: Key, followed: _Followed) -> None:
         while True:
             followed.wake.clear()
             try:
-                await self._ask(key, followed)
+                await self._poll(key, followed)
             except Exception:
                 logger.exception("%s: what its launcher says could not be taken in", key)
             with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the wake-up.
-                async with asyncio.timeout(followed.pace.pause):
+                async with asyncio.timeout(followed.schedule.pause):
                     await followed.wake.wait()
 
-    async def _ask(self, key: Key, followed: _Followed) -> None:
-        before, was_silent = followed.heard, followed.silent
-        known = self._known_if_its_turn(key, followed)
-        question = _Question(followed.target, known, not followed.known, asyncio.get_running_loop().time())
+    async def _poll(self, key: Key, followed: _Followed) -> None:
+        before, was_silent = followed.report, followed.silent
+        known = self._revision_if_its_turn(key, followed)
+        request = _Request(followed.target, known, not followed.revision, asyncio.get_running_loop().time())
         try:
-            report = await self._answer(followed, question)
-        except _Interrupted:
+            report = await self._fetch_report(followed, request)
+        except _Superseded:
             return
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            self._note_silence(key, followed, error)
+            self._note_unanswered(key, followed, error)
         else:
-            self._note_answer(followed, question, report)
+            self._note_answer(followed, request, report)
         finally:
             if known:
-                self._turns.give(key)
-        if (followed.heard, followed.silent) != (before, was_silent):
+                self._turns.release(key)
+        if (followed.report, followed.silent) != (before, was_silent):
             self._changed(key)
 
-    def _known_if_its_turn(self, key: Key, followed: _Followed) -> str:
-        if not followed.known:
-            self._turns.give(key)
+    def _revision_if_its_turn(self, key: Key, followed: _Followed) -> str:
+        if not followed.revision:
+            self._turns.release(key)
             return ""
-        return followed.known if self._turns.take(key) else ""
+        return followed.revision if self._turns.acquire(key) else ""
 
-    async def _answer(self, followed: _Followed, question: "_Question") -> Report:
-        """The next report; _Interrupted if the target has changed meanwhile."""
-        hanging = asyncio.timeout(None)
+    async def _fetch_report(self, followed: _Followed, request: "_Request") -> Report:
+        """The next report; _Superseded if the target has changed meanwhile."""
+        long_poll = asyncio.timeout(None)
         try:
-            async with hanging:
-                followed.hanging = hanging if question.known else None
-                text = await self._fetch(question.target, question.known)
+            async with long_poll:
+                followed.long_poll = long_poll if request.revision else None
+                text = await self._fetch(request.target, request.revision)
         except TimeoutError:
-            if hanging.expired():
-                raise _Interrupted from None
+            if long_poll.expired():
+                raise _Superseded from None
             raise
         finally:
-            followed.hanging = None
-        return _of_job(parse_report(text), question.target.job)
+            followed.long_poll = None
+        return _of_job(parse_report(text), request.target.job)
 
-    def _note_answer(self, followed: _Followed, question: "_Question", report: Report) -> None:
-        before, uid = followed.heard, question.target.uid
-        after = asyncio.get_running_loop().time() - question.began
-        if question.is_waited_for(report, after):
-            followed.pace.note_change(after)
+    def _note_answer(self, followed: _Followed, request: "_Request", report: Report) -> None:
+        before, uid = followed.report, request.target.uid
+        after = asyncio.get_running_loop().time() - request.began
+        if request.holds_long_polls(report, after):
+            followed.schedule.note_change(after)
         else:
-            followed.pace.note_poll(before is None or before.uid != uid or _has_changed(before.report, report))
-        followed.heard, followed.silences = Heard(uid, report), 0
+            followed.schedule.note_poll(before is None or before.pod_uid != uid or _has_changed(before.report, report))
+        followed.report, followed.unanswered = LauncherReport(uid, report), 0
         # If the target has changed meanwhile, the next request must be answered at once.
-        followed.known = report.revision if followed.target == question.target else ""
+        followed.revision = report.revision if followed.target == request.target else ""
 
-    def _note_silence(self, key: Key, followed: _Followed, error: Exception) -> None:
-        followed.silences += 1
-        followed.known = ""
-        followed.pace.note_silence()
-        if followed.silences == MOST_SILENCES:
+    def _note_unanswered(self, key: Key, followed: _Followed, error: Exception) -> None:
+        followed.unanswered += 1
+        followed.revision = ""
+        followed.schedule.note_unanswered()
+        if followed.unanswered == MAX_UNANSWERED:
             logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.target.pod, error)
-            followed.heard = None
+            followed.report = None
 
 
-class _Question(NamedTuple):
-    """One request: target, `known` revision ("" for an answer at once), whether it is the `first`, and start time."""
+class _Request(NamedTuple):
+    """One request: target, known `revision` ("" for an answer at once), whether it is the `first`, and start time."""
 
     target: Target
-    known: str
+    revision: str
     first: bool
     began: float
 
-    def is_waited_for(self, report: Report, after: float) -> bool:
+    def holds_long_polls(self, report: Report, after: float) -> bool:
         """Whether this launcher holds long polls: it has answered with a new revision, or held the request until the
         time was over. An old launcher cannot; a launcher with too many clients answers some at once."""
-        waited = self.known and (report.revision != self.known or after >= CALM)
+        waited = self.revision and (report.revision != self.revision or after >= CALM_SECONDS)
         return bool(report.revision and (self.first or waited))
 
 
-class _Interrupted(Exception):
+class _Superseded(Exception):
     """The request in progress is obsolete."""
 
 
@@ -254,13 +254,13 @@ def _has_changed(old: Report, new: Report) -> bool:
     return new.phase != "Training" or msgspec.structs.replace(new, progress=old.progress) != old
 
 
-class Direct:
+class DirectConnection:
     """The connection to pods from inside the cluster. Only the limit of open files bounds the concurrent requests, so
-    an unreachable pod delays no other. `most_hanging` leaves some for requests that are answered at once."""
+    an unreachable pod delays no other. `max_long_polls` leaves some for requests that are answered at once."""
 
     def __init__(self) -> None:
-        most = max(2 * CONCURRENCY, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
-        self.most_hanging = most * 3 // 4
+        most = max(2 * CONCURRENCY, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES)
+        self.max_long_polls = most * 3 // 4
         self._large = asyncio.Semaphore(CONCURRENCY)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=most, force_close=True),
@@ -273,11 +273,11 @@ class Direct:
         """GET /status from the pod; raises OSError, aiohttp's errors, TimeoutError or ValueError on failure."""
         host = ip_address(target.ip)
         url = f"http://{f'[{host}]' if isinstance(host, IPv6Address) else host}:{STATUS_PORT}/status"
-        query, patience = _query(known), _patience(known)
+        query, patience = _query(known), _timeout(known)
         async with self._session.get(url, params=query, timeout=patience, allow_redirects=False) as response:
             if response.status != 200:
                 raise ValueError(f"HTTP status {response.status}")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -285,11 +285,11 @@ class Direct:
         body = bytearray()
         async with AsyncExitStack() as held:
             async for chunk in response.content.iter_any():
-                if len(body) <= SMALL_ANSWER < len(body) + len(chunk):
+                if len(body) <= SMALL_ANSWER_BYTES < len(body) + len(chunk):
                     await held.enter_async_context(self._large)
                 body += chunk
-                if len(body) > LONGEST_ANSWER:
-                    raise ValueError(f"the answer is longer than {LONGEST_ANSWER} bytes")
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise ValueError(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
         return bytes(body)
 
     async def close(self) -> None:
@@ -297,13 +297,13 @@ class Direct:
         await self._session.close()
 
 
-def through(api: Api) -> Fetch:
+def through_api_server(api: Api) -> Fetch:
     """The connection to pods from outside the cluster: the API server's proxy, with the right to get pods/proxy."""
     limit = asyncio.Semaphore(CONCURRENCY)
 
     async def fetch(target: Target, known: str) -> bytes:
         path = f"/api/v1/namespaces/{target.namespace}/pods/{target.pod}:{STATUS_PORT}/proxy/status"
-        read = partial(api.read, path, LONGEST_ANSWER, _patience(known), list(_query(known).items()))
+        read = partial(api.read, path, MAX_ANSWER_BYTES, _timeout(known), list(_query(known).items()))
         if known:
             return await read()
         async with limit:
@@ -316,9 +316,9 @@ def _query(known: str) -> dict[str, str]:
     """The query of a long poll, without the list of members; launchers of older versions send the list all the same."""
     if not known:
         return {}
-    return {"changedSince": known, "timeoutSeconds": f"{HANGING_SECONDS:g}", "members": "false"}
+    return {"changedSince": known, "timeoutSeconds": f"{LONG_POLL_SECONDS:g}", "members": "false"}
 
 
-def _patience(known: str) -> aiohttp.ClientTimeout:
-    hanging = HANGING_SECONDS if known else 0.0
-    return aiohttp.ClientTimeout(total=hanging + PATIENCE, sock_connect=PATIENCE)
+def _timeout(known: str) -> aiohttp.ClientTimeout:
+    long_poll = LONG_POLL_SECONDS if known else 0.0
+    return aiohttp.ClientTimeout(total=long_poll + TIMEOUT_SECONDS, sock_connect=TIMEOUT_SECONDS)

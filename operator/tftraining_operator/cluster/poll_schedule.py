@@ -11,22 +11,22 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 15.0
 # A restart brings several changes within a second, and the operator wants each at once.
 QUICK_PAUSE = 0.1
 # A long poll that lasted so long, in seconds, shows that changes are rare, or that the launcher delays its clients.
-CALM = 2.0
+CALM_SECONDS = 2.0
 K = TypeVar("K", bound=Hashable)
 
 
-class Pace:
+class PollSchedule:
     """The pauses between the requests to one launcher. `pause` is the next one, in seconds."""
 
     def __init__(self) -> None:
         self.pause = FIRST_PAUSE
         self._slow, self._quick = FIRST_PAUSE, QUICK_PAUSE
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Reset the slow pause after a change of the pod."""
         self._slow = FIRST_PAUSE
 
-    def note_silence(self) -> None:
+    def note_unanswered(self) -> None:
         """Note a request without an answer."""
         self._take_slow()
 
@@ -39,7 +39,7 @@ class Pace:
     def note_change(self, after: float) -> None:
         """Note an answer to a long poll after so many seconds."""
         self._slow = FIRST_PAUSE
-        if after >= CALM:
+        if after >= CALM_SECONDS:
             self._quick = QUICK_PAUSE
         self.pause, self._quick = self._quick, min(FIRST_PAUSE, self._quick * 2)
 
@@ -47,7 +47,7 @@ class Pace:
         self.pause, self._slow = self._slow, min(LONGEST_PAUSE, self._slow * 2)
 
 
-class Turns(Generic[K]):
+class LongPollTurns(Generic[K]):
     """Shares a limited number of long polls among jobs, in turn, so that no job is limited to plain polls for ever.
     Calls `call` with the key whose turn it is."""
 
@@ -57,7 +57,7 @@ class Turns(Generic[K]):
         self._taken: set[K] = set()
         self._queue: dict[K, None] = {}
 
-    def take(self, key: K) -> bool:
+    def acquire(self, key: K) -> bool:
         """Take a turn for the key; if False, `call` is called with the key when a turn is free."""
         self._queue.setdefault(key)
         ahead = 0 if next(iter(self._queue)) == key else len(self._queue) - 1
@@ -68,7 +68,7 @@ class Turns(Generic[K]):
         self._call_next()
         return True
 
-    def give(self, key: K) -> None:
+    def release(self, key: K) -> None:
         """Give up the key's turn, or its place in the queue."""
         self._queue.pop(key, None)
         self._taken.discard(key)

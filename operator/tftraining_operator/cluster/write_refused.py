@@ -3,7 +3,7 @@
 from tftraining_api.kube.api import ApiError
 
 
-class Refused(Exception):
+class WriteRefused(Exception):
     """The API server refused to create, change or delete `child`, such as `pod/x`; `status` is the HTTP status, `verb`
     the method."""
 
@@ -15,7 +15,7 @@ class Refused(Exception):
         self.verb = verb
 
     @classmethod
-    def to(cls, verb: str, child: str, error: ApiError) -> "Refused":
+    def to(cls, verb: str, child: str, error: ApiError) -> "WriteRefused":
         """The refusal of a write that failed with `error`."""
         return cls(child, error.status, error.message, verb)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tftraining_api.model.names import Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.store import REMEMBERED, version
-from tftraining_operator.model.warning import Warned, parse_warning
+from tftraining_operator.model.kubelet_warning import KubeletWarning, parse_kubelet_warning
 
 # Selected by the API server: the most frequent events of a cluster are not sent.
 FIELDS = "involvedObject.kind=Pod,type=Warning,reason!=Unhealthy,reason!=BackOff,reason!=FailedScheduling"
@@ -18,17 +18,17 @@ FIELDS = "involvedObject.kind=Pod,type=Warning,reason!=Unhealthy,reason!=BackOff
 
 class _Known(NamedTuple):
     version: int
-    warned: Warned
+    warned: KubeletWarning
 
 
-class Warnings:
+class KubeletWarnings:
     """The last warning about each pod, by the pod's UID. `job_of` returns the job of a pod by namespace and name."""
 
     def __init__(self, job_of: Callable[[str, str], Key | None]) -> None:
         self._job_of = job_of
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    def of(self, uid: str) -> Warned | None:
+    def of(self, uid: str) -> KubeletWarning | None:
         """The last warning about the pod."""
         known = self._known.get(uid)
         return known.warned if known is not None else None
@@ -40,7 +40,7 @@ class Warnings:
 
     def upsert(self, raw: Manifest) -> set[Key]:
         """Take in a new or repeated event; returns the key of the job if the warning is new."""
-        about, warned = raw.get("involvedObject") or {}, parse_warning(raw)
+        about, warned = raw.get("involvedObject") or {}, parse_kubelet_warning(raw)
         key = self._job_of(about.get("namespace", ""), about.get("name", ""))
         uid = about.get("uid", "")
         old = self._known.get(uid)
