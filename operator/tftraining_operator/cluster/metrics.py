@@ -33,7 +33,7 @@ JOB_REASONS = (
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
 )
-# Reasons come from users' pods, and each label value is a permanent time series: all unknown reasons share OTHER_REASON.
+# Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
 KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))
 OTHER_REASON = "Other"
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)

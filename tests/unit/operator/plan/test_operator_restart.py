@@ -7,7 +7,7 @@ import pytest
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import World
 
-Story = Callable[[World], World]
+Timeline = Callable[[World], World]
 
 
 def start(world: World) -> World:
@@ -111,7 +111,7 @@ def end_of(world: World) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
-def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Story, writes: int) -> None:
+def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Timeline, writes: int) -> None:
     job = a_job().max_restarts(1).storage()
     undisturbed = story(World(job))
     world = Forgetful(job, writes)
@@ -121,7 +121,7 @@ def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Story
 
 @pytest.mark.parametrize("story", LAUNCHED_STORIES)
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
-def test_the_same_with_launchers(story: Story, writes: int) -> None:
+def test_the_same_with_launchers(story: Timeline, writes: int) -> None:
     job = a_launched_job().max_restarts(1).storage()
     undisturbed = story(World(job))
     world = Forgetful(job, writes)

@@ -1,6 +1,6 @@
 """Runs the launcher such that the launcher cannot outlive `tftj run`, even if `tftj run` is killed.
 
-python -P -m tftraining_client.local.leash -- command args…
+python -P -m tftraining_client.local.die_with_parent -- command args…
 """
 
 import ctypes

@@ -7,7 +7,7 @@ from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import JobSpec
 
 
-def judge(spec: JobSpec, replica: Replica, code: int) -> Decision:
+def decide_restart(spec: JobSpec, replica: Replica, code: int) -> Decision:
     """The decision of the job's rules; `code` is the launcher's exit code (128 + n for signal n)."""
     rules = [Rule.from_json(msgspec.to_builtins(each)) for each in spec.restart_policy.rules]
     return decide(rules, Failure(replica.role, code, None, "Error"), proven=True)

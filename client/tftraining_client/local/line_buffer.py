@@ -3,7 +3,7 @@
 LONGEST = 1 << 16
 
 
-class Lines:
+class LineBuffer:
     """A buffer for one stream. Text overwritten by a carriage return is dropped; lines are cut at LONGEST bytes."""
 
     def __init__(self) -> None:

@@ -8,29 +8,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tftraining_client.local.lines import Lines
-from tftraining_client.local.replica import Start
-from tftraining_client.local.status import Status, last_words
+from tftraining_client.local.line_buffer import LineBuffer
+from tftraining_client.local.process_spec import ProcessSpec
+from tftraining_client.local.status import Status, read_result
 
 CHUNK = 1 << 16
 Output = Callable[[str, list[str]], None]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of a launcher: its exit code (128 + n for signal n), and the verdict in its termination message or {}."""
+class LauncherExit:
+    """The end of a launcher: its exit code (128 + n for signal n), and the result in its termination message or {}."""
 
     code: int
-    words: Status
+    result: Status
 
 
-class Launcher:
+class LauncherProcess:
     """The launcher of one replica. `output` receives the replica's name and whole lines."""
 
-    def __init__(self, start: Start, words: Path, output: Output) -> None:
-        self.start = start
-        self.name = str(start.replica)
-        self._words = words
+    def __init__(self, spec: ProcessSpec, termination_message: Path, output: Output) -> None:
+        self.spec = spec
+        self.name = str(spec.replica)
+        self._termination_message = termination_message
         self._output = output
         self._process: asyncio.subprocess.Process | None = None
 
@@ -40,20 +40,20 @@ class Launcher:
         running = self._process is not None and self._process.returncode is None
         return self._process.pid if running and self._process else None
 
-    async def begin(self, ledger: Mapping[str, int]) -> None:
+    async def start(self, ledger: Mapping[str, int]) -> None:
         """Start the process in a session of its own, so that a Ctrl-C at the terminal reaches only `tftj`."""
-        self._words.unlink(missing_ok=True)
-        start = self.start.with_ledger(ledger)
+        self._termination_message.unlink(missing_ok=True)
+        spec = self.spec.with_ledger(ledger)
         self._process = await asyncio.create_subprocess_exec(
-            *start.command,
-            env=start.environment,
+            *spec.command,
+            env=spec.environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
 
-    async def end(self) -> Ended:
+    async def wait(self) -> LauncherExit:
         """Pass the output on until the process ends; how it ended."""
         process = self._process
         assert process is not None and process.stdout is not None and process.stderr is not None
@@ -63,10 +63,10 @@ class Launcher:
         await asyncio.wait(pumps, timeout=1.0)
         for each in pumps:
             each.cancel()
-        return Ended(code if code >= 0 else 128 - code, last_words(self._words))
+        return LauncherExit(code if code >= 0 else 128 - code, read_result(self._termination_message))
 
     async def _pump(self, stream: asyncio.StreamReader) -> None:
-        lines = Lines()
+        lines = LineBuffer()
         while data := await stream.read(CHUNK):
             if whole := lines.feed(data):
                 self._output(self.name, whole)

@@ -9,11 +9,11 @@ from typing import Any
 from tftraining_client.local.status import Status
 
 PROGRESS_SECONDS = 10.0
-UNTOLD_METRICS = ("epoch", "step")
+HIDDEN_METRICS = ("epoch", "step")
 
 
 @dataclass
-class Story:
+class Timeline:
     """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts."""
 
     status: Status = field(default_factory=dict)
@@ -22,9 +22,9 @@ class Story:
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
     started_at: float | None = None
     trained_at: float | None = None
-    _told_progress: tuple[float, int | None, str] = (0.0, None, "")
+    _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
 
-    def see(self, status: Status, at: float) -> list[str]:
+    def record_status(self, status: Status, at: float) -> list[str]:
         """Take the chief's status; its news as lines."""
         before, self.status = self.status, status
         self.progress = known_progress(self.progress, status.get("progress"))
@@ -36,20 +36,20 @@ class Story:
             return self._turn(status, at)
         return []
 
-    def see_last_words(self, words: Status) -> None:
+    def record_result(self, result: Status) -> None:
         """Take a launcher's termination message: it has the last steps, which polls may have missed."""
-        self.progress = known_progress(self.progress, words.get("progress"))
-        self.ledger = words.get("ledger") or self.ledger
-        self._note_restart(words, ended=words.get("verdict") == "Failed")
+        self.progress = known_progress(self.progress, result.get("progress"))
+        self.ledger = result.get("ledger") or self.ledger
+        self._note_restart(result, ended=result.get("verdict") == "Failed")
 
-    def see_progress(self, at: float) -> list[str]:
+    def progress_lines(self, at: float) -> list[str]:
         """A line about new progress, at each new epoch and otherwise at most every PROGRESS_SECONDS."""
-        last, epoch, before = self._told_progress
+        last, epoch, before = self._shown_progress
         now, text = self.progress.get("epoch"), progress_text(self.progress)
         too_soon = now == epoch and at < last + PROGRESS_SECONDS
         if self.status.get("phase") != "Training" or too_soon or text in ("", before):
             return []
-        self._told_progress = (at, now, text)
+        self._shown_progress = (at, now, text)
         return [text]
 
     @property
@@ -62,16 +62,16 @@ class Story:
             self.trained_at = at
             lines = [f"training, {at:.1f} s after the start ({_modes(status)})"]
             return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
-        words = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
-        return [status.get("message") or words.get(str(status.get("phase")), str(status.get("phase")))]
+        texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
+        return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
 
-    def _note_restart(self, told: Status, ended: bool) -> None:
+    def _note_restart(self, reported: Status, ended: bool) -> None:
         """Note the last restart. The failure that `ended` the job is reported in the same field, but no restart
         followed it."""
-        restart: dict[str, Any] = told.get("lastRestart") or {}
+        restart: dict[str, Any] = reported.get("lastRestart") or {}
         if not restart.get("time"):
             return
-        if ended and restart.get("downSeconds") is None and _is_cause(restart, told):
+        if ended and restart.get("downSeconds") is None and _is_cause(restart, reported):
             self.restarts.pop(str(restart["time"]), None)
         else:
             self.restarts[str(restart["time"])] = restart
@@ -81,9 +81,9 @@ def _state(status: Status) -> tuple[Any, ...]:
     return (status.get("phase"), status.get("round"), tuple(status.get("missing") or ()))
 
 
-def _is_cause(restart: dict[str, Any], told: Status) -> bool:
+def _is_cause(restart: dict[str, Any], reported: Status) -> bool:
     """Whether `lastRestart` is the failure of the job: the job's message begins with that failure's message."""
-    return str(told.get("message")).startswith(str(restart.get("message")))
+    return str(reported.get("message")).startswith(str(restart.get("message")))
 
 
 def _untrained(before: Status, status: Status) -> bool:
@@ -106,13 +106,13 @@ def _modes(status: Status) -> str:
     return ", ".join(f"{name}: {mode}" for name, mode in modes.items())
 
 
-def known_progress(before: dict[str, Any], told: dict[str, Any] | None) -> dict[str, Any]:
+def known_progress(before: dict[str, Any], reported: dict[str, Any] | None) -> dict[str, Any]:
     """The progress to show. A restarted program reports steps before its first epoch, and a chief's new launcher knows
     no epoch: until one is reported, the last known epoch stays."""
-    if not told or told.get("epoch") is not None or before.get("epoch") is None:
-        return told or before
-    kept = {name: told.get(name) or before.get(name) for name in ("epochs", "metrics")}
-    return {**told, **kept, "epoch": before["epoch"]}
+    if not reported or reported.get("epoch") is not None or before.get("epoch") is None:
+        return reported or before
+    kept = {name: reported.get(name) or before.get(name) for name in ("epochs", "metrics")}
+    return {**reported, **kept, "epoch": before["epoch"]}
 
 
 def progress_text(progress: dict[str, Any]) -> str:
@@ -132,4 +132,4 @@ def progress_text(progress: dict[str, Any]) -> str:
 def metrics_text(progress: dict[str, Any]) -> str:
     """`accuracy 0.9102, loss 0.3012`."""
     metrics = progress.get("metrics") or {}
-    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name not in UNTOLD_METRICS)
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name not in HIDDEN_METRICS)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.support.control_plane.manifests import minimal
-from tftraining_client.changes import with_changes
 from tftraining_client.errors import UserError
+from tftraining_client.set_option import with_set_options
 from tftraining_client.validation import validate
 
 CONTAINER = "spec.template.spec.containers[0]"
@@ -14,8 +14,8 @@ CONTAINER = "spec.template.spec.containers[0]"
 
 def changed(*changes: str) -> tuple[dict[str, Any], list[str]]:
     """The minimal job with these changes, and what was told of them."""
-    told: list[str] = []
-    return with_changes(minimal(), changes, told.append), told
+    notes: list[str] = []
+    return with_set_options(minimal(), changes, notes.append), notes
 
 
 def container(job: dict[str, Any]) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def container(job: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [f"{CONTAINER}.command", "spec.template.spec.containers.0.command"])
 def test_an_item_of_a_list(path: str) -> None:
-    job, told = changed(f"{path}=[a, b]")
-    assert (container(job)["command"], told) == (["a", "b"], [])
+    job, notes = changed(f"{path}=[a, b]")
+    assert (container(job)["command"], notes) == (["a", "b"], [])
     assert list(job["spec"]["template"]["spec"]) == ["containers"], "nothing else is made"
 
 
@@ -36,10 +36,10 @@ def test_an_item_of_a_list_in_an_item_of_a_list() -> None:
 
 
 def test_a_field_that_the_manifest_does_not_have() -> None:
-    job, told = changed("spec.runPolicy.suspend=true", "spec.restartPolicy.maxRestarts=3", "spec.minReplicas=1")
+    job, notes = changed("spec.runPolicy.suspend=true", "spec.restartPolicy.maxRestarts=3", "spec.minReplicas=1")
     assert job["spec"]["runPolicy"] == {"suspend": True}
     assert job["spec"]["restartPolicy"] == {"maxRestarts": 3}
-    assert told == [] and validate(job)
+    assert notes == [] and validate(job)
 
 
 def test_a_field_whose_parent_is_empty() -> None:
@@ -48,7 +48,7 @@ def test_a_field_whose_parent_is_empty() -> None:
 
 
 def test_keys_that_anybody_may_choose() -> None:
-    job, told = changed(
+    job, notes = changed(
         "metadata.labels.team=vision",
         r"metadata.annotations.example\.com/run='1'",
         r"spec.template.metadata.labels.example\.com/gpu=none",
@@ -57,7 +57,7 @@ def test_keys_that_anybody_may_choose() -> None:
     assert job["metadata"]["labels"] == {"team": "vision", "a[0]": "brackets"}
     assert job["metadata"]["annotations"] == {"example.com/run": "1"}
     assert job["spec"]["template"]["metadata"] == {"labels": {"example.com/gpu": "none"}}
-    assert told == []
+    assert notes == []
 
 
 def test_a_number_may_be_a_key() -> None:
@@ -65,10 +65,10 @@ def test_a_number_may_be_a_key() -> None:
 
 
 def test_a_field_of_a_pod_that_only_a_cluster_can_judge_is_told_of() -> None:
-    job, told = changed("spec.template.spec.nodeSelector.disk=fast", f"{CONTAINER}.args=[--fast]")
+    job, notes = changed("spec.template.spec.nodeSelector.disk=fast", f"{CONTAINER}.args=[--fast]")
     assert job["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
     assert container(job)["args"] == ["--fast"]
-    assert told == [
+    assert notes == [
         "--set spec.template.spec.nodeSelector.disk=fast: only a cluster can judge the new field "
         "spec.template.spec.nodeSelector; it is taken as it is",
         f"--set {CONTAINER}.args=[--fast]: only a cluster can judge the new field {CONTAINER}.args; "
@@ -77,8 +77,8 @@ def test_a_field_of_a_pod_that_only_a_cluster_can_judge_is_told_of() -> None:
 
 
 def test_a_field_of_a_pod_that_the_manifest_has_is_not() -> None:
-    job, told = changed(f"{CONTAINER}.image=other")
-    assert (container(job)["image"], told) == ("other", [])
+    job, notes = changed(f"{CONTAINER}.image=other")
+    assert (container(job)["image"], notes) == ("other", [])
 
 
 def test_a_value_is_yaml_and_may_have_an_equals_sign() -> None:

@@ -31,7 +31,7 @@ from tftraining_client.local.ports import HOST, Ports
 from tftraining_client.local.volumes import File, Volumes, volumes_of
 from tftraining_client.validation.structure import Json
 
-LAUNCHER = ("-P", "-m", "tftraining_client.local.leash")
+LAUNCHER = ("-P", "-m", "tftraining_client.local.die_with_parent")
 TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"
 
 
@@ -59,12 +59,12 @@ class LocalJob:
 
 
 @dataclass(frozen=True)
-class Places:
+class Allocation:
     """The ports of all replicas, and the files of the launchers."""
 
-    training: Mapping[Replica, int]
-    status: Mapping[Replica, int]
-    rendezvous: int
+    training_ports: Mapping[Replica, int]
+    status_ports: Mapping[Replica, int]
+    rendezvous_port: int
     secret_file: Path
     scratch: Path
 
@@ -77,13 +77,13 @@ class Places:
         """The directory with the volumes of all replicas."""
         return self.scratch / "volumes"
 
-    def temporary(self, replica: Replica) -> Path:
+    def temporary_directory(self, replica: Replica) -> Path:
         """The replica's directory for temporary files."""
         return self.scratch / str(replica)
 
 
 @dataclass(frozen=True)
-class Start:
+class ProcessSpec:
     """A launcher's command line and whole environment, and the files that must exist before its start."""
 
     replica: Replica
@@ -91,12 +91,12 @@ class Start:
     environment: dict[str, str]
     files: Mapping[Path, File] = field(default_factory=dict)
 
-    def with_ledger(self, ledger: Mapping[str, int]) -> "Start":
+    def with_ledger(self, ledger: Mapping[str, int]) -> "ProcessSpec":
         """The same for the successor of a dead launcher; `ledger` counts the restarts so far."""
         settings = json.loads(self.environment[SETTINGS])
         # As in the operator: a program that ran before is assumed to have made a step.
-        told = {"ledger": {**settings["ledger"], **ledger}, "proven": any(ledger.values())}
-        return replace(self, environment={**self.environment, SETTINGS: json.dumps({**settings, **told})})
+        changes = {"ledger": {**settings["ledger"], **ledger}, "proven": any(ledger.values())}
+        return replace(self, environment={**self.environment, SETTINGS: json.dumps({**settings, **changes})})
 
 
 def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None) -> LocalJob:
@@ -123,34 +123,40 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
     return LocalJob(job, spec, directory, config_maps or {})
 
 
-def take_places(local: LocalJob, ports: Ports, scratch: Path) -> Places:
+def allocate(local: LocalJob, ports: Ports, scratch: Path) -> Allocation:
     """Reserve the ports and name the files."""
-    return Places(
-        training={each: ports.take() for each in local.replicas if each.role != "evaluator"},
-        status={each: ports.take() for each in local.replicas},
-        rendezvous=ports.take(),
+    return Allocation(
+        training_ports={each: ports.reserve() for each in local.replicas if each.role != "evaluator"},
+        status_ports={each: ports.reserve() for each in local.replicas},
+        rendezvous_port=ports.reserve(),
         secret_file=scratch / "key",
         scratch=scratch,
     )
 
 
-def start_of(local: LocalJob, places: Places, replica: Replica, given: Mapping[str, str]) -> Start:
+def process_spec(local: LocalJob, allocation: Allocation, replica: Replica, given: Mapping[str, str]) -> ProcessSpec:
     """The start of the replica's launcher. `given` are variables from the command line. UserError for invalid input."""
     manifest = pod(local.job, local.spec, replica, "")
     container = next(each for each in manifest["spec"]["containers"] if each["name"] == CONTAINER)
     # In a pod of a large gang, the launcher builds TF_CONFIG from addresses that only a cluster has.
-    task = {"name": TASK, "value": _task(json.loads(tf_config(local.job, local.spec, replica)), places.training)}
+    task = {
+        "name": TASK,
+        "value": _task(json.loads(tf_config(local.job, local.spec, replica)), allocation.training_ports),
+    }
     others = [each for each in container["env"] if each["name"] != TASK]
-    volumes = volumes_of(manifest, container, local.config_maps, places.volumes)
-    container = {**container, "env": [task, *(_localised(each, local, places, replica, volumes) for each in others)]}
+    volumes = volumes_of(manifest, container, local.config_maps, allocation.volumes)
+    container = {
+        **container,
+        "env": [task, *(_localised(each, local, allocation, replica, volumes) for each in others)],
+    }
     variables = container_environment(manifest, container, given, local.config_maps)
     # The first `--` separates the operator's launcher command from the user's own command.
     own = container["command"][container["command"].index("--") + 1 :]
     words = [expand(volumes.localised(word), variables) for word in (*own, *(container.get("args") or ()))]
     command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
     # Temporary files are deleted at the end of the run, as a container's files are with its pod.
-    private = {"TMPDIR": str(places.temporary(replica))}
-    return Start(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files)
+    private = {"TMPDIR": str(allocation.temporary_directory(replica))}
+    return ProcessSpec(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files)
 
 
 def interpreter(program: str) -> str:
@@ -164,10 +170,10 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))}
 
 
-def _localised(variable: Json, local: LocalJob, places: Places, replica: Replica, volumes: Volumes) -> Json:
+def _localised(variable: Json, local: LocalJob, allocation: Allocation, replica: Replica, volumes: Volumes) -> Json:
     value = str(variable.get("value"))
     if variable["name"] == SETTINGS:
-        return {**variable, "value": _settings(json.loads(expand(value, {})), local, places, replica)}
+        return {**variable, "value": _settings(json.loads(expand(value, {})), local, allocation, replica)}
     ours = local.spec.storage and variable == {"name": DIRECTORY, "value": job_directory(local.job, local.spec.storage)}
     if ours and local.directory:
         return {**variable, "value": escape(str(local.directory))}
@@ -182,16 +188,16 @@ def _task(config: dict[str, Any], ports: Mapping[Replica, int]) -> str:
     return json.dumps({**config, "cluster": cluster})
 
 
-def _settings(settings: dict[str, Any], local: LocalJob, places: Places, replica: Replica) -> str:
+def _settings(settings: dict[str, Any], local: LocalJob, allocation: Allocation, replica: Replica) -> str:
     here = {
-        "rendezvous": f"{HOST}:{places.rendezvous}",
+        "rendezvous": f"{HOST}:{allocation.rendezvous_port}",
         "host": HOST,
-        "statusPort": places.status[replica],
-        "secretFile": str(places.secret_file),
+        "statusPort": allocation.status_ports[replica],
+        "secretFile": str(allocation.secret_file),
         "orders": None,
         "workerAddress": None,
         "cluster": None,
         "directory": str(local.directory) if local.directory else None,
-        "terminationMessage": str(places.termination_message(replica)),
+        "terminationMessage": str(allocation.termination_message(replica)),
     }
     return escape(json.dumps({**settings, **here}))

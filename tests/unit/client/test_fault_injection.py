@@ -3,7 +3,7 @@
 import pytest
 
 from tftraining_client.errors import UserError
-from tftraining_client.local.kills import Kill, parse_kill
+from tftraining_client.local.fault_injection import Kill, parse_kill
 
 MEMBERS = ("worker-0", "worker-1")
 

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from tests.support.control_plane.manifests import changed, minimal
-from tftraining_client.local.leavings import clean, models
-from tftraining_client.local.replica import local_job
+from tftraining_client.local.artifacts import clean, models
+from tftraining_client.local.process_spec import local_job
 from tftraining_client.validation import validate
 
 STORAGE = {"spec.storage": {"volume": {"hostPath": {"path": "/data"}}, "saveDirs": [".", "backup"]}}

@@ -17,13 +17,13 @@ PR_SET_CHILD_SUBREAPER = 36
 PATIENCE = 5.0
 
 
-def adopt() -> None:
+def become_subreaper() -> None:
     """Make this process the parent of every descendant whose own parent dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans(ours: Collection[int]) -> None:
+def kill_orphans(ours: Collection[int]) -> None:
     """Kill every adopted process, and its orphans in turn. `ours` are children that are not orphans."""
     deadline = time.monotonic() + PATIENCE
     while (left := set(children()) - set(ours)) and time.monotonic() < deadline:

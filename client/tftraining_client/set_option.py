@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tftraining_client.errors import UserError
-from tftraining_client.manifest import Tell, read_value
+from tftraining_client.manifest import Notify, read_value
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.structure import KEEP, METADATA, Json, path_of, schema_of
 
@@ -35,10 +35,10 @@ class _LeadsNowhere(Exception):
     """The error of a path that leads to no field, as a message for the user."""
 
 
-def with_changes(job: Json, changes: Iterable[str], tell: Tell) -> Json:
+def with_set_options(job: Json, changes: Iterable[str], notify: Notify) -> Json:
     """Apply changes such as `spec.minReplicas=1` (values in YAML) in place; UserError for an impossible change.
 
-    `tell` is called for fields that only a cluster can validate.
+    `notify` is called for fields that only a cluster can validate.
     """
     for change in changes:
         path, equals, text = change.partition("=")
@@ -49,7 +49,7 @@ def with_changes(job: Json, changes: Iterable[str], tell: Tell) -> Json:
         except (_LeadsNowhere, ValueError) as error:
             raise UserError(f"--set {change}: {error}") from error
         if unknown:
-            tell(f"--set {change}: only a cluster can judge the new field {path_of(unknown)}; it is taken as it is")
+            notify(f"--set {change}: only a cluster can judge the new field {path_of(unknown)}; it is taken as it is")
     return job
 
 

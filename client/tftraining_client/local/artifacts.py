@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tftraining_client.local.replica import LocalJob
+from tftraining_client.local.process_spec import LocalJob
 
 SECONDS = 60
 DEPTH = 4
@@ -32,15 +32,15 @@ async def clean(local: LocalJob, scratch: Path) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await process.communicate()
-    return _words(result, said.decode("utf-8", "replace"))
+    output, _ = await process.communicate()
+    return _words(result, output.decode("utf-8", "replace"))
 
 
-def _words(result: Path, said: str) -> str:
+def _words(result: Path, output: str) -> str:
     try:
         found = json.loads(result.read_text())
     except (OSError, ValueError):
-        return f"failed: {' '.join(said.split()) or 'the cleanup said nothing'}"
+        return f"failed: {' '.join(output.split()) or 'the cleanup said nothing'}"
     number = found["removed"]
     text = f"{number} temporary save director{'y' if number == 1 else 'ies'} removed"
     left = [f"{each['path']}: {each['error']}" for each in found["failed"]]
