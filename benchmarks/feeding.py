@@ -24,11 +24,11 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks.overhead import interval
-from tftraining import data, folders, machine
 from tftraining.examples import mirrored_custom_loop, transfer_learning
-from tftraining.mirrored import Training
-from tftraining.options import DATA_SETS
-from tftraining.pipeline import Order, as_tensors, epoch_batches
+from tftraining.lib import data, device_setup, image_folders
+from tftraining.lib.custom_loop import Training
+from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches
+from tftraining.lib.options import DATA_SETS
 
 UNCOUNTED = 10  # steps at the start of a turn
 PICTURES = 2000
@@ -68,12 +68,12 @@ def array_sources(examples: data.Examples, order: Order) -> Sources:
 
 def picture_sources(examples: data.Examples, order: Order, size: int, folder: Path) -> Sources:
     """The pipelines of transfer_learning, from files that this function writes."""
-    folders.write_folders(examples, folder, PICTURES)
-    pictures = folders.find_pictures(folder)
-    batch = next(iter(folders.picture_batches(pictures, order, size, 0)))
+    image_folders.write_folders(examples, folder, PICTURES)
+    pictures = image_folders.find_pictures(folder)
+    batch = next(iter(image_folders.picture_batches(pictures, order, size, 0)))
     return {
         "constant": lambda: constant(batch, order.steps(len(pictures))),
-        "pipeline": lambda: folders.picture_batches(pictures, order, size, 0),
+        "pipeline": lambda: image_folders.picture_batches(pictures, order, size, 0),
     }
 
 
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     program = transfer_learning if options.pictures else mirrored_custom_loop
     per_device = str(options.batch_size // options.devices)
     arguments = program.parse(["--batch-size", per_device, "--logical-devices", str(options.devices)])
-    devices = machine.prepare(arguments, options.devices)
+    devices = device_setup.prepare(arguments, options.devices)
     examples = data.load(options.data, options.data_dir).train
     strategy = tf.distribute.MirroredStrategy(devices)
     order = Order(options.batch_size, seed=1, steps_per_epoch=(options.rounds + 1) * (options.steps + UNCOUNTED))

@@ -77,7 +77,7 @@ def _assert_trained(training: Training, directory: Path, accuracy: float) -> Non
     assert result["epochs"] == EPOCHS
     assert f"epoch {EPOCHS}/{EPOCHS} " in training.log("worker-0")
     assert abs(result["accuracy"] - accuracy) < NOISE, result
-    command = [sys.executable, "-m", "tftraining.proof", "--model", str(directory / "digits" / "model")]
+    command = [sys.executable, "-m", "tftraining.lib.verify_model", "--model", str(directory / "digits" / "model")]
     proof = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     measured = json.loads(proof.stdout.splitlines()[-1])
     assert measured["accuracy"] == pytest.approx(result["accuracy"], abs=1e-3)

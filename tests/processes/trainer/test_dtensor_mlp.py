@@ -10,10 +10,10 @@ import tf_keras as keras
 from tensorflow.experimental import dtensor
 
 from tests.support.trainer.programs import Program, check_picture, history, run
-from tftraining import data, mesh
-from tftraining.data import Data
 from tftraining.examples import dtensor_mlp as program
-from tftraining.options import UsageError
+from tftraining.lib import data, mesh
+from tftraining.lib.data import Data
+from tftraining.lib.options import UsageError
 
 NAME = "dtensor_mlp"
 SIZES = (64, 32, 16, 10)

@@ -1,8 +1,8 @@
 """The output of a training: a line per epoch, its curves, logs for TensorBoard, and the result.
 
-One journal per process. `<directory>/history.json` keeps the curves, so that they are complete after an interruption.
-The journal must never change the training, and prints only whole lines. It imports TensorFlow only to write logs for
-TensorBoard.
+One training log per process. `<directory>/history.json` keeps the curves, so that they are complete after an
+interruption. The training log must never change the training, and prints only whole lines. It imports TensorFlow only
+to write logs for TensorBoard.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import tftraining
-from tftraining.options import write_atomically
+from tftraining.lib.options import write_atomically
 
 Record = dict[str, float]
 Batch = TypeVar("Batch")
@@ -37,11 +37,11 @@ def read_history(path: Path) -> list[Record]:
     return [dict(record) for record in history] if isinstance(history, list) else []
 
 
-class Journal:
+class TrainingLog:
     """The lines of a training of `epochs` epochs; with `options` also its files, which one process of a job writes.
 
     `resumed_from` is the number of epochs completed before, 0 for a new training. A custom loop calls `start`; then the
-    journal reports its progress to the launcher. The launcher follows `fit` by itself: there, `resume` is enough.
+    log reports its progress to the launcher. The launcher follows `fit` by itself: there, `resume` is enough.
     """
 
     def __init__(self, epochs: int, options: argparse.Namespace | None = None) -> None:
@@ -109,7 +109,7 @@ class Journal:
         times = {"resumed_from": self.resumed_from, "seconds": round(time.monotonic() - self._made, 1)}
         result = {"epochs": self.epochs, **values, **times}
         if self._options is not None and self._options.plot:
-            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
+            from tftraining.lib.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
 
             draw(self.history, Path(self._options.plot))
         if self._options is not None:

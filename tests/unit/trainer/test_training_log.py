@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.journal import Journal, read_history
-from tftraining.options import write_atomically
+from tftraining.lib.options import write_atomically
+from tftraining.lib.training_log import TrainingLog, read_history
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def options(tmp_path: Path) -> argparse.Namespace:
 
 
 def test_a_training_in_lines(options: argparse.Namespace, capsys: pytest.CaptureFixture[str]) -> None:
-    journal = Journal(2, options)
-    journal.resume(0, 0)
+    training_log = TrainingLog(2, options)
+    training_log.resume(0, 0)
     for epoch in (1, 2):
-        journal.begin()
-        journal.end(epoch, {"loss": 1 / epoch, "accuracy": 0.25 * epoch})
-    journal.finish({"accuracy": 0.5, "loss": 0.51234})
+        training_log.begin()
+        training_log.end(epoch, {"loss": 1 / epoch, "accuracy": 0.25 * epoch})
+    training_log.finish({"accuracy": 0.5, "loss": 0.51234})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" (")[0] for line in lines[:2]] == [
         "epoch 1/2 loss 1.0000 accuracy 0.2500",
@@ -37,10 +37,10 @@ def test_a_training_in_lines(options: argparse.Namespace, capsys: pytest.Capture
 
 def test_curves_go_on_where_the_training_does(options: argparse.Namespace, capsys: pytest.CaptureFixture[str]) -> None:
     """An epoch that was recorded but not saved is trained, and recorded, again."""
-    first = Journal(4, options)
+    first = TrainingLog(4, options)
     for epoch in (1, 2, 3):
         first.end(epoch, {"loss": float(epoch)})
-    second = Journal(4, options)
+    second = TrainingLog(4, options)
     second.resume(2, 20)
     second.end(3, {"loss": 30.0})
     assert "resumed from epoch 2 (step 20 of the training)" in capsys.readouterr().out.splitlines()
@@ -53,12 +53,12 @@ def test_the_launcher_is_told_how_a_loop_of_ones_own_goes(monkeypatch: pytest.Mo
     told: list[dict[str, object]] = []
     monkeypatch.setattr("tftraining.begin", lambda **values: told.append({"begin": values}))
     monkeypatch.setattr("tftraining.report", lambda **values: told.append(values))
-    journal = Journal(4)
-    journal.start(2, 140, 70)
-    journal.begin()
-    assert list(journal.follow("ab")) == ["a", "b"]
-    journal.end(3, {"loss": 0.5})
-    journal.begin()
+    training_log = TrainingLog(4)
+    training_log.start(2, 140, 70)
+    training_log.begin()
+    assert list(training_log.follow("ab")) == ["a", "b"]
+    training_log.end(3, {"loss": 0.5})
+    training_log.begin()
     assert told == [
         {"begin": {"step": 140, "epochs": 4, "steps_per_epoch": 70}},
         {"epoch": 3},
@@ -72,17 +72,17 @@ def test_the_launcher_is_told_how_a_loop_of_ones_own_goes(monkeypatch: pytest.Mo
 
 def test_of_fit_the_launcher_knows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tftraining.report", lambda **values: pytest.fail("told twice"))
-    journal = Journal(4)
-    journal.resume(2, 140)
-    journal.begin()
-    journal.end(3, {"loss": 0.5})
+    training_log = TrainingLog(4)
+    training_log.resume(2, 140)
+    training_log.begin()
+    training_log.end(3, {"loss": 0.5})
 
 
 def test_a_process_that_is_not_in_charge_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    journal = Journal(1)
-    journal.resume(1, 5)
-    journal.finish({})
+    training_log = TrainingLog(1)
+    training_log.resume(1, 5)
+    training_log.finish({})
     assert list(tmp_path.iterdir()) == []
 
 

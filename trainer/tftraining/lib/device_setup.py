@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from tftraining.options import UsageError
+from tftraining.lib.options import UsageError
 
 
 def prepare(

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import tftraining
 from tftraining.cluster import Task
-from tftraining.loop import Replica
-from tftraining.options import UsageError
+from tftraining.lib.options import UsageError
+from tftraining.lib.train_step import TrainStep
 from tftraining.paths import write_filepath
 
 KEPT = 3
@@ -28,13 +28,18 @@ class State:
     write into directories of their own, and delete their files at once.
     """
 
-    def __init__(self, replica: Replica, directory: str, task: Task | None = None, *, resume: bool = True) -> None:
+    def __init__(self, train_step: TrainStep, directory: str, task: Task | None = None, *, resume: bool = True) -> None:
         self._task = task or Task()
         self._epoch, self._place = (tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(2))
-        self._told = tf.Variable(tf.zeros(3), trainable=False)
-        self._optimizer = replica.optimizer
+        self._tallies = tf.Variable(tf.zeros(3), trainable=False)
+        self._optimizer = train_step.optimizer
+        # `told` is the name of the tallies in checkpoints that exist.
         checkpoint = tf.train.Checkpoint(
-            model=replica.model, optimizer=replica.optimizer, epoch=self._epoch, place=self._place, told=self._told
+            model=train_step.model,
+            optimizer=train_step.optimizer,
+            epoch=self._epoch,
+            place=self._place,
+            told=self._tallies,
         )
         self._path = write_filepath(checkpoints_of(directory), self._task)
         self._manager = tf.train.CheckpointManager(checkpoint, self._path, KEPT)
@@ -52,9 +57,9 @@ class State:
         return int(self._place.numpy())
 
     @property
-    def told(self) -> tf.Tensor:
+    def tallies(self) -> tf.Tensor:
         """The sum of the tallies of these steps (see loop.tally)."""
-        return tf.convert_to_tensor(self._told)
+        return tf.convert_to_tensor(self._tallies)
 
     @property
     def step(self) -> int:
@@ -66,11 +71,11 @@ class State:
         """The path of the latest checkpoint."""
         return str(self._manager.latest_checkpoint)
 
-    def save(self, epoch: int, place: int = 0, told: tf.Tensor | None = None) -> None:
-        """Save the state after `epoch` epochs and `place` steps of the next; `told` sums these steps' tallies."""
+    def save(self, epoch: int, place: int = 0, tallies: tf.Tensor | None = None) -> None:
+        """Save the state after `epoch` epochs and `place` steps of the next; `tallies` sums these steps' tallies."""
         self._epoch.assign(epoch)
         self._place.assign(place)
-        self._told.assign(tf.zeros(3) if told is None else told)
+        self._tallies.assign(tf.zeros(3) if tallies is None else tallies)
         self._manager.save(checkpoint_number=self.step)
         tftraining.report(checkpoint=self.step)
         if not self._task.is_chief:
@@ -80,10 +85,10 @@ class State:
 def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:
     """Restore all of `checkpoint` from `path`, unless that is None. UsageError if either lacks a part of the other."""
     if path is not None:
-        _take_all(lambda: checkpoint.restore(path), "assert_consumed", path)
+        _load_all(lambda: checkpoint.restore(path), "assert_consumed", path)
 
 
-def _take_all(load: Callable[[], Any], whole: str, path: str) -> None:
+def _load_all(load: Callable[[], Any], whole: str, path: str) -> None:
     """Load the checkpoint, and assert that `whole` (a method of TensorFlow's load status) holds.
 
     Without the assertion, TensorFlow keeps fresh weights silently where the checkpoint does not match.
@@ -117,5 +122,5 @@ def restored(model: Any, path: str) -> Any:
     UsageError if the checkpoint lacks some of the weights.
     """
     checkpoint = tf.train.Checkpoint(model=model)
-    _take_all(lambda: checkpoint.read(path).expect_partial(), "assert_existing_objects_matched", path)
+    _load_all(lambda: checkpoint.read(path).expect_partial(), "assert_existing_objects_matched", path)
     return model

@@ -22,7 +22,7 @@ from tftraining.paths import is_url
 MARK = ".tftraining-program"  # a file in a job's directory that names the program that owns it
 DATA_SETS = ("digits", "mnist", "fashion_mnist")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
-STYLES = ("dataset", "iterator", "epoch")  # of tftraining.mirrored
+STYLES = ("dataset", "iterator", "epoch")  # of tftraining.lib.custom_loop
 
 
 class UsageError(ValueError):

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tftraining.data import DataError, Examples
-from tftraining.pipeline import Order
+from tftraining.lib.data import DataError, Examples
+from tftraining.lib.input_pipeline import Order
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 

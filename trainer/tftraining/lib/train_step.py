@@ -35,7 +35,7 @@ def tally(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.stack([loss, right, tf.cast(tf.shape(labels)[0], tf.float32)])
 
 
-class Replica:
+class TrainStep:
     """The steps of one replica: pass `train` and `test` to strategy.run."""
 
     def __init__(self, model: Any, optimizer: Any, batch_size: int, *, jit: bool = False) -> None:
@@ -47,9 +47,9 @@ class Replica:
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Train one step on this replica's part of a batch; the tally of that part."""
-        told, gradients = self._gradients(images, labels)
+        tallies, gradients = self._gradients(images, labels)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
-        return told
+        return tallies
 
     def _gradients_of(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
@@ -73,21 +73,21 @@ class Replica:
         return tally(tf.reduce_sum(per_example_losses(logits, labels)), logits, labels)
 
 
-def metrics_of_training(told: tf.Tensor, steps: int) -> dict[str, float]:
+def metrics_of_training(tallies: tf.Tensor, steps: int) -> dict[str, float]:
     """The mean loss and accuracy of an epoch, from the sum of its steps' tallies."""
-    values = told.numpy()
+    values = tallies.numpy()
     return {"loss": float(values[LOSS]) / steps, "accuracy": float(values[RIGHT] / values[COUNT])}
 
 
-def metrics_of_test(told: tf.Tensor) -> dict[str, float]:
+def metrics_of_test(tallies: tf.Tensor) -> dict[str, float]:
     """The loss and accuracy on test data, from the sum of the steps' tallies."""
-    values = told.numpy()
+    values = tallies.numpy()
     return {"test_loss": float(values[LOSS] / values[COUNT]), "test_accuracy": float(values[RIGHT] / values[COUNT])}
 
 
 def evaluate(model: Any, batches: tf.data.Dataset) -> dict[str, float]:
     """Loss and accuracy over all batches, of a model built without a strategy."""
-    test = tf.function(Replica(model, None, batch_size=1).test)
+    test = tf.function(TrainStep(model, None, batch_size=1).test)
     return metrics_of_test(sum((test(*batch) for batch in batches), tf.zeros(3)))
 
 

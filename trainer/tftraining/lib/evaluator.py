@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tftraining.checkpoints import checkpoints_of, step_of
-from tftraining.journal import Record, read_history, say, summary_writer, write_summaries
-from tftraining.loop import evaluate
-from tftraining.options import write_atomically
+from tftraining.lib.checkpoints import checkpoints_of, step_of
+from tftraining.lib.options import write_atomically
+from tftraining.lib.train_step import evaluate
+from tftraining.lib.training_log import Record, read_history, say, summary_writer, write_summaries
 
 LOOK_EVERY = 0.5  # seconds
 

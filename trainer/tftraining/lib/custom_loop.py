@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tftraining.loop import Replica, metrics_of_test
+from tftraining.lib.train_step import TrainStep, metrics_of_test
 
 Watch = Callable[[Iterable[Any]], Iterable[Any]]
 
@@ -19,13 +19,13 @@ Watch = Callable[[Iterable[Any]], Iterable[Any]]
 class Training:
     """A model under a strategy, with loops that train it for an epoch."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, replica: Replica) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, train_step: TrainStep) -> None:
         self.strategy = strategy
-        self.replica = replica
+        self.train_step = train_step
         with strategy.scope():
-            replica.optimizer.build(replica.model.trainable_variables)
-        self._train_step = tf.function(lambda batch: self._everywhere(replica.train, batch))
-        self._test_step = tf.function(lambda batch: self._everywhere(replica.test, batch))
+            train_step.optimizer.build(train_step.model.trainable_variables)
+        self._train_step = tf.function(lambda batch: self._everywhere(train_step.train, batch))
+        self._test_step = tf.function(lambda batch: self._everywhere(train_step.test, batch))
         self._epoch = tf.function(self._whole_epoch)
 
     def _everywhere(self, step: Callable[..., tf.Tensor], batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -33,10 +33,10 @@ class Training:
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
 
     def _whole_epoch(self, batches: tf.distribute.DistributedIterator, steps: tf.Tensor) -> tf.Tensor:
-        told = tf.zeros(3)
+        tallies = tf.zeros(3)
         for _ in tf.range(steps):
-            told += self._everywhere(self.replica.train, next(batches))
-        return told
+            tallies += self._everywhere(self.train_step.train, next(batches))
+        return tallies
 
     def train(self, style: str, batches: tf.data.Dataset, steps: int, watch: Watch = iter) -> tf.Tensor:
         """Train on `steps` batches; the sum of the steps' tallies. `watch` wraps an iteration in Python."""

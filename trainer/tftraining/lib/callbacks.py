@@ -9,36 +9,36 @@ from collections.abc import Callable
 
 import tf_keras as keras
 
-from tftraining.journal import Journal
+from tftraining.lib.training_log import TrainingLog
 
 
 class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
-    """Records each epoch of a training with `fit` in the journal. List it after BackupAndRestore."""
+    """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, training_log: TrainingLog) -> None:
         super().__init__()
-        self.journal = journal
+        self.training_log = training_log
         self._first_epoch: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Begin an epoch (from 0). The first epoch that begins is where the training resumes."""
         if self._first_epoch is None:
             self._first_epoch = epoch
-            self._tell_resumed(epoch)
-        self.journal.begin()
+            self._log_resumption(epoch)
+        self.training_log.begin()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Record the metrics of the epoch, with the names that custom loops use."""
         values = {name.replace("val_", "test_"): value for name, value in (logs or {}).items()}
-        self.journal.end(epoch + 1, values)
+        self.training_log.end(epoch + 1, values)
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Report the resumption of a training that was complete before: no epoch begins."""
         if self._first_epoch is None:
-            self._tell_resumed(self.journal.epochs)
+            self._log_resumption(self.training_log.epochs)
 
-    def _tell_resumed(self, epoch: int) -> None:
-        self.journal.resume(epoch, int(self.model.optimizer.iterations.numpy()))
+    def _log_resumption(self, epoch: int) -> None:
+        self.training_log.resume(epoch, int(self.model.optimizer.iterations.numpy()))
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]

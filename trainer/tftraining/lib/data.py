@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tftraining.options import UsageError
+from tftraining.lib.options import UsageError
 
 CLASSES = 10
 DIGITS_FOR_TRAINING = 1500  # of 1,797; the rest is for the test

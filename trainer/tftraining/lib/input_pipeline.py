@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tftraining.data import Examples
+from tftraining.lib.data import Examples
 
 ROUNDS = 4  # of the block cipher that makes the permutation; TensorFlow's default
 
