@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks import in_cluster
+from benchmarks import cluster_gang
 from tftraining_api.model.names import Replica
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.process_spec import Allocation, LocalJob, allocate, local_job
@@ -215,7 +215,7 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
     """Run the same in real pods, and measure deleted pods, beside the parts of such a recovery."""
     draw, members = random.Random(options.seed), (CHIEF, WORKER)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
-    async with in_cluster.running(manifest(options.steps, warm=True), members) as gang:
+    async with cluster_gang.running(manifest(options.steps, warm=True), members) as gang:
         worker = await kills(gang, WORKER, options.kills, draw)
         chief = await kills(gang, CHIEF, options.kills, draw)
         deleted, created, imported = [], [], []
@@ -228,7 +228,7 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
             told = f"{deleted[-1]:.2f} s; a bare pod: {bare[0]:.2f} s, its import {bare[1]:.2f} s"
             say(f"  pod deleted, {number} of {DELETIONS}: {told}")
     say("cold: the same without the warm interpreter")
-    async with in_cluster.running(manifest(options.steps, warm=False), members) as gang:
+    async with cluster_gang.running(manifest(options.steps, warm=False), members) as gang:
         cold = await kills(gang, WORKER, COLD_KILLS, draw)
     result |= _figures(worker, chief, cold)
     parts = [statistics.median(each) for each in (created, imported, worker)]

@@ -1,6 +1,6 @@
 """Nothing that the operator does with a large job keeps everybody else waiting: others have their turn in between.
 
-How long a turn takes is measured by benchmarks.loop; here it is counted how many there are.
+How long a turn takes is measured by benchmarks.event_loop; here it is counted how many there are.
 """
 
 import asyncio

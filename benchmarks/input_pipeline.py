@@ -1,6 +1,6 @@
 """How much of a training's time goes into its input, beside the same training with a batch that never changes.
 
-`python -m benchmarks.feeding --data mnist --data-dir FOLDER`: steps per second of the custom loop under
+`python -m benchmarks.input_pipeline --data mnist --data-dir FOLDER`: steps per second of the custom loop under
 MirroredStrategy with one constant batch (no input at all), with our pipeline, and with our pipeline without prefetch.
 With `--pictures` it is the network of the program transfer_learning, fed with PNG files that are decoded and resized on
 the cores that also train. They train in turns of about a second, so that what else the machine does hits all kinds; the
@@ -39,7 +39,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 
 def parse() -> argparse.Namespace:
     """Parse the options."""
-    parser = argparse.ArgumentParser(prog="benchmarks.feeding", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="benchmarks.input_pipeline", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir")
     parser.add_argument("--pictures", action="store_true", help="PNG files, for the network of transfer_learning")

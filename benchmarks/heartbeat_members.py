@@ -1,9 +1,10 @@
 """Members of a gang that only beat: many of them in one process, each with a connection of its own.
 
-`python -m benchmarks.beaters` is a part of `benchmarks.beats`. Towards the chief's launcher a member does what a real
-one does: it greets it, signs every frame, starts its round when it is told to, beats six times in a member timeout with
-the progress of a training, and notes how old the last echo becomes. In front of a bare echo (`--bare`) it sends as many
-bytes as often. Lines of JSON on stdout tell how far it is; a line on stdin asks for the counts. It runs no program.
+`python -m benchmarks.heartbeat_members` is a part of `benchmarks.heartbeats`. Towards the chief's launcher a member
+does what a real one does: it greets it, signs every frame, starts its round when it is told to, beats six times in a
+member timeout with the progress of a training, and notes how old the last echo becomes. In front of a bare echo
+(`--bare`) it sends as many bytes as often. Lines of JSON on stdout tell how far it is; a line on stdin asks for the
+counts. It runs no program.
 """
 
 import argparse
@@ -198,7 +199,9 @@ async def run(crowd: Crowd, kind: type[Bare] | type[Member]) -> None:
 
 def main() -> None:
     """Read the arguments, and the job's secret from stdin."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beaters", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.heartbeat_members", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--first", type=int, required=True, help="the index of the first worker")
     parser.add_argument("--count", type=int, required=True)

@@ -1,4 +1,4 @@
-"""The operator, with a record of each long turn of its event loop; for `benchmarks.loop`.
+"""The operator, with a record of each long turn of its event loop; for `benchmarks.event_loop`.
 
 A turn is the work of the event loop between two polls of the sockets. The measured time is CPU time of the loop's
 thread, so that a busy machine does not count. Each turn of NOTED milliseconds or more becomes a line of JSON in the

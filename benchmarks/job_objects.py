@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from benchmarks.client import Manifest
+from benchmarks.api_client import Manifest
 from tests.support.control_plane.installation import OPERATOR_NAMESPACE
 from tests.support.control_plane.manifests import changed, minimal, template
 from tests.support.control_plane.operator_process import OPERATOR_PODS

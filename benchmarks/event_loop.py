@@ -1,8 +1,8 @@
 """For how long the operator's event loop is blocked at most, in a running operator with a large job.
 
-`python -m benchmarks.loop` on a real API server; pods and nodes have no machines, so this program plays the kubelets
-and the chief's launcher. What it counts is CPU time of the loop's thread between two looks at the
-sockets (see benchmarks.measured_operator), by what happened meanwhile. The last line is JSON. It must never judge.
+`python -m benchmarks.event_loop` on a real API server; pods and nodes have no machines, so this program plays the
+kubelets and the chief's launcher. What it counts is CPU time of the loop's thread between two looks at the sockets (see
+benchmarks.event_loop_operator), by what happened meanwhile. The last line is JSON. It must never judge.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.client import Client
-from benchmarks.objects import Request, core_path, jobs_path, running_request
+from benchmarks.api_client import Client
+from benchmarks.job_objects import Request, core_path, jobs_path, running_request
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.support.control_plane.installation import install_crd, operator_kubeconfig
@@ -216,7 +216,7 @@ def main() -> None:
         plane.create_namespace(NAMESPACE)
         notes = plane.directory / "loop.jsonl"
         notes.touch()
-        account, module = operator_kubeconfig(plane), "benchmarks.measured_operator"
+        account, module = operator_kubeconfig(plane), "benchmarks.event_loop_operator"
         with OperatorProcess(account, plane.directory, module, LOOP_NOTES=str(notes)) as operator:
             longest = asyncio.run(measure(plane, operator, notes, asked))
     load = round(os.getloadavg()[0], 1)

@@ -1,11 +1,12 @@
 """What a large gang costs the launcher of its chief: heartbeats, the greeting of all at once, and `/status`.
 
-`python -m benchmarks.beats` starts one real launcher, that of worker-0 with a program that sleeps, for gangs of 100,
-1,000 and 3,000 members, and lets the others (`beaters`, in a few processes) join, start their round and beat as real
-launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of the launcher with nobody at its
-`/status` and with one client that waits for changes; how old an echo becomes at most (a member whose echo is older than
-2.5 s ends its program); the time until all have joined and all run; size and CPU time of `/status`. The floor is a bare
-asyncio server that answers as many messages of the same sizes. The last line is JSON. It must never judge.
+`python -m benchmarks.heartbeats` starts one real launcher, that of worker-0 with a program that sleeps, for gangs of
+100, 1,000 and 3,000 members, and lets the others (`heartbeat_members`, in a few processes) join, start their round and
+beat as real launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of the launcher with
+nobody at its `/status` and with one client that waits for changes; how old an echo becomes at most (a member whose echo
+is older than 2.5 s ends its program); the time until all have joined and all run; size and CPU time of `/status`. The
+floor is a bare asyncio server that answers as many messages of the same sizes. The last line is JSON. It must never
+judge.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.usage import cpu_seconds, resident_mib
+from benchmarks.process_usage import cpu_seconds, resident_mib
 from tests.support.http_pages import read_page
 from tests.support.ports import free_ports
 from tests.support.simulated_gang.simulation import coordinator, hello
@@ -63,7 +64,7 @@ class Crowds:
         shares = [members // PROCESSES + (index < members % PROCESSES) for index in range(PROCESSES)]
         self._processes = []
         for share in shares:
-            command = [sys.executable, "-m", "benchmarks.beaters", f"--port={port}", f"--first={first}"]
+            command = [sys.executable, "-m", "benchmarks.heartbeat_members", f"--port={port}", f"--first={first}"]
             first += share
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             process = subprocess.Popen(
@@ -162,7 +163,7 @@ def cpu_share(pid: int, seconds: float) -> float:
 def floor(members: int, seconds: float) -> dict[str, float]:
     """Measure the bare server under the same load."""
     (port,) = free_ports(1)
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.beats", "--echo", str(port)]) as server:
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.heartbeats", "--echo", str(port)]) as server:
         crowds = Crowds(port, 1, members - 1, "--bare")
         try:
             crowds.hear("running")
@@ -241,7 +242,7 @@ def _of_status(port: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; the last line is JSON."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beats", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.heartbeats", description=__doc__.partition("\n")[0])
     parser.add_argument("--members", type=int, nargs="+", default=[100, 1000, 3000])
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each measurement takes")
     parser.add_argument("--echo", type=int, metavar="PORT", help=argparse.SUPPRESS)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.client import Client
+from benchmarks.api_client import Client
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 RESOURCES = ("pods", "services", "secrets", "networkpolicies", "events", "tftrainingjobs")

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from benchmarks.killer import Killer
+from benchmarks.program_killer import Killer
 from testbed import cluster as lab
 from testbed import release
 from testbed.cluster import Cluster
