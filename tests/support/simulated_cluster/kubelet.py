@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer, stamp
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.nodes import Machines
 from tftraining_api.model.spec import Manifest
 
 UNPREPARED = {"type": "PodReadyToStartContainers", "status": "False"}

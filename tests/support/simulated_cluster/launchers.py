@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer
 from tests.support.simulated_cluster.kubelet import Kubelet
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.nodes import Machines
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest

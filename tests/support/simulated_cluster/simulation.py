@@ -14,7 +14,7 @@ from tests.support.simulated_cluster.builders import JobBuilder
 from tests.support.simulated_cluster.invariants import hold_invariants
 from tests.support.simulated_cluster.kubelet import Kubelet
 from tests.support.simulated_cluster.launchers import Launchers
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.nodes import Machines
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job, parse_job
 from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, pod, serving
-from tests.unit.operator.cluster.test_refusals import JOB, NOW, OWN
+from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Progress, Status

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.pauses import resume, suspend
 from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport
 

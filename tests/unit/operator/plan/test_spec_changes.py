@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.pauses import resume, suspend
 from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.rules import RULES, compares, compiled
 from tftraining_client.validation.structure import stored

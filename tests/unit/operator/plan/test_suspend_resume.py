@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.pauses import resume, suspend
 from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_api.model.status import Condition
 
 NewJob = Callable[[], JobBuilder]

@@ -12,7 +12,7 @@ from pathlib import Path
 from testbed.shell import LabError
 
 
-class Server:
+class ServerProcess:
     """One program in the background with a log file, started at once."""
 
     def __init__(
