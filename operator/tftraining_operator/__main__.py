@@ -43,7 +43,7 @@ def main() -> int:
             namespaces=settings.namespaces,
         )
     except Exception as error:
-        if (why := _outside(error)) is None:
+        if (why := _outside_cause(error)) is None:
             raise
         print(f"tftraining-operator: {why}", file=sys.stderr)
         return 1
@@ -59,7 +59,7 @@ def _open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, allowed))
 
 
-def _outside(error: Exception) -> str | None:
+def _outside_cause(error: Exception) -> str | None:
     """The message for an error from outside this program, which needs no traceback; None for any other error."""
     if isinstance(error.__cause__, kopf.PermanentError):
         return str(error.__cause__)

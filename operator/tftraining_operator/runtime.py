@@ -131,7 +131,7 @@ class Operator:
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
         # Optional reflectors: the start does not wait for their caches.
-        self._listeners: list[Reflector[Any]] = []
+        self._event_reflectors: list[Reflector[Any]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
@@ -144,29 +144,32 @@ class Operator:
             # First, so that the kubelet finds the operator healthy while it waits for the API server.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
-            await operator._listen_to_kubelets()
+            await operator._add_event_reflectors()
             if not settings.namespaces and await _may_read_nodes(api):
                 operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
         except BaseException:
             await operator._disconnect()
             raise
-        parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
+        parts = {f"the watch of {each.description}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
-        parts |= {f"the watch of {each.what}": operator._listen(each) for each in operator._listeners}
+        parts |= {
+            f"the watch of {each.description}": operator._run_event_reflector(each)
+            for each in operator._event_reflectors
+        }
         parts["the search for nodes"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
-            task.add_done_callback(partial(_tell_end, name))
+            task.add_done_callback(partial(_log_end, name))
         return operator
 
-    async def _listen_to_kubelets(self) -> None:
+    async def _add_event_reflectors(self) -> None:
         otherwise = "why volumes are missing is not told: this account may not list and watch events"
         for namespace in self._settings.namespaces or ("",):
             events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
             if await may_read(self._api, events.path, otherwise):
-                self._listeners.append(events)
+                self._event_reflectors.append(events)
 
-    async def _listen(self, events: Reflector[Any]) -> None:
+    async def _run_event_reflector(self, events: Reflector[Any]) -> None:
         """Run the events reflector once the pods are listed: a kubelet's event about an unknown pod is dropped."""
         await self._synced()
         await events.run()
@@ -178,11 +181,11 @@ class Operator:
         """The failures that only a restart of the operator can fix, such as a part that has ended."""
         ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
         begun = self._reflectors if self._tasks else []
-        return ended + [f"the watch of {each.what} is dead" for each in begun if not each.alive]
+        return ended + [f"the watch of {each.description} is dead" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
         """The caches that are not filled yet."""
-        return [f"{each.what} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
+        return [f"{each.description} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
 
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):
@@ -222,7 +225,7 @@ async def _may_read_nodes(api: Api) -> bool:
     return await may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
 
 
-def _tell_end(name: str, task: asyncio.Task[None]) -> None:
+def _log_end(name: str, task: asyncio.Task[None]) -> None:
     """Log a part that has ended by itself, which is a fault; /healthz fails from then on."""
     if not task.cancelled():
         logger.error("%s has ended", name, exc_info=task.exception())

@@ -12,7 +12,7 @@ PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 
 
 async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
-    """Create the object, or update the spec of the existing one. Raises Refused."""
+    """Create the object, or update the spec of the existing one. Raises WriteRefused."""
     child, path = _child(manifest), _path(job, manifest)
     try:
         await _create_or_patch(api, path, manifest)
@@ -22,7 +22,7 @@ async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
 
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:
-    """Delete the object if it exists. Raises Refused."""
+    """Delete the object if it exists. Raises WriteRefused."""
     try:
         await api.request("DELETE", f"{_path(job, manifest)}/{manifest['metadata']['name']}")
     except ApiError as error:

@@ -15,10 +15,10 @@ async def serve(port: int, dead: Problems, unready: Problems, registry: Collecto
     """
 
     async def healthz(_: web.Request) -> web.Response:
-        return _verdict(dead())
+        return _response(dead())
 
     async def readyz(_: web.Request) -> web.Response:
-        return _verdict(unready())
+        return _response(unready())
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
@@ -35,5 +35,5 @@ async def serve(port: int, dead: Problems, unready: Problems, registry: Collecto
     return runner
 
 
-def _verdict(problems: list[str]) -> web.Response:
+def _response(problems: list[str]) -> web.Response:
     return web.Response(status=500, text="; ".join(problems)) if problems else web.Response(text="ok")

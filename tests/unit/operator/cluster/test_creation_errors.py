@@ -9,7 +9,7 @@ from tests.support.fake_api_server import Answer, pod, serving
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
-from tftraining_operator.cluster.children import FOREIGN, UNLABELLED, Children, _in_the_way, _labelled_again
+from tftraining_operator.cluster.children import NOT_OWNED, UNLABELLED, Children, _conflict, _labelled_again
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.cluster.write_refused import WriteRefused
@@ -60,17 +60,17 @@ def test_the_pause_doubles_up_to_a_minute_and_messages_are_bounded() -> None:
         ([OWN], {"tftraining.dev/role": "worker", "tftraining.dev/index": "0", "tftraining.dev/attempt": "1"}, ""),
         ([OWN], {}, UNLABELLED),
         ([OWN], {"tftraining.dev/job-name": "other"}, UNLABELLED),
-        ([], {}, FOREIGN),
+        ([], {}, NOT_OWNED),
         ([{**OWN, "controller": False}], {}, EARLIER),
         ([{**OWN, "uid": "another"}], {}, EARLIER),
-        ([{**OWN, "kind": "Job", "uid": "another"}], {}, FOREIGN),
+        ([{**OWN, "kind": "Job", "uid": "another"}], {}, NOT_OWNED),
     ],
 )
 def test_what_may_be_taken_for_the_child(owners: list[object], labels: dict[str, str], why: str) -> None:
     raw = pod("job-worker-0", 1)
     raw["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-01-01T00:00:00Z"}
     raw["metadata"]["labels"] |= labels
-    assert _in_the_way(JOB, raw) == why
+    assert _conflict(JOB, raw) == why
 
 
 CONTENDED = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
@@ -88,7 +88,7 @@ CONTENDED = 'Operation cannot be fulfilled on resourcequotas "q": the object has
     ],
     ids=["pod", "secret", "companion"],
 )
-async def test_a_quota_that_many_write_to_is_no_object_in_the_way(step: dict[str, Any], collection: str) -> None:
+async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, Any], collection: str) -> None:
     """Kubernetes answers 409 for both; only the reason tells them apart (kubernetes#67761)."""
     async with serving() as (fake, api):
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))

@@ -129,5 +129,5 @@ async def test_others_have_their_turn_while_the_step_of_a_large_gang_is_decided(
     async with reconciling(decide) as (_, jobs, reconcile), counting() as turns:
         raw = job(5)
         raw["spec"]["replicaSpecs"]["worker"]["replicas"] = workers
-        jobs.take(raw, False, lambda key: None)
+        jobs.update(raw, False, lambda key: None)
         await reconcile(KEY)

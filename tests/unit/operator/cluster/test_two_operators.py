@@ -41,7 +41,7 @@ class AnOperator:
         for store, raws in ((self.children.pods, seen.pods), (self.children.services, seen.services)):
             for raw in raws:
                 store.upsert(raw)
-        self.jobs.take(job, False, lambda key: None)
+        self.jobs.update(job, False, lambda key: None)
         self.launchers = LauncherReports(through_api_server(api), self.queue.add, max_long_polls=1)
         self.quotas = Quotas(api, self.queue.add, everywhere=True)
         watched = (self.jobs, self.children, self.launchers, self.quotas)
