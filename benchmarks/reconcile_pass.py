@@ -20,7 +20,7 @@ import msgspec
 
 from tests.support.simulated_cluster.apiserver import over_the_wire
 from tests.support.simulated_cluster.builders import JobBuilder
-from tests.support.simulated_cluster.simulation import IMAGE, World
+from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest
@@ -54,12 +54,12 @@ class Job:
     """A job with launchers in a simulated cluster, and the operator's store of its children."""
 
     def __init__(self, workers: int) -> None:
-        self._world = World(JobBuilder().in_place().workers(workers).storage())
+        self._cluster = SimulatedCluster(JobBuilder().in_place().workers(workers).storage())
         self._children = _children(Accepting())
         self._create()
 
     def _create(self) -> None:
-        api, step = self._world.api, self.decide()
+        api, step = self._cluster.api, self.decide()
         self._write(step)
         assert step.create_secret is not None and step.create_service is not None
         api.create_secret(step.create_secret)
@@ -68,7 +68,7 @@ class Job:
             # No pass reads the environment, which would take gigabytes in the simulated API server.
             pod["spec"]["containers"][0]["env"] = []
             api.create_pod(pod)
-        self._world.kubelet.start_all(launched=False)
+        self._cluster.kubelet.start_all(launched=False)
         self._see()
         step = self.decide()
         assert step.status.phase == "Running"
@@ -76,8 +76,8 @@ class Job:
 
     def lose_half(self) -> None:
         """Remove every other pod at once."""
-        for name in sorted(self._world.api.pods)[1::2]:
-            del self._world.api.pods[name]
+        for name in sorted(self._cluster.api.pods)[1::2]:
+            del self._cluster.api.pods[name]
         self._see()
 
     def accept(self) -> None:
@@ -86,20 +86,20 @@ class Job:
 
     def observe(self) -> Observed:
         """The operator's observation of the job's children."""
-        return self._children.observe(parse_job(self._world.api.job))
+        return self._children.observe(parse_job(self._cluster.api.job))
 
     def decide(self) -> Step:
         """The decision of one pass, computed as in the operator."""
-        job = parse_job(self._world.api.job)
-        seen = msgspec.structs.replace(self._children.observe(job), launcher_report=self._world.launcher_report)
-        return plan(job, seen, self._world.now, IMAGE)
+        job = parse_job(self._cluster.api.job)
+        seen = msgspec.structs.replace(self._children.observe(job), launcher_report=self._cluster.launcher_report)
+        return plan(job, seen, self._cluster.now, IMAGE)
 
     def _write(self, step: Step) -> None:
-        self._world.api.put_status(self._world.api.job["metadata"]["resourceVersion"], step.status)
+        self._cluster.api.put_status(self._cluster.api.job["metadata"]["resourceVersion"], step.status)
 
     def _see(self) -> None:
         self._children = _children(Accepting())
-        seen, meta = self._world.api.snapshot(), self._world.api.job["metadata"]
+        seen, meta = self._cluster.api.snapshot(), self._cluster.api.job["metadata"]
         for store, raws in ((self._children.pods, seen.pods), (self._children.services, seen.services)):
             for number, raw in enumerate(raws):
                 raw["metadata"] |= {"namespace": meta["namespace"], "resourceVersion": str(number + 1)}
@@ -136,10 +136,10 @@ def costs(workers: int, times: int) -> dict[str, float]:
 
 def memory_mib(workers: int) -> float:
     """The peak growth of the resident set while the job's pods are created, in MiB."""
-    world = World(JobBuilder().in_place().workers(workers).storage())
-    job, children = parse_job(world.api.job), _children(Accepting())
+    cluster = SimulatedCluster(JobBuilder().in_place().workers(workers).storage())
+    job, children = parse_job(cluster.api.job), _children(Accepting())
     before = _highest()
-    asyncio.run(children.create(job, plan(job, children.observe(job), world.now, IMAGE)))
+    asyncio.run(children.create(job, plan(job, children.observe(job), cluster.now, IMAGE)))
     assert len(children.observe(job).pods) == workers
     return (_highest() - before) / MIB
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer
 from tests.support.simulated_cluster.kubelet import Kubelet
-from tests.support.simulated_cluster.nodes import Machines
+from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
@@ -34,12 +34,12 @@ def decoded(text: str) -> dict[str, Any]:
     return found
 
 
-class Launchers:
+class SimulatedLaunchers:
     """All launchers of the present attempt. Members are called by their short names, such as worker-1."""
 
-    def __init__(self, api: ApiServer, machines: Machines, kubelet: Kubelet) -> None:
+    def __init__(self, api: ApiServer, nodes: SimulatedNodes, kubelet: Kubelet) -> None:
         self._api = api
-        self._machines = machines
+        self._nodes = nodes
         self._kubelet = kubelet
         self._job: str = api.job["metadata"]["name"]
         self.verdict_in: dict[str, str] = {}
@@ -265,7 +265,7 @@ class Launchers:
         """The UIDs of those whose launchers run, and whom the chief's lets in."""
         alive = {name: pod for name, pod in self.pods.items() if pod["status"]["phase"] == "Running"}
         uids = {name: pod["metadata"]["uid"] for name, pod in alive.items()}
-        chief, keys = self._chief(), self._kubelet.keys
+        chief, keys = self._chief(), self._kubelet.launcher_secrets
         key = keys.get(chief["metadata"]["uid"]) if chief else None
         return {name: uid for name, uid in uids.items() if key in (None, keys[uid])}
 
@@ -347,7 +347,7 @@ class Launchers:
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
         for name, pod in self._api.pods.items():
             labels = pod["metadata"]["labels"]
-            if pod["spec"].get("nodeName") in self._machines.dead:
+            if pod["spec"].get("nodeName") in self._nodes.powered_off:
                 continue
             if labels.get(LABEL_ROLE) in ("chief", "worker", "ps") and pod["status"]["phase"] not in DONE:
                 yield name, pod

@@ -1,54 +1,54 @@
-"""The machines of the simulated cluster, and what the control plane makes of them when they fall silent.
+"""The nodes of the simulated cluster, and what the node controller and the taint manager do about them.
 
-A machine that is dead runs nothing and does nothing. One that is cut off runs on what it runs, and hears of nothing.
-Tests say when the node controller notices: it takes up to a minute.
+A node that is powered off runs nothing. A partitioned node keeps its programs running, but its kubelet cannot reach the
+API server. Tests say when the node controller marks a node as not ready: a real one takes up to a minute.
 """
 
 from tests.support.simulated_cluster.apiserver import ApiServer, stamp
 from tftraining_api.model.spec import Manifest
 
 
-class Machines:
-    """All machines by their nodes' names. There is always `node-a`."""
+class SimulatedNodes:
+    """All nodes by name. There is always `node-a`."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
-        self.dead: set[str] = set()
-        self.cut_off: set[str] = set()
+        self.powered_off: set[str] = set()
+        self.partitioned: set[str] = set()
         self._next = 0
         self.add("node-a")
 
     def add(self, *names: str) -> None:
-        """Machines join the cluster."""
+        """Nodes join the cluster."""
         for name in names:
             self._api.nodes[name] = {"metadata": {"name": name, "creationTimestamp": stamp(self._api.now)}, "spec": {}}
-            self._tell(name, "True")
+            self._set_ready(name, "True")
 
-    def place(self) -> str | None:
+    def pick_node(self) -> str | None:
         """The node for the next pod: healthy ones take turns."""
-        ready = [name for name, node in self._api.nodes.items() if self.hears(name) and _is_ready(node)]
+        ready = [name for name, node in self._api.nodes.items() if self.is_reachable(name) and _is_ready(node)]
         self._next += 1
         return ready[self._next % len(ready)] if ready else None
 
-    def hears(self, name: str) -> bool:
-        """Whether the kubelet there does what it is told."""
-        return name not in self.dead and name not in self.cut_off
+    def is_reachable(self, name: str) -> bool:
+        """Whether the kubelet of the node reaches the API server."""
+        return name not in self.powered_off and name not in self.partitioned
 
-    def die(self, name: str, noticed: bool = True) -> None:
-        """The machine loses its power; what is known of its pods stays as it was."""
-        self.dead.add(name)
+    def power_off(self, name: str, noticed: bool = True) -> None:
+        """The node loses its power; the status of its pods stays as it was."""
+        self.powered_off.add(name)
         if noticed:
-            self.notice(name)
+            self.mark_not_ready(name)
 
-    def cut(self, name: str, noticed: bool = True) -> None:
-        """The machine's kubelet cannot reach the API server any more."""
-        self.cut_off.add(name)
+    def partition(self, name: str, noticed: bool = True) -> None:
+        """The kubelet of the node cannot reach the API server any more."""
+        self.partitioned.add(name)
         if noticed:
-            self.notice(name)
+            self.mark_not_ready(name)
 
-    def notice(self, name: str) -> None:
+    def mark_not_ready(self, name: str) -> None:
         """The node controller has not heard of the node for too long: it and its pods are not ready."""
-        self._tell(name, "Unknown")
+        self._set_ready(name, "Unknown")
         for pod in self._api.pods.values():
             if pod["spec"].get("nodeName") == name and pod["status"]["phase"] == "Running":
                 containers = pod["status"]["containerStatuses"]
@@ -59,10 +59,10 @@ class Machines:
                     {"type": "ContainersReady", "status": ready, "lastTransitionTime": stamp(self._api.now)},
                 ]
 
-    def come_back(self, name: str) -> None:
-        """A machine that was cut off is heard of again, and told what to do."""
-        self.cut_off.discard(name)
-        self._tell(name, "True")
+    def reconnect(self, name: str) -> None:
+        """A partitioned node is ready again, and its kubelet carries out what the API server holds."""
+        self.partitioned.discard(name)
+        self._set_ready(name, "True")
         for pod in self._api.pods.values():
             if pod["spec"].get("nodeName") == name:
                 pod["status"]["conditions"] = [
@@ -70,8 +70,8 @@ class Machines:
                 ]
 
     def taint(self, name: str, effect: str = "NoExecute", seen: bool = True) -> None:
-        """A person says that the machine is shut down for good; with NoExecute the taint manager, if it has `seen` it,
-        evicts the pods."""
+        """An administrator says that the node is shut down for good. With NoExecute the taint manager, if it has `seen`
+        the taint, evicts the pods."""
         taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": effect}
         self._api.nodes[name]["spec"]["taints"] = [taint]
         for pod in list(self._api.pods.values()) if seen and effect == "NoExecute" else ():
@@ -89,7 +89,7 @@ class Machines:
         """The node's object is deleted."""
         del self._api.nodes[name]
 
-    def _tell(self, name: str, status: str) -> None:
+    def _set_ready(self, name: str, status: str) -> None:
         ready = {"type": "Ready", "status": status, "lastTransitionTime": stamp(self._api.now)}
         self._api.nodes[name]["status"] = {"conditions": [ready]}
 

@@ -13,8 +13,8 @@ from tests.support.simulated_cluster.apiserver import ApiServer, Rejected, Snaps
 from tests.support.simulated_cluster.builders import JobBuilder
 from tests.support.simulated_cluster.invariants import hold_invariants
 from tests.support.simulated_cluster.kubelet import Kubelet
-from tests.support.simulated_cluster.launchers import Launchers
-from tests.support.simulated_cluster.nodes import Machines
+from tests.support.simulated_cluster.launchers import SimulatedLaunchers
+from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job, parse_job
 from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
@@ -30,22 +30,22 @@ from tftraining_operator.plan.step import Event, Step
 
 IMAGE = "operator:1"
 MOST_PASSES = 60
-LOOK = "look at "  # what changes nothing
+READ_ONLY = "look at "  # what changes nothing
 CHANGES = ("DELETE ", "PATCH ")  # what asks for no child
 FOREIGN = "exists already and does not belong to this job"
 
 Write = tuple[str, Callable[[], None]]
 
 
-class World:
+class SimulatedCluster:
     """A job, its cluster and its operator. `trajectory` holds each status written, as `Phase ready reason`."""
 
     def __init__(self, job: JobBuilder) -> None:
         self.api = ApiServer(job.raw())
-        self.machines = Machines(self.api)
-        self.kubelet = Kubelet(self.api, self.machines)
+        self.nodes = SimulatedNodes(self.api)
+        self.kubelet = Kubelet(self.api, self.nodes)
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
-        self.launchers = Launchers(self.api, self.machines, self.kubelet)
+        self.launchers = SimulatedLaunchers(self.api, self.nodes, self.kubelet)
         self.launcher_report: LauncherReport | None = None
         self.launcher_silent = False
         self.events: list[Event] = []
@@ -124,7 +124,7 @@ class World:
                 break
             wanted.add(write[0])
             going_on = self._carry_out(write)
-            done += not (going_on and write[0].startswith(LOOK))
+            done += not (going_on and write[0].startswith(READ_ONLY))
             if not going_on:
                 break
         self.refused_changes = {each: old for each, old in self.refused_changes.items() if each in wanted}
@@ -149,11 +149,11 @@ class World:
         for _ in range(MOST_PASSES):
             self.settle()
             removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all(self.launched)
-            if not removed and not started and not self.listen():
+            if not removed and not started and not self.poll_launchers():
                 return self
         raise AssertionError(f"no fixpoint: {self.api.writes[-10:]}")
 
-    def listen(self) -> bool:
+    def poll_launchers(self) -> bool:
         """The launchers act, if there are any, and the operator asks the chief's; whether that brings anything new."""
         if not self.launched:
             return False
@@ -175,7 +175,7 @@ class World:
             self.api.now = self.timer
         raise AssertionError(f"still waiting after {most} timers")
 
-    # --- events of the world
+    # --- what programs and people do
 
     def exit(self, *pods: str, code: int = 1, reason: str = "", message: str = "") -> Self:
         for each in pods:
@@ -201,33 +201,33 @@ class World:
             version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
             put = partial(api.put_status, version, step.status)
             yield "status", put if condition is None else partial(api.patch_condition, version, condition)
-            self._publish(step)
+            self._record_events(step)
         for each in step.delete_pods:
             yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)
-        for ending in step.fail_pods:
-            yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
+        for failure in step.fail_pods:
+            yield f"PATCH pod/{failure.name}/status", partial(api.fail_pod, failure.name, failure.uid)
         if (wanted := step.annotate_pod) is not None:
-            told = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
-            yield f"PATCH pod/{wanted.name}", told
+            annotate = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
+            yield f"PATCH pod/{wanted.name}", annotate
         if step.delete_job:
             version = seen.job["metadata"]["resourceVersion"]
             yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
-        for companion in step.delete_auxiliary_objects:
-            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
-            yield f"DELETE {kind}/{name}", partial(api.delete_companion, companion)
+        for auxiliary_object in step.delete_auxiliary_objects:
+            kind, name = auxiliary_object["kind"].lower(), auxiliary_object["metadata"]["name"]
+            yield f"DELETE {kind}/{name}", partial(api.delete_auxiliary_object, auxiliary_object)
         beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_auxiliary_objects]
         if step.delete_service and not any(each in self.refused_changes for each in beside):
             yield f"DELETE service/{job.key.name}", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
-        for companion in step.auxiliary_objects:
-            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
-            yield f"{kind}/{name}", partial(api.ensure_companion, companion)
+        for auxiliary_object in step.auxiliary_objects:
+            kind, name = auxiliary_object["kind"].lower(), auxiliary_object["metadata"]["name"]
+            yield f"{kind}/{name}", partial(api.ensure_auxiliary_object, auxiliary_object)
         if (secret := step.create_secret) is not None:
-            there = LOOK if secret["metadata"]["name"] in api.secrets else ""
+            there = READ_ONLY if secret["metadata"]["name"] in api.secrets else ""
             yield f"{there}secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
         if (secret := step.verify_secret) is not None:
-            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
+            yield f"{READ_ONLY}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 
@@ -237,7 +237,7 @@ class World:
             assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
         self.api.create_pod(pod)
 
-    def _publish(self, step: Step) -> None:
+    def _record_events(self, step: Step) -> None:
         self.events += step.events
         self.trajectory.append(f"{step.status.phase} {step.status.ready} {step.status.reason}")
 
@@ -249,10 +249,10 @@ class World:
                 raise Rejected(*self.api.refusals[what])
             do()
         except Rejected as error:
-            return self._judge(what.removeprefix(LOOK), error)
+            return self._judge(what.removeprefix(READ_ONLY), error)
         if what.startswith(CHANGES):
             self.refused_changes = {each: old for each, old in self.refused_changes.items() if each != what}
-        elif "/" in what and not what.startswith(LOOK):
+        elif "/" in what and not what.startswith(READ_ONLY):
             self.refusal = None
         return True
 

@@ -1,13 +1,13 @@
 """A person suspends a job, and resumes it."""
 
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
-def suspend(world: World) -> World:
-    world.api.edit("runPolicy.suspend", True)
-    return world
+def suspend(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.api.edit("runPolicy.suspend", True)
+    return cluster
 
 
-def resume(world: World) -> World:
-    world.api.edit("runPolicy.suspend", False)
-    return world
+def resume(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.api.edit("runPolicy.suspend", False)
+    return cluster

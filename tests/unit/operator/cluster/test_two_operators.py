@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, serving
 from tests.support.simulated_cluster.builders import a_launched_job
-from tests.support.simulated_cluster.simulation import World as Cluster
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import ANNOTATION_ORDERS, Key
@@ -32,7 +32,7 @@ Manifest = dict[str, Any]
 class AnOperator:
     """One operator that has seen the cluster as it is given to it, and nothing since."""
 
-    def __init__(self, api: Api, cluster: Cluster, job: Manifest) -> None:
+    def __init__(self, api: Api, cluster: SimulatedCluster, job: Manifest) -> None:
         self.jobs, self.queue = Jobs(api), WorkQueue()
         meta = job["metadata"]
         self.key = Key(meta["namespace"], meta["name"])
@@ -64,7 +64,7 @@ def job_path(key: Key) -> str:
 
 
 async def test_an_operator_with_an_outdated_job_leaves_the_orders_of_the_other_one_alone() -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     before = cluster.api.snapshot().job
     cluster.api.edit("restartPolicy.maxRestarts", 7)
     cluster.run()
@@ -98,7 +98,7 @@ async def test_an_operator_with_an_outdated_job_leaves_the_orders_of_the_other_o
     ],
 )
 async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[str, Any]) -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     before = cluster.api.snapshot().job
     cluster.api.edit("restartPolicy.maxRestarts", 7)
 
@@ -117,7 +117,7 @@ async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[
 
 
 async def test_a_patch_names_the_pod_as_it_was_seen_and_one_that_has_changed_is_left_to_the_next_pass() -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     chief = cluster.api.pods["mnist-worker-0"]["metadata"]
     chief["annotations"][ANNOTATION_ORDERS] = '{"maxRestarts": 99}'
     chief["resourceVersion"] = "12"

@@ -7,57 +7,57 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.simulated_cluster.apiserver import stamp
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
-Fault = Callable[[World], object]
+Fault = Callable[[SimulatedCluster], object]
 VICTIM = "mnist-worker-1"
 
 
-def deleted(world: World) -> None:
+def deleted(cluster: SimulatedCluster) -> None:
     """kubectl delete pod."""
-    world.delete("worker-1")
+    cluster.delete("worker-1")
 
 
-def deleted_at_once(world: World) -> None:
+def deleted_at_once(cluster: SimulatedCluster) -> None:
     """kubectl delete pod --force --grace-period=0."""
-    world.kubelet.lose(VICTIM)
+    cluster.kubelet.force_delete(VICTIM)
 
 
 def deleted_and_left_with(code: int) -> Fault:
     """The program, told to stop, exits before the pod is gone."""
 
-    def fault(world: World) -> None:
-        world.delete("worker-1").wait(2).exit("worker-1", code=code)
+    def fault(cluster: SimulatedCluster) -> None:
+        cluster.delete("worker-1").wait(2).exit("worker-1", code=code)
 
     return fault
 
 
 def announced(reason: str) -> Fault:
     """The condition DisruptionTarget, some moments before anything is done about it."""
-    return lambda world: world.kubelet.mark_disrupted(VICTIM, reason)
+    return lambda cluster: cluster.kubelet.mark_disrupted(VICTIM, reason)
 
 
 def announced_and_carried_out(reason: str) -> Fault:
     """The same, seen only after the program was killed."""
 
-    def fault(world: World) -> None:
-        world.kubelet.mark_disrupted(VICTIM, reason)
-        world.delete("worker-1").wait(3).exit("worker-1", code=137)
+    def fault(cluster: SimulatedCluster) -> None:
+        cluster.kubelet.mark_disrupted(VICTIM, reason)
+        cluster.delete("worker-1").wait(3).exit("worker-1", code=137)
 
     return fault
 
 
-def evicted_by_the_kubelet(world: World) -> None:
+def evicted_by_the_kubelet(cluster: SimulatedCluster) -> None:
     """The node is short of memory, disk or process ids."""
-    world.kubelet.evict(VICTIM)
+    cluster.kubelet.evict(VICTIM)
 
 
 def ended_with(reason: str, message: str = "") -> Fault:
     """The kubelet ends the pod with a reason of its own."""
 
-    def fault(world: World) -> None:
-        world.exit("worker-1", code=143)
-        world.api.pods[VICTIM]["status"] |= {"reason": reason, "message": message}
+    def fault(cluster: SimulatedCluster) -> None:
+        cluster.exit("worker-1", code=143)
+        cluster.api.pods[VICTIM]["status"] |= {"reason": reason, "message": message}
 
     return fault
 
@@ -65,12 +65,12 @@ def ended_with(reason: str, message: str = "") -> Fault:
 def not_admitted(reason: str) -> Fault:
     """The next kubelet does not take the pod that is to replace a deleted one; no container of it ever runs."""
 
-    def fault(world: World) -> None:
-        world.kubelet.lose(VICTIM)
-        world.settle()
-        world.kubelet.remove_deleted()
-        world.settle()
-        pod = world.api.pods[VICTIM]
+    def fault(cluster: SimulatedCluster) -> None:
+        cluster.kubelet.force_delete(VICTIM)
+        cluster.settle()
+        cluster.kubelet.remove_deleted()
+        cluster.settle()
+        pod = cluster.api.pods[VICTIM]
         pod["spec"]["nodeName"] = "node-a"
         pod["status"] = {"phase": "Failed", "reason": reason, "message": "Pod was rejected"}
 
@@ -79,10 +79,10 @@ def not_admitted(reason: str) -> Fault:
 
 def found_dead(reason: str) -> Fault:
     """After a reboot of the node its kubelet finds the containers dead."""
-    return lambda world: world.exit("worker-1", code=255 if reason == "Unknown" else 137, reason=reason)
+    return lambda cluster: cluster.exit("worker-1", code=255 if reason == "Unknown" else 137, reason=reason)
 
 
-DISRUPTION_REASONS: dict[str, tuple[Fault, str, int]] = {
+DISRUPTIONS: dict[str, tuple[Fault, str, int]] = {
     "deletion": (deleted, "PodDeleted", 1),
     "forced deletion": (deleted_at_once, "PodDeleted", 1),
     "deletion, left politely": (deleted_and_left_with(0), "PodDeleted", 1),
@@ -117,101 +117,105 @@ DISRUPTION_REASONS: dict[str, tuple[Fault, str, int]] = {
 }
 
 
-@pytest.mark.parametrize(("fault", "reason", "times"), DISRUPTION_REASONS.values(), ids=DISRUPTION_REASONS.keys())
+@pytest.mark.parametrize(("fault", "reason", "times"), DISRUPTIONS.values(), ids=DISRUPTIONS.keys())
 def test_is_no_failure_has_its_own_count_and_the_training_goes_on(
-    world: World, fault: Fault, reason: str, times: int
+    cluster: SimulatedCluster, fault: Fault, reason: str, times: int
 ) -> None:
-    fault(world)
-    world.run_timers()
-    status, restarts, last = world.status, world.status.restarts, world.status.last_restart
+    fault(cluster)
+    cluster.run_timers()
+    status, restarts, last = cluster.status, cluster.status.restarts, cluster.status.last_restart
     assert (status.phase, status.ready, status.failure) == ("Running", "2/2", None)
     assert (restarts.counted, restarts.budget_used, restarts.disruptions) == (0, 0, times)
     assert last is not None and last.reason == reason
-    assert [note.type for note in world.events if note.reason == reason] == ["Normal"]
+    assert [note.type for note in cluster.events if note.reason == reason] == ["Normal"]
 
 
-@pytest.mark.parametrize("fault", [each for each, *_ in DISRUPTION_REASONS.values()], ids=DISRUPTION_REASONS.keys())
-def test_the_same_for_an_operator_that_was_down_meanwhile(world: World, fault: Fault) -> None:
-    fault(world)
-    world.forget()
-    world.wait(3600).run_timers()
-    assert (world.status.phase, world.status.restarts.counted) == ("Running", 0)
-    assert world.status.restarts.disruptions >= 1
+@pytest.mark.parametrize("fault", [each for each, *_ in DISRUPTIONS.values()], ids=DISRUPTIONS.keys())
+def test_the_same_for_an_operator_that_was_down_meanwhile(cluster: SimulatedCluster, fault: Fault) -> None:
+    fault(cluster)
+    cluster.forget()
+    cluster.wait(3600).run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 0)
+    assert cluster.status.restarts.disruptions >= 1
 
 
 OVER_ITS_LIMIT = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."
 FAILURES: dict[str, tuple[Fault, str]] = {
     "over its own limit of storage": (ended_with("Evicted", OVER_ITS_LIMIT), "Evicted"),
     "over its own deadline": (ended_with("DeadlineExceeded"), "DeadlineExceeded"),
-    "out of its memory": (lambda world: world.exit("worker-1", code=137, reason="OOMKilled"), "OOMKilled"),
+    "out of its memory": (lambda cluster: cluster.exit("worker-1", code=137, reason="OOMKilled"), "OOMKilled"),
     "not admitted: what the template asks for": (not_admitted("SysctlForbidden"), "SysctlForbidden"),
 }
 
 
 @pytest.mark.parametrize(("fault", "reason"), FAILURES.values(), ids=FAILURES.keys())
-def test_what_only_looks_like_it_is_charged(world: World, fault: Fault, reason: str) -> None:
-    fault(world)
-    world.run_timers()
-    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
-    assert world.status.failure is not None and world.status.failure.reason == reason
-    assert world.status.message is not None and reason in world.status.message
+def test_what_only_looks_like_it_is_charged(cluster: SimulatedCluster, fault: Fault, reason: str) -> None:
+    fault(cluster)
+    cluster.run_timers()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
+    assert cluster.status.failure is not None and cluster.status.failure.reason == reason
+    assert cluster.status.message is not None and reason in cluster.status.message
 
 
-def test_all_pods_of_a_drained_node_are_one_disruption(world: World) -> None:
-    world.delete("worker-0", "worker-1").run_timers()
-    assert (world.status.phase, world.status.restarts.disruptions) == ("Running", 1)
+def test_all_pods_of_a_drained_node_are_one_disruption(cluster: SimulatedCluster) -> None:
+    cluster.delete("worker-0", "worker-1").run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.disruptions) == ("Running", 1)
 
 
-def test_nor_are_they_more_when_the_drain_takes_one_after_the_other(world: World) -> None:
-    world.wait(5)
-    began = world.now
+def test_nor_are_they_more_when_the_drain_takes_one_after_the_other(cluster: SimulatedCluster) -> None:
+    cluster.wait(5)
+    began = cluster.now
     for pod in ("worker-1", "worker-0"):
-        world.delete(pod).settle()
-        world.wait(0.2)
-    world.run_timers()
-    restarts, last = world.status.restarts, world.status.last_restart
-    assert (world.status.phase, restarts.disruptions, restarts.recreated, restarts.without_progress) == (
+        cluster.delete(pod).settle()
+        cluster.wait(0.2)
+    cluster.run_timers()
+    restarts, last = cluster.status.restarts, cluster.status.last_restart
+    assert (cluster.status.phase, restarts.disruptions, restarts.recreated, restarts.without_progress) == (
         "Running",
         1,
         1,
         1,
     )
     assert last is not None and (last.pod, last.time) == ("mnist-worker-1", began)
-    assert (world.now - began).total_seconds() < 1, "nobody waits"
+    assert (cluster.now - began).total_seconds() < 1, "nobody waits"
 
 
-def test_a_disruption_of_what_was_made_for_the_restart_is_one_more(world: World) -> None:
-    world.wait(5)
-    world.delete("worker-1").settle()
-    world.kubelet.remove_deleted()
-    world.settle()
-    world.wait(2).kubelet.mark_disrupted("mnist-worker-1", "PreemptionByScheduler")
-    world.settle()
-    assert (world.status.phase, world.status.restarts.without_progress) == ("Restarting", 2)
-    world.run_timers()
-    assert (world.status.phase, world.status.restarts.disruptions) == ("Running", 2)
+def test_a_disruption_of_what_was_made_for_the_restart_is_one_more(cluster: SimulatedCluster) -> None:
+    cluster.wait(5)
+    cluster.delete("worker-1").settle()
+    cluster.kubelet.remove_deleted()
+    cluster.settle()
+    cluster.wait(2).kubelet.mark_disrupted("mnist-worker-1", "PreemptionByScheduler")
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.restarts.without_progress) == ("Restarting", 2)
+    cluster.run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.disruptions) == ("Running", 2)
 
 
-def test_one_disruption_after_the_other_waits_longer_and_never_fails(world: World) -> None:
+def test_one_disruption_after_the_other_waits_longer_and_never_fails(cluster: SimulatedCluster) -> None:
     waits = []
     for _ in range(9):
-        before = world.now
-        world.delete("worker-1").run_timers()
-        waits.append((world.now - before).total_seconds())
+        before = cluster.now
+        cluster.delete("worker-1").run_timers()
+        waits.append((cluster.now - before).total_seconds())
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert (world.status.phase, world.status.restarts.counted, world.status.restarts.disruptions) == ("Running", 0, 9)
+    assert (cluster.status.phase, cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (
+        "Running",
+        0,
+        9,
+    )
 
 
-def test_a_disruption_is_told_once_with_what_it_was(world: World) -> None:
-    world.kubelet.evict(VICTIM)
-    world.run_timers()
-    told = [note.message for note in world.events if note.reason == "TerminationByKubelet"]
+def test_a_disruption_is_told_once_with_what_it_was(cluster: SimulatedCluster) -> None:
+    cluster.kubelet.evict(VICTIM)
+    cluster.run_timers()
+    told = [note.message for note in cluster.events if note.reason == "TerminationByKubelet"]
     assert len(told) == 1
     assert told[0].startswith("worker-1 was disrupted: TerminationByKubelet (The node was low on resource: memory.)")
 
 
-def test_a_condition_that_is_taken_back_is_no_disruption(world: World) -> None:
+def test_a_condition_that_is_taken_back_is_no_disruption(cluster: SimulatedCluster) -> None:
     # The disruption controller does so two minutes after an eviction that was not carried out.
     target = {"type": "DisruptionTarget", "status": "False", "reason": "EvictionByEvictionAPI"}
-    world.kubelet.condition(VICTIM, target | {"lastTransitionTime": stamp(world.now)})
-    assert world.run().status.restarts.disruptions == 0
+    cluster.kubelet.condition(VICTIM, target | {"lastTransitionTime": stamp(cluster.now)})
+    assert cluster.run().status.restarts.disruptions == 0

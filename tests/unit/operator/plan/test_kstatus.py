@@ -11,13 +11,13 @@ import pytest
 
 from tests.support.simulated_cluster import states
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.states import STATES, TERMINATING, as_written_before
 from tests.unit.operator.plan import test_idle as idle
 from tests.unit.operator.plan.test_deadlines import stalled
 from tftraining_api.model.status import Phase, Status
 
-NewWorld = Callable[[], World]
+NewCluster = Callable[[], SimulatedCluster]
 NAME = attrgetter("__name__")
 EACH = pytest.mark.parametrize("state", STATES, ids=NAME)
 
@@ -32,9 +32,9 @@ def test_every_phase_is_among_the_states() -> None:
 
 
 @EACH
-def test_the_phase_is_what_the_table_says(state: NewWorld) -> None:
-    world = state()
-    assert (world.status.phase, world.step()) == (STATES[state][0], False)
+def test_the_phase_is_what_the_table_says(state: NewCluster) -> None:
+    cluster = state()
+    assert (cluster.status.phase, cluster.step()) == (STATES[state][0], False)
 
 
 def test_ready_is_true_only_while_all_members_train() -> None:
@@ -66,15 +66,15 @@ def test_the_watchdog_does_not_make_a_job_fail() -> None:
 
 
 def test_a_job_that_is_done_has_seen_its_spec_change() -> None:
-    world = states.changed_after_the_end()
-    assert world.status.observed_generation == world.api.job["metadata"]["generation"] == 2
+    cluster = states.changed_after_the_end()
+    assert cluster.status.observed_generation == cluster.api.job["metadata"]["generation"] == 2
 
 
 def test_a_job_without_a_status_is_begun_like_one_that_has_the_default() -> None:
     job = a_job().raw()
-    world = World(a_job())
-    world.api.job["status"] = {"phase": "Pending", "observedGeneration": -1}
-    assert world.status.phase == "Pending" and world.run().status == World(a_job()).run().status
+    cluster = SimulatedCluster(a_job())
+    cluster.api.job["status"] = {"phase": "Pending", "observedGeneration": -1}
+    assert cluster.status.phase == "Pending" and cluster.run().status == SimulatedCluster(a_job()).run().status
     assert "status" not in job
 
 
@@ -82,34 +82,34 @@ def test_a_job_without_a_status_is_begun_like_one_that_has_the_default() -> None
 
 
 @pytest.mark.parametrize("state", [each for each in STATES if STATES[each][1] != TERMINATING], ids=NAME)
-def test_what_the_version_before_wrote_is_put_right_in_one_pass(state: NewWorld) -> None:
-    world = state()
-    right = {kind: value for kind, value in conditions(world.status).items() if kind != "NoProgress"}
-    as_written_before(world.api.job["status"])
-    wrong, writes = conditions(world.status) != right, len(world.api.writes)
-    assert world.step() == wrong
-    assert world.api.writes[writes:] == ["status"] * wrong, "and no pod is touched"
-    found = conditions(world.status)
+def test_what_the_version_before_wrote_is_put_right_in_one_pass(state: NewCluster) -> None:
+    cluster = state()
+    right = {kind: value for kind, value in conditions(cluster.status).items() if kind != "NoProgress"}
+    as_written_before(cluster.api.job["status"])
+    wrong, writes = conditions(cluster.status) != right, len(cluster.api.writes)
+    assert cluster.step() == wrong
+    assert cluster.api.writes[writes:] == ["status"] * wrong, "and no pod is touched"
+    found = conditions(cluster.status)
     assert {kind: found[kind] for kind in found if kind != "NoProgress"} == right
-    assert not world.step()
+    assert not cluster.step()
 
 
 def test_a_gang_that_stands_still_is_told_of_again() -> None:
-    world = stalled()
-    right = world.status
-    as_written_before(world.api.job["status"])
-    world.forget()
-    world.step()
-    assert "Stalled" not in conditions(world.status), "before the launchers are heard"
-    world.launcher_report = world.launchers.last_report()
-    world.settle()
-    assert conditions(world.status) == conditions(right)
+    cluster = stalled()
+    right = cluster.status
+    as_written_before(cluster.api.job["status"])
+    cluster.forget()
+    cluster.step()
+    assert "Stalled" not in conditions(cluster.status), "before the launchers are heard"
+    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.settle()
+    assert conditions(cluster.status) == conditions(right)
 
 
 def test_a_gang_that_trains_keeps_the_time_since_when_it_does() -> None:
     """The back-off goes by it."""
-    world = states.running_after_a_stall()
-    before = world.status.condition("Ready")
-    as_written_before(world.api.job["status"])
+    cluster = states.running_after_a_stall()
+    before = cluster.status.condition("Ready")
+    as_written_before(cluster.api.job["status"])
     assert before is not None
-    assert world.wait(3600).settle().status.condition("Ready") == before
+    assert cluster.wait(3600).settle().status.condition("Ready") == before

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from tests.support.simulated_cluster.builders import a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
@@ -59,9 +59,9 @@ def report(made: Coordinator) -> Report:
 
 def status_after(said: Report) -> Status:
     """What becomes of a job that trains when its launcher says that."""
-    world = World(a_launched_job()).run()
-    world.launcher_report = LauncherReport(world.api.pods["mnist-worker-0"]["metadata"]["uid"], said)
-    return world.settle().status
+    cluster = SimulatedCluster(a_launched_job()).run()
+    cluster.launcher_report = LauncherReport(cluster.api.pods["mnist-worker-0"]["metadata"]["uid"], said)
+    return cluster.settle().status
 
 
 def test_a_gang_that_waits() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.simulated_cluster.apiserver import Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import LOOK, World, Write
+from tests.support.simulated_cluster.simulation import READ_ONLY, SimulatedCluster, Write
 from tftraining_api.manifests.network_policy import OperatorSelector
 
-Act = Callable[[World], object]
+Act = Callable[[SimulatedCluster], object]
 NewJob = Callable[[], JobBuilder]
 WORKERS = "replicaSpecs.worker.replicas"
 OTHER: dict[str, Any] = {"spec": {"containers": [{"name": "tensorflow", "image": "trainer:2", "command": ["python"]}]}}
@@ -25,7 +25,7 @@ class Killed(Exception):
     """The operator's process is gone."""
 
 
-class Doomed(World):
+class Doomed(SimulatedCluster):
     """Its operator is killed after its write of that number; `idle` is whether the next one takes a while to come.
     Killed after write 0 it is down whenever something happens."""
 
@@ -48,7 +48,7 @@ class Doomed(World):
 
     def _carry_out(self, write: Write) -> bool:
         going_on = super()._carry_out(write)
-        self.written += not write[0].startswith(LOOK)
+        self.written += not write[0].startswith(READ_ONLY)
         if self.written == self.kill_after:
             raise Killed
         return going_on
@@ -62,62 +62,62 @@ class Doomed(World):
 
 
 def edit(*edits: tuple[str, Any]) -> Act:
-    def act(world: World) -> None:
+    def act(cluster: SimulatedCluster) -> None:
         for path, value in edits:
-            world.api.edit(path, value)
+            cluster.api.edit(path, value)
 
     return act
 
 
 def delete(*pods: str) -> Act:
-    return lambda world: world.delete(*pods)
+    return lambda cluster: cluster.delete(*pods)
 
 
 def fail(*pods: str) -> Act:
-    return lambda world: world.exit(*pods, code=137, reason="OOMKilled")
+    return lambda cluster: cluster.exit(*pods, code=137, reason="OOMKilled")
 
 
 def vanish(*pods: str) -> Act:
-    return lambda world: world.kubelet.lose(*(world.name(each) for each in pods))
+    return lambda cluster: cluster.kubelet.force_delete(*(cluster.name(each) for each in pods))
 
 
-def crash(world: World) -> None:
+def crash(cluster: SimulatedCluster) -> None:
     """The program of a worker fails."""
-    if world.launched:
-        world.launchers.crash("worker-1")
+    if cluster.launched:
+        cluster.launchers.crash("worker-1")
     else:
-        world.exit("worker-1")
+        cluster.exit("worker-1")
 
 
 def finish(*members: str) -> Act:
     """Programs have done their work."""
 
-    def act(world: World) -> None:
-        if world.launched:
-            world.launchers.finish(*members)
+    def act(cluster: SimulatedCluster) -> None:
+        if cluster.launched:
+            cluster.launchers.finish(*members)
         else:
-            world.exit(*members, code=0)
+            cluster.exit(*members, code=0)
 
     return act
 
 
-def lose_node(world: World) -> None:
-    world.machines.add("node-b")
-    world.machines.die("node-a")
-    world.wait(61)
+def lose_node(cluster: SimulatedCluster) -> None:
+    cluster.nodes.add("node-b")
+    cluster.nodes.power_off("node-a")
+    cluster.wait(61)
 
 
 def later(seconds: float) -> Act:
-    return lambda world: world.wait(seconds)
+    return lambda cluster: cluster.wait(seconds)
 
 
-def cleaned(world: World) -> None:
-    if "cleanup" in world.pods:
-        world.exit("cleanup", code=0, message=CLEANED)
+def cleaned(cluster: SimulatedCluster) -> None:
+    if "cleanup" in cluster.pods:
+        cluster.exit("cleanup", code=0, message=CLEANED)
 
 
-def lose_key(world: World) -> None:
-    world.api.secrets.clear()
+def lose_key(cluster: SimulatedCluster) -> None:
+    cluster.api.secrets.clear()
 
 
 SUSPENDED, RESUMED = edit(("runPolicy.suspend", True)), edit(("runPolicy.suspend", False))
@@ -136,12 +136,12 @@ STORIES: dict[str, tuple[Act, ...]] = {
     "more workers": (edit((WORKERS, 5)),),
     "fewer workers": (edit((WORKERS, 1)),),
     "more and fewer": (edit((WORKERS, 4)), edit((WORKERS, 2))),
-    "fewer, and one is lost": (lambda world: (edit((WORKERS, 2))(world), delete("worker-1")(world)),),
-    "fewer, and the chief is lost": (lambda world: (edit((WORKERS, 2))(world), delete("worker-0")(world)),),
+    "fewer, and one is lost": (lambda cluster: (edit((WORKERS, 2))(cluster), delete("worker-1")(cluster)),),
+    "fewer, and the chief is lost": (lambda cluster: (edit((WORKERS, 2))(cluster), delete("worker-0")(cluster)),),
     "suspended": (SUSPENDED, cleaned),
     "resumed": (SUSPENDED, cleaned, RESUMED),
     "resumed at another size": (SUSPENDED, edit((WORKERS, 2)), cleaned, RESUMED),
-    "suspended in a restart": (lambda world: (delete("worker-1")(world), world.settle(), SUSPENDED(world)),),
+    "suspended in a restart": (lambda cluster: (delete("worker-1")(cluster), cluster.settle(), SUSPENDED(cluster)),),
     "made anew for its spec": (UNSEEN,),
     "told of a limit": (edit(("restartPolicy.maxRestarts", 3)),),
     "succeeds": (finish("worker-0"), cleaned),
@@ -212,28 +212,28 @@ for mode, new_job in (("Recreate", a_job), ("InPlace", a_launched_job)):
 
 def prepared(job: JobBuilder) -> Doomed:
     """A gang that trains, some epochs from its start."""
-    world = Doomed(job)
-    world.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
-    world.run()
-    if world.launched:
-        world.launchers.advance(3, 210)
-    world.wait(15).run()
-    world.written = 0
-    return world
+    cluster = Doomed(job)
+    cluster.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
+    cluster.run()
+    if cluster.launched:
+        cluster.launchers.advance(3, 210)
+    cluster.wait(15).run()
+    cluster.written = 0
+    return cluster
 
 
-def told(world: Doomed, story: tuple[Act, ...]) -> Doomed:
+def told(cluster: Doomed, story: tuple[Act, ...]) -> Doomed:
     for act in story:
-        act(world)
-        if world.idle and world.kill_after == 0:
-            world.down()
-        world.run_timers()
-    return world
+        act(cluster)
+        if cluster.idle and cluster.kill_after == 0:
+            cluster.down()
+        cluster.run_timers()
+    return cluster
 
 
-def end_of(world: World) -> dict[str, Any]:
+def end_of(cluster: SimulatedCluster) -> dict[str, Any]:
     """All that counts of where a story ends."""
-    status = world.status
+    status = cluster.status
     return {
         "phase": (status.phase, status.reason, status.ready, status.message),
         "attempt": status.attempt,
@@ -245,19 +245,19 @@ def end_of(world: World) -> dict[str, Any]:
         "progress": status.progress,
         "cleanup": status.cleanup,
         "completed": status.completion_time,
-        "pods": world.pods,
-        "companions": (sorted(world.api.auxiliary_objects), sorted(world.api.services), world.api.gone),
-        "rounds": world.launchers.round,
-        "timer": world.timer,
+        "pods": cluster.pods,
+        "companions": (sorted(cluster.api.auxiliary_objects), sorted(cluster.api.services), cluster.api.gone),
+        "rounds": cluster.launchers.round,
+        "timer": cluster.timer,
     }
 
 
-def deaths(world: Doomed, story: tuple[Act, ...], every: int) -> Iterator[Doomed]:
-    """The story with each death (or one of so many) that the operator can die in it, as prepared in `world`."""
-    undisturbed = told(copy.deepcopy(world), story)
+def deaths(cluster: Doomed, story: tuple[Act, ...], every: int) -> Iterator[Doomed]:
+    """The story with each death (or one of so many) that the operator can die in it, as prepared in `cluster`."""
+    undisturbed = told(copy.deepcopy(cluster), story)
     for idle in (False, True):
         for number in range(1 - idle, undisturbed.written + 1, every):
-            doomed = copy.deepcopy(world)
+            doomed = copy.deepcopy(cluster)
             doomed.kill_after, doomed.idle = number, idle
             yield told(doomed, story)
 
@@ -273,9 +273,9 @@ def without_meanwhile(end: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow_fault)])
 def test_killed_after_any_write_the_next_operator_comes_to_the_same_end(shape: str, name: str, every: int) -> None:
     job, stories = SHAPES[shape]
-    world = prepared(job)
-    expected = end_of(told(copy.deepcopy(world), stories[name]))
-    for doomed in deaths(world, stories[name], every):
+    cluster = prepared(job)
+    expected = end_of(told(copy.deepcopy(cluster), stories[name]))
+    for doomed in deaths(cluster, stories[name], every):
         counts = without_meanwhile if doomed.idle and shape == "minReplicas" else dict
         what = f"killed after write {doomed.kill_after}{', idle' * doomed.idle}: {doomed.api.writes}"
         assert counts(end_of(doomed)) == counts(expected), what

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.rules_table import CASES, IDS, Case
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.failure.restart_rules import Failure
 from tftraining_api.model.spec import RestartRule
 from tftraining_operator.plan.restart_policy import decide
@@ -19,8 +19,8 @@ IMPORT_ERROR = (
 )
 
 
-def ruled(*rules: dict[str, Any], job: JobBuilder | None = None) -> World:
-    return World((job or a_job()).set("restartPolicy.rules", list(rules))).run()
+def ruled(*rules: dict[str, Any], job: JobBuilder | None = None) -> SimulatedCluster:
+    return SimulatedCluster((job or a_job()).set("restartPolicy.rules", list(rules))).run()
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -33,71 +33,71 @@ def test_what_becomes_of_a_failure(case: Case) -> None:
 
 @pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 def test_a_rule_fails_the_job(job: Any) -> None:
-    world = ruled({"action": "FailJob", "onReasons": ["OOMKilled"]}, job=job())
-    world.exit("worker-1", code=137, reason="OOMKilled", message="the last line").run_timers()
-    assert (world.status.phase, world.status.reason) == ("Failed", "FailedByRule")
+    cluster = ruled({"action": "FailJob", "onReasons": ["OOMKilled"]}, job=job())
+    cluster.exit("worker-1", code=137, reason="OOMKilled", message="the last line").run_timers()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "FailedByRule")
     expected = "worker-1 failed: exit code 137 (SIGKILL, OOMKilled); spec.restartPolicy.rules[0] says FailJob"
-    assert world.status.message == expected
-    assert world.status.failure is not None
-    assert (world.status.failure.reason, world.status.failure.log_tail) == ("OOMKilled", "the last line")
+    assert cluster.status.message == expected
+    assert cluster.status.failure is not None
+    assert (cluster.status.failure.reason, cluster.status.failure.log_tail) == ("OOMKilled", "the last line")
 
 
 def test_a_rule_knows_a_launcher_that_failed_as_a_whole_by_the_reason_error() -> None:
-    world = ruled({"action": "FailJob", "onReasons": ["Error"]}, job=a_launched_job())
-    world.exit("worker-1", code=3).run_timers()
-    assert (world.status.phase, world.status.reason) == ("Failed", "FailedByRule")
+    cluster = ruled({"action": "FailJob", "onReasons": ["Error"]}, job=a_launched_job())
+    cluster.exit("worker-1", code=3).run_timers()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "FailedByRule")
 
 
 @pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 def test_a_failure_that_is_ignored_is_neither_charged_nor_a_disruption(job: Any) -> None:
-    world = ruled({"action": "Ignore", "onExitCodes": [3]}, job=job().max_restarts(0))
+    cluster = ruled({"action": "Ignore", "onExitCodes": [3]}, job=job().max_restarts(0))
     for _ in range(3):
-        world.exit("worker-1", code=3).run_timers()
-    restarts = world.status.restarts
-    assert (world.status.phase, restarts.counted, restarts.disruptions, restarts.recreated) == ("Running", 0, 0, 3)
-    assert world.status.failure is not None and world.status.failure.exit_code == 3
+        cluster.exit("worker-1", code=3).run_timers()
+    restarts = cluster.status.restarts
+    assert (cluster.status.phase, restarts.counted, restarts.disruptions, restarts.recreated) == ("Running", 0, 0, 3)
+    assert cluster.status.failure is not None and cluster.status.failure.exit_code == 3
     assert restarts.without_progress == 3, "it waits longer and longer all the same"
-    assert any("rules[0] says Ignore" in note.message for note in world.events)
+    assert any("rules[0] says Ignore" in note.message for note in cluster.events)
 
 
 def test_a_rule_for_one_role_leaves_the_others_alone() -> None:
-    world = ruled({"action": "FailJob", "role": "ps"}, job=a_job().chief().role("ps"))
-    assert world.exit("worker-1").run().status.phase == "Running"
-    assert world.exit("ps-0").run().status.reason == "FailedByRule"
+    cluster = ruled({"action": "FailJob", "role": "ps"}, job=a_job().chief().role("ps"))
+    assert cluster.exit("worker-1").run().status.phase == "Running"
+    assert cluster.exit("ps-0").run().status.reason == "FailedByRule"
 
 
 def test_a_disruption_is_nobodys_failure() -> None:
-    world = ruled({"action": "FailJob", "onReasons": ["Evicted"], "role": "worker"})
-    world.kubelet.evict("mnist-worker-1")
-    assert world.run().status.phase == "Running"
+    cluster = ruled({"action": "FailJob", "onReasons": ["Evicted"], "role": "worker"})
+    cluster.kubelet.evict("mnist-worker-1")
+    assert cluster.run().status.phase == "Running"
 
 
 def test_an_evaluator_fails_the_job_only_by_a_rule() -> None:
     rule = {"action": "FailJob", "onExitCodes": [4]}
-    world = ruled(rule, job=a_job().role("evaluator")).wait(61)
-    assert world.exit("evaluator-0", message=IMPORT_ERROR).run().status.phase == "Running"
-    world.exit("evaluator-0", code=4).run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "FailedByRule")
+    cluster = ruled(rule, job=a_job().role("evaluator")).wait(61)
+    assert cluster.exit("evaluator-0", message=IMPORT_ERROR).run().status.phase == "Running"
+    cluster.exit("evaluator-0", code=4).run()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "FailedByRule")
 
 
 def test_without_a_launcher_the_log_tells_what_no_restart_can_mend() -> None:
-    world = ruled().wait(10).exit("worker-1", message=IMPORT_ERROR).run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "ImportError")
-    assert world.status.message is not None
-    assert world.status.message.endswith(
+    cluster = ruled().wait(10).exit("worker-1", message=IMPORT_ERROR).run()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "ImportError")
+    assert cluster.status.message is not None
+    assert cluster.status.message.endswith(
         "the program cannot import what it needs: ModuleNotFoundError: No module named 'x'"
     )
 
 
 def test_an_import_error_after_the_first_minute_is_tried_again() -> None:
-    world = ruled().wait(100).exit("worker-1", message=IMPORT_ERROR).run()
-    assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
-    assert world.wait(5).exit("worker-1", message=IMPORT_ERROR).run_timers().status.phase == "Running"
+    cluster = ruled().wait(100).exit("worker-1", message=IMPORT_ERROR).run()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 1)
+    assert cluster.wait(5).exit("worker-1", message=IMPORT_ERROR).run_timers().status.phase == "Running"
 
 
 def test_a_rule_is_asked_before_the_defaults() -> None:
-    world = ruled({"action": "Restart", "onReasons": ["ImportError"]})
-    assert world.exit("worker-1", message=IMPORT_ERROR).run().status.phase == "Running"
+    cluster = ruled({"action": "Restart", "onReasons": ["ImportError"]})
+    assert cluster.exit("worker-1", message=IMPORT_ERROR).run().status.phase == "Running"
 
 
 def test_pods_know_of_rules_and_scope_only_where_they_are_used() -> None:
@@ -132,22 +132,22 @@ MODES = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate",
 @pytest.mark.parametrize("action", ["FailJob", "Restart", "Ignore"])
 @pytest.mark.parametrize(("when", "ended"), CONDITIONS.values(), ids=CONDITIONS.keys())
 def test_a_rule_that_holds(job: Any, action: str, when: dict[str, Any], ended: dict[str, Any]) -> None:
-    world = ruled({"action": action, **when}, {"action": "FailJob"}, job=job())
-    world.exit("worker-1", **ended).run_timers()
+    cluster = ruled({"action": action, **when}, {"action": "FailJob"}, job=job())
+    cluster.exit("worker-1", **ended).run_timers()
     failed = action == "FailJob"
-    assert (world.status.phase, world.status.restarts.counted) == (
+    assert (cluster.status.phase, cluster.status.restarts.counted) == (
         "Failed" if failed else "Running",
         1 if action == "Restart" else 0,
     )
-    assert world.status.reason == ("FailedByRule" if failed else "Training")
+    assert cluster.status.reason == ("FailedByRule" if failed else "Training")
 
 
 @MODES
 @pytest.mark.parametrize("when", [when for when, _ in CONDITIONS.values()], ids=CONDITIONS.keys())
 def test_a_rule_that_does_not_hold_leaves_it_to_the_next(job: Any, when: dict[str, Any]) -> None:
-    world = ruled({"action": "FailJob", **when}, {"action": "Ignore"}, job=job().chief())
-    world.exit("chief-0", code=4).run_timers()
-    assert (world.status.phase, world.status.restarts.counted) == ("Running", 0)
+    cluster = ruled({"action": "FailJob", **when}, {"action": "Ignore"}, job=job().chief())
+    cluster.exit("chief-0", code=4).run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 0)
 
 
 # --- the defaults
@@ -156,9 +156,9 @@ def test_a_rule_that_does_not_hold_leaves_it_to_the_next(job: Any, when: dict[st
 @MODES
 @pytest.mark.parametrize("code", [1, 2, 3, 64, 125, 126, 128, 129, 130, 137, 139, 143, 192, 255])
 def test_every_code_is_tried_again_and_charged_by_default(job: Any, code: int) -> None:
-    world = ruled(job=job()).exit("worker-1", code=code).run_timers()
-    assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
-    assert world.status.failure is not None and world.status.failure.exit_code == code
+    cluster = ruled(job=job()).exit("worker-1", code=code).run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 1)
+    assert cluster.status.failure is not None and cluster.status.failure.exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,6 @@ def test_every_code_is_tried_again_and_charged_by_default(job: Any, code: int) -
     ],
 )
 def test_what_no_restart_can_mend_fails_at_once_before_the_first_step(code: int, log: str, reason: str) -> None:
-    world = ruled().wait(10).exit("worker-1", code=code, message=log).run()
-    assert (world.status.phase, world.status.reason, world.status.restarts.counted) == ("Failed", reason, 0)
-    assert world.status.failure is not None and world.status.failure.log_tail == log.rstrip("\n")
+    cluster = ruled().wait(10).exit("worker-1", code=code, message=log).run()
+    assert (cluster.status.phase, cluster.status.reason, cluster.status.restarts.counted) == ("Failed", reason, 0)
+    assert cluster.status.failure is not None and cluster.status.failure.log_tail == log.rstrip("\n")

@@ -1,124 +1,124 @@
 """When a job has succeeded, and what only looks like it."""
 
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
 def test_the_trajectory_of_a_success() -> None:
-    world = World(a_job()).run().wait(60)
-    world.trajectory.clear()
-    world.exit("worker-0", code=0).settle()
-    assert world.trajectory[0] == "Succeeded 2/2 ChiefSucceeded"
-    assert world.status.message == "worker-0 (the chief) has finished"
-    assert world.status.is_true("Succeeded")
-    assert world.status.condition("Failed") is None
-    assert not world.status.is_true("Ready")
-    assert world.status.completion_time == world.now
-    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "Succeeded")
+    cluster = SimulatedCluster(a_job()).run().wait(60)
+    cluster.trajectory.clear()
+    cluster.exit("worker-0", code=0).settle()
+    assert cluster.trajectory[0] == "Succeeded 2/2 ChiefSucceeded"
+    assert cluster.status.message == "worker-0 (the chief) has finished"
+    assert cluster.status.is_true("Succeeded")
+    assert cluster.status.condition("Failed") is None
+    assert not cluster.status.is_true("Ready")
+    assert cluster.status.completion_time == cluster.now
+    assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Normal", "Succeeded")
 
 
 def test_times_are_whole_seconds_as_kubernetes_has_them() -> None:
-    status = World(a_job()).wait(0.4).run().wait(0.7).exit("worker-0", code=0).run().status
+    status = SimulatedCluster(a_job()).wait(0.4).run().wait(0.7).exit("worker-0", code=0).run().status
     times = [status.start_time, status.completion_time, *(each.last_transition_time for each in status.conditions)]
     assert all(time is not None and time.microsecond == 0 for time in times)
 
 
 def test_the_chief_finishes_first() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-0", code=0).run()
-    assert world.status.phase == "Succeeded"
-    assert world.pods == ["worker-0"]
-    assert world.status.restarts.recreated == 0
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-0", code=0).run()
+    assert cluster.status.phase == "Succeeded"
+    assert cluster.pods == ["worker-0"]
+    assert cluster.status.restarts.recreated == 0
 
 
 def test_a_worker_finishes_first() -> None:
-    world = World(a_job()).run().exit("worker-1", code=0).run()
-    assert (world.status.phase, world.status.ready) == ("Running", "2/2")
-    assert world.status.replicas["worker"].succeeded == 1
-    world.wait(60).exit("worker-0", code=0).run()
-    assert world.status.phase == "Succeeded"
-    assert world.pods == ["worker-0", "worker-1"]
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1", code=0).run()
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", "2/2")
+    assert cluster.status.replicas["worker"].succeeded == 1
+    cluster.wait(60).exit("worker-0", code=0).run()
+    assert cluster.status.phase == "Succeeded"
+    assert cluster.pods == ["worker-0", "worker-1"]
 
 
 def test_the_task_named_chief_decides() -> None:
-    world = World(a_job().chief()).run().exit("worker-0", "worker-1", code=0).run()
-    assert world.status.phase == "Running"
-    assert world.exit("chief-0", code=0).run().status.phase == "Succeeded"
+    cluster = SimulatedCluster(a_job().chief()).run().exit("worker-0", "worker-1", code=0).run()
+    assert cluster.status.phase == "Running"
+    assert cluster.exit("chief-0", code=0).run().status.phase == "Succeeded"
 
 
 def test_a_worker_that_has_finished_and_is_deleted_never_runs_again() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
-    assert world.pods == ["worker-0", "worker-2"]
-    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "3/3", 1)
-    assert not world.step()
-    assert world.exit("worker-0", code=0).run().status.phase == "Succeeded"
-    assert world.status.replicas["worker"].succeeded == 2
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
+    assert cluster.pods == ["worker-0", "worker-2"]
+    assert (cluster.status.phase, cluster.status.ready, cluster.status.attempt) == ("Running", "3/3", 1)
+    assert not cluster.step()
+    assert cluster.exit("worker-0", code=0).run().status.phase == "Succeeded"
+    assert cluster.status.replicas["worker"].succeeded == 2
 
 
 def test_those_that_finish_after_a_deletion_do_not_bring_the_deleted_back() -> None:
-    world = World(a_job().workers(4)).run().exit("worker-2", code=0).run().delete("worker-2").run()
-    world.exit("worker-1", code=0).run().delete("worker-1").run()
-    assert (world.pods, world.status.attempt) == (["worker-0", "worker-3"], 1)
-    assert world.status.replicas["worker"].completed_indexes == "1-2"
-    world.exit("worker-3", code=0).run()
-    assert (world.status.attempt, world.status.replicas["worker"].succeeded) == (1, 3)
+    cluster = SimulatedCluster(a_job().workers(4)).run().exit("worker-2", code=0).run().delete("worker-2").run()
+    cluster.exit("worker-1", code=0).run().delete("worker-1").run()
+    assert (cluster.pods, cluster.status.attempt) == (["worker-0", "worker-3"], 1)
+    assert cluster.status.replicas["worker"].completed_indexes == "1-2"
+    cluster.exit("worker-3", code=0).run()
+    assert (cluster.status.attempt, cluster.status.replicas["worker"].succeeded) == (1, 3)
 
 
 def test_a_new_attempt_runs_everybody_again() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
-    world.exit("worker-2", code=1).run()
-    assert (world.pods, world.status.ready) == (["worker-0", "worker-1", "worker-2"], "3/3")
-    assert world.status.replicas["worker"].completed_indexes == ""
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
+    cluster.exit("worker-2", code=1).run()
+    assert (cluster.pods, cluster.status.ready) == (["worker-0", "worker-1", "worker-2"], "3/3")
+    assert cluster.status.replicas["worker"].completed_indexes == ""
 
 
 def test_a_worker_that_is_lost_beside_one_that_has_finished_is_a_disruption() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
-    world.kubelet.lose("mnist-worker-2")
-    world.run()
-    assert (world.status.attempt, world.pods) == (2, ["worker-0", "worker-1", "worker-2"])
-    assert world.status.restarts.counted == 0
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-1", code=0).run().delete("worker-1").run()
+    cluster.kubelet.force_delete("mnist-worker-2")
+    cluster.run()
+    assert (cluster.status.attempt, cluster.pods) == (2, ["worker-0", "worker-1", "worker-2"])
+    assert cluster.status.restarts.counted == 0
 
 
 def test_a_success_counts_though_a_worker_failed_in_the_same_moment() -> None:
-    world = World(a_job()).run().exit("worker-0", code=0).exit("worker-1", code=1).run()
-    assert world.status.phase == "Succeeded"
-    assert world.status.restarts.counted == 0
+    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0).exit("worker-1", code=1).run()
+    assert cluster.status.phase == "Succeeded"
+    assert cluster.status.restarts.counted == 0
 
 
 def test_the_others_may_fail_once_the_chief_is_done() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-0", code=0).settle()
-    world.exit("worker-1").run()
-    assert world.status.phase == "Succeeded"
-    assert world.status.failure is None
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-0", code=0).settle()
+    cluster.exit("worker-1").run()
+    assert cluster.status.phase == "Succeeded"
+    assert cluster.status.failure is None
 
 
 def test_a_deleted_chief_that_leaves_politely_is_no_success() -> None:
-    world = World(a_job()).run().delete("worker-0").exit("worker-0", code=0).run()
-    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+    cluster = SimulatedCluster(a_job()).run().delete("worker-0").exit("worker-0", code=0).run()
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
 
 
 def test_an_evicted_chief_that_leaves_politely_is_no_success() -> None:
-    world = World(a_job()).run()
-    world.kubelet.evict("mnist-worker-0", code=0)
-    assert (world.run().status.phase, world.status.attempt) == ("Running", 2)
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.kubelet.evict("mnist-worker-0", code=0)
+    assert (cluster.run().status.phase, cluster.status.attempt) == ("Running", 2)
 
 
 def test_a_chief_that_had_finished_before_it_was_deleted_is_a_success() -> None:
-    world = World(a_job().beside(name="logs", image="logs:1")).run()
-    world.exit("worker-0", code=0).wait(5).delete("worker-0").settle()
-    assert world.status.phase == "Succeeded"
+    cluster = SimulatedCluster(a_job().beside(name="logs", image="logs:1")).run()
+    cluster.exit("worker-0", code=0).wait(5).delete("worker-0").settle()
+    assert cluster.status.phase == "Succeeded"
 
 
 def test_a_side_car_that_still_runs_does_not_matter() -> None:
-    world = World(a_job().beside(name="logs", image="logs:1")).run().exit("worker-0", code=0).settle()
-    assert world.status.phase == "Succeeded"
+    cluster = SimulatedCluster(a_job().beside(name="logs", image="logs:1")).run().exit("worker-0", code=0).settle()
+    assert cluster.status.phase == "Succeeded"
 
 
 def test_a_job_that_is_done_never_runs_again() -> None:
-    world = World(a_job()).run().exit("worker-0", code=0).run()
-    world.kubelet.lose("mnist-worker-0")
-    world.api.edit("replicaSpecs.worker.replicas", 4)
-    world.run()
-    assert (world.status.phase, world.pods) == ("Succeeded", [])
-    failed = World(a_job().max_restarts(0)).run().exit("worker-1").run()
+    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0).run()
+    cluster.kubelet.force_delete("mnist-worker-0")
+    cluster.api.edit("replicaSpecs.worker.replicas", 4)
+    cluster.run()
+    assert (cluster.status.phase, cluster.pods) == ("Succeeded", [])
+    failed = SimulatedCluster(a_job().max_restarts(0)).run().exit("worker-1").run()
     failed.api.edit("restartPolicy.maxRestarts", 5)
     assert failed.run().status.phase == "Failed"

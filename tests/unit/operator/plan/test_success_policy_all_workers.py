@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
 def all_workers() -> JobBuilder:
@@ -11,59 +11,61 @@ def all_workers() -> JobBuilder:
 
 
 def test_the_chief_alone_does_not_decide() -> None:
-    world = World(all_workers().workers(3)).run().exit("worker-0", code=0).run()
-    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
-    world.exit("worker-2", code=0).run().exit("worker-1", code=0).run()
-    assert (world.status.phase, world.status.reason) == ("Succeeded", "AllWorkersSucceeded")
-    assert world.status.message == "every chief and worker has finished"
+    cluster = SimulatedCluster(all_workers().workers(3)).run().exit("worker-0", code=0).run()
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", "3/3")
+    cluster.exit("worker-2", code=0).run().exit("worker-1", code=0).run()
+    assert (cluster.status.phase, cluster.status.reason) == ("Succeeded", "AllWorkersSucceeded")
+    assert cluster.status.message == "every chief and worker has finished"
 
 
 def test_a_chief_and_workers() -> None:
-    world = World(all_workers().chief()).run().exit("worker-0", "worker-1", code=0).run()
-    assert world.status.phase == "Running"
-    assert world.exit("chief-0", code=0).run().status.phase == "Succeeded"
+    cluster = SimulatedCluster(all_workers().chief()).run().exit("worker-0", "worker-1", code=0).run()
+    assert cluster.status.phase == "Running"
+    assert cluster.exit("chief-0", code=0).run().status.phase == "Succeeded"
 
 
 def test_those_that_have_finished_never_run_again_when_they_are_deleted() -> None:
-    world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-0").run()
-    assert (world.status.phase, world.pods, world.status.attempt) == ("Running", ["worker-1"], 1)
-    assert world.exit("worker-1", code=0).run().status.phase == "Succeeded"
+    cluster = SimulatedCluster(all_workers()).run().exit("worker-0", code=0).run().delete("worker-0").run()
+    assert (cluster.status.phase, cluster.pods, cluster.status.attempt) == ("Running", ["worker-1"], 1)
+    assert cluster.exit("worker-1", code=0).run().status.phase == "Succeeded"
 
 
 def test_a_failure_after_the_chief_is_done_restarts_the_gang() -> None:
-    world = World(all_workers()).run().exit("worker-0", code=0).run().exit("worker-1").run()
-    assert (world.status.phase, world.status.attempt, world.status.restarts.counted) == ("Running", 2, 1)
-    assert world.pods == ["worker-0", "worker-1"]
+    cluster = SimulatedCluster(all_workers()).run().exit("worker-0", code=0).run().exit("worker-1").run()
+    assert (cluster.status.phase, cluster.status.attempt, cluster.status.restarts.counted) == ("Running", 2, 1)
+    assert cluster.pods == ["worker-0", "worker-1"]
 
 
 def test_all_of_it_while_the_operator_was_down() -> None:
-    world = World(all_workers()).run().exit("worker-0", "worker-1", code=0).wait(3600)
-    world.forget()
-    assert world.run().status.phase == "Succeeded"
+    cluster = SimulatedCluster(all_workers()).run().exit("worker-0", "worker-1", code=0).wait(3600)
+    cluster.forget()
+    assert cluster.run().status.phase == "Succeeded"
 
 
 def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
-    world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-1").exit("worker-1", code=0)
-    world.run()
-    assert (world.status.phase, world.status.attempt) == ("Running", 2)
+    cluster = (
+        SimulatedCluster(all_workers()).run().exit("worker-0", code=0).run().delete("worker-1").exit("worker-1", code=0)
+    )
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
 
 
 def test_who_has_finished_is_not_said_to_train() -> None:
-    world = World(all_workers().workers(3)).run().exit("worker-1", code=0).run()
-    assert world.status.message == "2 replicas train; worker-1 has finished"
-    world.exit("worker-0", code=0).run().delete("worker-1").run()
-    assert world.status.message == "one replica trains; worker-0, worker-1 have finished"
+    cluster = SimulatedCluster(all_workers().workers(3)).run().exit("worker-1", code=0).run()
+    assert cluster.status.message == "2 replicas train; worker-1 has finished"
+    cluster.exit("worker-0", code=0).run().delete("worker-1").run()
+    assert cluster.status.message == "one replica trains; worker-0, worker-1 have finished"
 
 
 # --- with launchers, which count for themselves and end together
 
 
 @pytest.fixture
-def launched() -> World:
-    return World(a_launched_job().storage().set("successPolicy", "AllWorkers")).run()
+def launched() -> SimulatedCluster:
+    return SimulatedCluster(a_launched_job().storage().set("successPolicy", "AllWorkers")).run()
 
 
-def test_with_launchers_the_chief_alone_does_not_decide_either(launched: World) -> None:
+def test_with_launchers_the_chief_alone_does_not_decide_either(launched: SimulatedCluster) -> None:
     launched.launchers.finish("worker-0")
     assert (launched.run().status.phase, launched.status.ready) == ("Running", "2/2")
     assert launched.status.message == "one replica trains; worker-0 has finished"
@@ -73,7 +75,7 @@ def test_with_launchers_the_chief_alone_does_not_decide_either(launched: World) 
     assert launched.status.message == "every chief and worker has finished"
 
 
-def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(launched: World) -> None:
+def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(launched: SimulatedCluster) -> None:
     launched.launchers.finish("worker-0")
     launched.run().launchers.crash("worker-1")
     status = launched.run().status
@@ -85,7 +87,9 @@ def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(laun
     assert launched.run().status.phase == "Succeeded"
 
 
-def test_with_launchers_the_pod_of_one_that_has_finished_is_made_anew_and_its_program_is_not(launched: World) -> None:
+def test_with_launchers_the_pod_of_one_that_has_finished_is_made_anew_and_its_program_is_not(
+    launched: SimulatedCluster,
+) -> None:
     launched.launchers.finish("worker-1")
     launched.run().delete("worker-1")
     assert (launched.run_timers().status.phase, launched.status.ready) == ("Running", "2/2")
@@ -94,9 +98,9 @@ def test_with_launchers_the_pod_of_one_that_has_finished_is_made_anew_and_its_pr
     assert launched.run().status.reason == "AllWorkersSucceeded"
 
 
-def test_with_launchers_all_of_it_while_the_operator_was_down(launched: World) -> None:
+def test_with_launchers_all_of_it_while_the_operator_was_down(launched: SimulatedCluster) -> None:
     launched.launchers.finish("worker-0", "worker-1")
-    launched.kubelet.lose("mnist-worker-0", "mnist-worker-1")
+    launched.kubelet.force_delete("mnist-worker-0", "mnist-worker-1")
     launched.wait(3600).forget()
     assert launched.run().status.phase == "Succeeded"
     assert launched.status.reason == "AllWorkersSucceeded"

@@ -3,36 +3,36 @@
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Condition
 
 
-def done(job: JobBuilder, chief: str = "worker-0") -> World:
+def done(job: JobBuilder, chief: str = "worker-0") -> SimulatedCluster:
     """A job whose chief has just finished."""
-    return World(job).run().exit(chief, code=0)
+    return SimulatedCluster(job).run().exit(chief, code=0)
 
 
-def cleaned(world: World) -> Condition:
-    condition = world.status.condition("Cleaned")
+def cleaned(cluster: SimulatedCluster) -> Condition:
+    condition = cluster.status.condition("Cleaned")
     assert condition is not None
     return condition
 
 
-def command(world: World) -> list[str]:
-    (container,) = world.api.pods["mnist-cleanup"]["spec"]["containers"]
+def command(cluster: SimulatedCluster) -> list[str]:
+    (container,) = cluster.api.pods["mnist-cleanup"]["spec"]["containers"]
     words: list[str] = container["command"]
     return words
 
 
-def indices(world: World) -> list[str]:
-    return [word for word in command(world) if word.startswith("--index")]
+def indices(cluster: SimulatedCluster) -> list[str]:
+    return [word for word in command(cluster) if word.startswith("--index")]
 
 
 def test_without_storage_there_is_nothing_to_remove() -> None:
-    world = done(a_job()).run()
-    assert world.pods == ["worker-0"]
-    assert (cleaned(world).status, cleaned(world).message) == ("True", "nothing to remove")
-    assert world.status.cleanup is not None and world.status.cleanup.removed == 0
+    cluster = done(a_job()).run()
+    assert cluster.pods == ["worker-0"]
+    assert (cleaned(cluster).status, cleaned(cluster).message) == ("True", "nothing to remove")
+    assert cluster.status.cleanup is not None and cluster.status.cleanup.removed == 0
 
 
 def test_a_lone_worker_leaves_nothing_to_remove() -> None:
@@ -40,39 +40,39 @@ def test_a_lone_worker_leaves_nothing_to_remove() -> None:
 
 
 def test_a_job_that_never_started_has_nothing_to_remove() -> None:
-    world = World(a_job().storage().set("replicaSpecs", {})).run()
-    assert (world.status.phase, world.pods, cleaned(world).status) == ("Failed", [], "True")
+    cluster = SimulatedCluster(a_job().storage().set("replicaSpecs", {})).run()
+    assert (cluster.status.phase, cluster.pods, cleaned(cluster).status) == ("Failed", [], "True")
 
 
 def test_it_waits_until_no_pod_can_write_any_more() -> None:
-    world = done(a_job().workers(3).storage()).settle()
-    assert "cleanup" not in world.pods
-    assert (cleaned(world).status, cleaned(world).reason) == ("Unknown", "Waiting")
-    assert cleaned(world).message == "waiting for worker-1 to stop"
-    world.kubelet.lose("mnist-worker-1")
-    assert "cleanup" not in world.settle().pods
-    world.kubelet.lose("mnist-worker-2")
-    assert "cleanup" in world.settle().pods
+    cluster = done(a_job().workers(3).storage()).settle()
+    assert "cleanup" not in cluster.pods
+    assert (cleaned(cluster).status, cleaned(cluster).reason) == ("Unknown", "Waiting")
+    assert cleaned(cluster).message == "waiting for worker-1 to stop"
+    cluster.kubelet.force_delete("mnist-worker-1")
+    assert "cleanup" not in cluster.settle().pods
+    cluster.kubelet.force_delete("mnist-worker-2")
+    assert "cleanup" in cluster.settle().pods
 
 
 def test_the_life_of_a_cleanup() -> None:
-    world = done(a_job().workers(3).storage()).run()
-    assert (cleaned(world).status, cleaned(world).reason) == ("Unknown", "Cleaning")
-    assert indices(world) == ["--index=1", "--index=2"]
-    world.exit("cleanup", code=0, message='{"removed": 2, "failed": []}').run()
-    assert world.pods == ["worker-0"]
-    assert (cleaned(world).status, cleaned(world).message) == ("True", "removed 2 temporary save directories")
-    assert world.status.cleanup is not None and world.status.cleanup.removed == 2
-    assert (world.events[-1].type, world.events[-1].reason) == ("Normal", "Cleaned")
-    assert not world.step()
+    cluster = done(a_job().workers(3).storage()).run()
+    assert (cleaned(cluster).status, cleaned(cluster).reason) == ("Unknown", "Cleaning")
+    assert indices(cluster) == ["--index=1", "--index=2"]
+    cluster.exit("cleanup", code=0, message='{"removed": 2, "failed": []}').run()
+    assert cluster.pods == ["worker-0"]
+    assert (cleaned(cluster).status, cleaned(cluster).message) == ("True", "removed 2 temporary save directories")
+    assert cluster.status.cleanup is not None and cluster.status.cleanup.removed == 2
+    assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Normal", "Cleaned")
+    assert not cluster.step()
 
 
 def test_a_failed_job_is_cleaned_too() -> None:
-    world = World(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
-    assert indices(world) == ["--index=1"]
-    world.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert (world.status.phase, cleaned(world).status) == ("Failed", "True")
-    assert cleaned(world).message == "removed 1 temporary save directory"
+    cluster = SimulatedCluster(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
+    assert indices(cluster) == ["--index=1"]
+    cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
+    assert (cluster.status.phase, cleaned(cluster).status) == ("Failed", "True")
+    assert cleaned(cluster).message == "removed 1 temporary save directory"
 
 
 def test_beside_a_chief_worker_0_has_a_temporary_directory() -> None:
@@ -80,114 +80,114 @@ def test_beside_a_chief_worker_0_has_a_temporary_directory() -> None:
 
 
 def test_it_goes_up_to_the_highest_index_ever_used() -> None:
-    world = World(a_job().workers(4).storage()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 2)
-    world.run().exit("worker-0", code=0).run()
-    assert indices(world) == ["--index=1", "--index=2", "--index=3"]
+    cluster = SimulatedCluster(a_job().workers(4).storage()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 2)
+    cluster.run().exit("worker-0", code=0).run()
+    assert indices(cluster) == ["--index=1", "--index=2", "--index=3"]
 
 
 def test_a_failed_try_is_repeated_after_a_pause() -> None:
-    world = done(a_job().storage()).run()
-    world.exit("cleanup", code=1, message='{"removed": 1, "failed": [{"path": "a/b", "error": "busy"}]}').settle()
-    assert (cleaned(world).reason, cleaned(world).message) == ("Retrying", "could not remove a/b: busy")
-    assert world.wait(4).settle().api.pods["mnist-cleanup"]["status"]["phase"] == "Failed"
-    world.wait(1).run()
-    assert world.api.pods["mnist-cleanup"]["metadata"]["labels"]["tftraining.dev/attempt"] == "2"
-    world.exit("cleanup", code=0, message='{"removed": 1, "failed": []}').run()
-    assert cleaned(world).status == "True"
-    assert world.status.cleanup is not None
-    assert (world.status.cleanup.removed, world.status.cleanup.failed_attempts) == (2, 1)
-    assert cleaned(world).message == "removed 2 temporary save directories"
+    cluster = done(a_job().storage()).run()
+    cluster.exit("cleanup", code=1, message='{"removed": 1, "failed": [{"path": "a/b", "error": "busy"}]}').settle()
+    assert (cleaned(cluster).reason, cleaned(cluster).message) == ("Retrying", "could not remove a/b: busy")
+    assert cluster.wait(4).settle().api.pods["mnist-cleanup"]["status"]["phase"] == "Failed"
+    cluster.wait(1).run()
+    assert cluster.api.pods["mnist-cleanup"]["metadata"]["labels"]["tftraining.dev/attempt"] == "2"
+    cluster.exit("cleanup", code=0, message='{"removed": 1, "failed": []}').run()
+    assert cleaned(cluster).status == "True"
+    assert cluster.status.cleanup is not None
+    assert (cluster.status.cleanup.removed, cluster.status.cleanup.failed_attempts) == (2, 1)
+    assert cleaned(cluster).message == "removed 2 temporary save directories"
 
 
 def test_after_three_failed_tries_it_gives_up_and_says_what_may_be_left() -> None:
-    world = done(a_job().storage()).run()
+    cluster = done(a_job().storage()).run()
     pauses = []
     for _ in range(3):
-        world.exit("cleanup", code=1, message="Traceback\nOSError: no").settle()
-        before = world.now
-        if world.timer:
-            world.api.now = world.timer
-        pauses.append((world.now - before).total_seconds())
-        world.run()
+        cluster.exit("cleanup", code=1, message="Traceback\nOSError: no").settle()
+        before = cluster.now
+        if cluster.timer:
+            cluster.api.now = cluster.timer
+        pauses.append((cluster.now - before).total_seconds())
+        cluster.run()
     assert pauses == [5, 10, 0]
-    assert world.pods == ["worker-0"]
-    assert (cleaned(world).status, cleaned(world).reason) == ("False", "CleanupFailed")
-    assert cleaned(world).message.startswith("OSError: no; directories named workertemp_<index> may be left")
-    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "CleanupFailed")
-    assert not world.wait(3600).step()
+    assert cluster.pods == ["worker-0"]
+    assert (cleaned(cluster).status, cleaned(cluster).reason) == ("False", "CleanupFailed")
+    assert cleaned(cluster).message.startswith("OSError: no; directories named workertemp_<index> may be left")
+    assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "CleanupFailed")
+    assert not cluster.wait(3600).step()
 
 
 def test_a_cleanup_pod_that_never_runs_is_given_up_after_ten_minutes() -> None:
-    world = done(a_job().storage()).settle()
-    world.kubelet.remove_deleted()
-    world.settle()
-    world.kubelet.hold("mnist-cleanup", "ErrImagePull", "no such image")
-    world.settle()
-    assert cleaned(world).message == "mnist-cleanup: container cleanup: image pull failed (operator:1): no such image"
-    end = world.status.completion_time
-    world.run_timers()
-    assert end is not None and (world.now - end).total_seconds() == 600
-    assert cleaned(world).status == "False"
-    assert cleaned(world).message.startswith(
+    cluster = done(a_job().storage()).settle()
+    cluster.kubelet.remove_deleted()
+    cluster.settle()
+    cluster.kubelet.set_waiting("mnist-cleanup", "ErrImagePull", "no such image")
+    cluster.settle()
+    assert cleaned(cluster).message == "mnist-cleanup: container cleanup: image pull failed (operator:1): no such image"
+    end = cluster.status.completion_time
+    cluster.run_timers()
+    assert end is not None and (cluster.now - end).total_seconds() == 600
+    assert cleaned(cluster).status == "False"
+    assert cleaned(cluster).message.startswith(
         "container cleanup: image pull failed (operator:1): no such image; directories"
     )
-    assert world.pods == ["worker-0"]
+    assert cluster.pods == ["worker-0"]
 
 
 def test_a_writer_that_never_stops_is_given_up_after_ten_minutes() -> None:
-    world = done(a_job().storage()).settle()
-    world.api.pods["mnist-worker-1"]["metadata"]["finalizers"] = ["example.com/stuck"]
-    assert world.timer is not None
-    world.api.now = world.timer
-    world.settle()
-    assert cleaned(world).status == "False"
-    assert cleaned(world).message.startswith("not done after 10 minutes")
+    cluster = done(a_job().storage()).settle()
+    cluster.api.pods["mnist-worker-1"]["metadata"]["finalizers"] = ["example.com/stuck"]
+    assert cluster.timer is not None
+    cluster.api.now = cluster.timer
+    cluster.settle()
+    assert cleaned(cluster).status == "False"
+    assert cleaned(cluster).message.startswith("not done after 10 minutes")
 
 
 @pytest.mark.parametrize(
     "answer", ["", "[]", "{}", '{"removed": "many"}', "Killed", '{"removed": null}', '{"removed": -1}', f"[{'9' * 99}]"]
 )
 def test_an_answer_that_cannot_be_read_counts_as_nothing_removed(answer: str) -> None:
-    world = done(a_job().storage()).run()
-    world.exit("cleanup", code=0, message=answer).run()
-    assert world.status.cleanup is not None and world.status.cleanup.removed == 0
+    cluster = done(a_job().storage()).run()
+    cluster.exit("cleanup", code=0, message=answer).run()
+    assert cluster.status.cleanup is not None and cluster.status.cleanup.removed == 0
 
 
 def test_an_answer_with_a_wrong_list_of_failures_does_no_harm() -> None:
-    world = done(a_job().storage()).run()
-    world.exit("cleanup", code=1, message='{"removed": 1, "failed": ["no dict"]}').run()
-    assert cleaned(world).reason == "Retrying"
+    cluster = done(a_job().storage()).run()
+    cluster.exit("cleanup", code=1, message='{"removed": 1, "failed": ["no dict"]}').run()
+    assert cleaned(cluster).reason == "Retrying"
 
 
 def test_a_deleted_cleanup_pod_is_made_again() -> None:
-    world = done(a_job().storage()).run()
-    world.kubelet.lose("mnist-cleanup")
-    assert "cleanup" in world.run().pods
+    cluster = done(a_job().storage()).run()
+    cluster.kubelet.force_delete("mnist-cleanup")
+    assert "cleanup" in cluster.run().pods
 
 
 def test_a_refused_cleanup_pod_is_tried_again_and_given_up_in_time() -> None:
-    world = done(a_job().storage())
-    world.api.refusals["pod/mnist-cleanup"] = (403, "exceeded quota: pods")
-    world.run()
-    assert cleaned(world).message == "pod/mnist-cleanup: exceeded quota: pods"
-    assert world.timer is not None
-    world.run_timers()
-    assert cleaned(world).status == "False"
-    assert world.status.phase == "Succeeded"
+    cluster = done(a_job().storage())
+    cluster.api.refusals["pod/mnist-cleanup"] = (403, "exceeded quota: pods")
+    cluster.run()
+    assert cleaned(cluster).message == "pod/mnist-cleanup: exceeded quota: pods"
+    assert cluster.timer is not None
+    cluster.run_timers()
+    assert cleaned(cluster).status == "False"
+    assert cluster.status.phase == "Succeeded"
 
 
 def test_a_refusal_that_passes_is_forgotten() -> None:
-    world = done(a_job().storage())
-    world.api.refusals["pod/mnist-cleanup"] = (403, "exceeded quota: pods")
-    world.run()
-    world.api.refusals.clear()
-    world.wait(10).run()
-    assert cleaned(world).reason == "Cleaning"
-    world.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert cleaned(world).status == "True"
+    cluster = done(a_job().storage())
+    cluster.api.refusals["pod/mnist-cleanup"] = (403, "exceeded quota: pods")
+    cluster.run()
+    cluster.api.refusals.clear()
+    cluster.wait(10).run()
+    assert cleaned(cluster).reason == "Cleaning"
+    cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
+    assert cleaned(cluster).status == "True"
 
 
 def test_failed_pods_of_the_job_are_kept_while_it_cleans() -> None:
-    world = World(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
-    assert world.pods == ["cleanup", "worker-1"]
+    cluster = SimulatedCluster(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
+    assert cluster.pods == ["cleanup", "worker-1"]
