@@ -304,10 +304,10 @@ class SimulatedLaunchers:
 
     def _start(self, running: dict[str, str]) -> None:
         for member in running:
-            told = self.settings(member)["ledger"]
-            if told["processFailures"] > self.ledger["processFailures"]:
-                self.row = SameFailure.from_json(told.get("sameFailure") or {})
-            self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
+            given = self.settings(member)["ledger"]
+            if given["processFailures"] > self.ledger["processFailures"]:
+                self.row = SameFailure.from_json(given.get("sameFailure") or {})
+            self.ledger = {name: max(value, given[name]) for name, value in self.ledger.items()}
         old = self.joined.items()
         self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
         self.joined, self.done = running, set()
@@ -363,8 +363,8 @@ class SimulatedLaunchers:
         """What the annotation of the chief's pod says now; whether that is news."""
         before = self.orders
         if chief := self._chief():
-            told = chief["metadata"]["annotations"].get("tftraining.dev/orders")
-            self.orders = (chief["metadata"]["uid"], json.loads(told) if told else {})
+            annotation = chief["metadata"]["annotations"].get("tftraining.dev/orders")
+            self.orders = (chief["metadata"]["uid"], json.loads(annotation) if annotation else {})
         return self.orders != before
 
     def _orders(self) -> dict[str, Any]:
@@ -381,8 +381,8 @@ class SimulatedLaunchers:
         if not self.pods:
             return {}
         if (config := self._variable("TF_CONFIG")) is None:
-            told = decoded(self._variable("TFTRAINING_LAUNCHER") or "")["cluster"]
-            return {role: [address] * count for role, (count, address) in told.items()}
+            roles = decoded(self._variable("TFTRAINING_LAUNCHER") or "")["cluster"]
+            return {role: [address] * count for role, (count, address) in roles.items()}
         cluster: dict[str, list[str]] = decoded(config)["cluster"]
         return cluster
 

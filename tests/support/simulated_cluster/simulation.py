@@ -1,7 +1,8 @@
 """The planner in a simulated cluster with a clock that only tests move.
 
-The operator here does what the real one does: parse, plan, status first (refused if the job was seen outdated), then
-the children. Every plan is held to the invariants of the planner, whatever the test is about. Never sleeps.
+The operator here does what the real one does: parse, plan, status first (refused if the snapshot of the job is
+outdated), then the children. Every plan is held to the invariants of the planner, whatever the test is about. Never
+sleeps.
 """
 
 from collections.abc import Callable, Iterator
@@ -80,11 +81,13 @@ class SimulatedCluster:
 
     # --- the operator
 
-    def observe(self, seen: Snapshot) -> tuple[Job, Observed]:
-        """What the operator makes of what it has seen."""
-        job = parse_job(seen.job)
-        service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
-        pods, services = [[parse_child(each) for each in kind] for kind in (seen.pods, seen.services)]
+    def observe(self, snapshot: Snapshot) -> tuple[Job, Observed]:
+        """The observation that the operator makes of a snapshot."""
+        job = parse_job(snapshot.job)
+        service = any(
+            each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in snapshot.services
+        )
+        pods, services = [[parse_child(each) for each in kind] for kind in (snapshot.pods, snapshot.services)]
         left = of_earlier(job, pods)
         return job, Observed(
             pods=pods_of(pods, job.uid),
@@ -93,33 +96,33 @@ class SimulatedCluster:
             refused_changes=self.refused_changes,
             launcher_report=self.launcher_report,
             launcher_silent=self.launcher_silent,
-            nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
+            nodes=None if snapshot.nodes is None else nodes_of(snapshot.pods, snapshot.nodes),
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
         )
 
-    def plan(self, seen: Snapshot | None = None) -> Step:
-        """What the operator would do, on what it sees now or has `seen` before."""
-        job, observed = self.observe(seen or self.api.snapshot())
+    def plan(self, snapshot: Snapshot | None = None) -> Step:
+        """The step that the operator would take, given the present cluster or an earlier `snapshot`."""
+        job, observed = self.observe(snapshot or self.api.snapshot())
         step = plan(job, observed, self.now, IMAGE, self.operator_selector)
         hold_invariants(job, observed, step, self.now)
         return step
 
-    def step(self, seen: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
+    def step(self, snapshot: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
         """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything.
 
         In a pass that comes `soon` after another a status is not written yet that can wait.
         """
-        seen = seen or self.api.snapshot()
-        step = self.plan(seen)
+        snapshot = snapshot or self.api.snapshot()
+        step = self.plan(snapshot)
         self.timer = step.requeue_at
-        old = parse_job(seen.job).status
+        old = parse_job(snapshot.job).status
         kept = step.status == old or (soon and can_wait(old, step.status))
-        if kept and self._outdated(seen, step):
+        if kept and self._outdated(snapshot, step):
             return False
         done, wanted = 0, set(step.held_writes)
         before = len(self.api.writes)
-        for write in self._writes(seen, step, kept):
+        for write in self._writes(snapshot, step, kept):
             if done == writes:
                 break
             wanted.add(write[0])
@@ -190,15 +193,15 @@ class SimulatedCluster:
 
     # --- internals
 
-    def _outdated(self, seen: Snapshot, step: Step) -> bool:
+    def _outdated(self, snapshot: Snapshot, step: Step) -> bool:
         """Whether children would be touched for a job that has changed: the operator asks the API server before."""
-        versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
+        versions = {each["metadata"]["resourceVersion"] for each in (snapshot.job, self.api.job)}
         return step.touches_children and len(versions) > 1
 
-    def _writes(self, seen: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
-        api, job = self.api, parse_job(seen.job)
+    def _writes(self, snapshot: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
+        api, job = self.api, parse_job(snapshot.job)
         if not kept:
-            version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
+            version, condition = snapshot.job["metadata"]["resourceVersion"], step.patch_condition
             put = partial(api.put_status, version, step.status)
             yield "status", put if condition is None else partial(api.patch_condition, version, condition)
             self._record_events(step)
@@ -210,7 +213,7 @@ class SimulatedCluster:
             annotate = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
             yield f"PATCH pod/{wanted.name}", annotate
         if step.delete_job:
-            version = seen.job["metadata"]["resourceVersion"]
+            version = snapshot.job["metadata"]["resourceVersion"]
             yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
         for auxiliary_object in step.delete_auxiliary_objects:
             kind, name = auxiliary_object["kind"].lower(), auxiliary_object["metadata"]["name"]

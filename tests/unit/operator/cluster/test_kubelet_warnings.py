@@ -95,44 +95,44 @@ def knowing() -> KubeletWarnings:
 
 
 def test_the_job_of_the_pod_is_told_once() -> None:
-    said = knowing()
-    assert said.upsert(event("Failed", PULL, 5)) == {KEY}
-    assert said.upsert(event("Failed", PULL, 6)) == set(), "the same again"
-    assert said.upsert(event("Failed", PULL + "!", 4)) == set(), "older"
-    assert said.upsert(event("Failed", PULL + "!", 7)) == {KEY}
-    assert said.upsert(event("Failed", "Error: ErrImagePull", 8)) == set(), "it follows each, and says less"
-    warned = said.of("job-worker-0")
+    warnings = knowing()
+    assert warnings.upsert(event("Failed", PULL, 5)) == {KEY}
+    assert warnings.upsert(event("Failed", PULL, 6)) == set(), "the same again"
+    assert warnings.upsert(event("Failed", PULL + "!", 4)) == set(), "older"
+    assert warnings.upsert(event("Failed", PULL + "!", 7)) == {KEY}
+    assert warnings.upsert(event("Failed", "Error: ErrImagePull", 8)) == set(), "it follows each, and says less"
+    warned = warnings.of("job-worker-0")
     assert warned is not None and warned.words.endswith("not found!")
-    assert said.of("another") is None
+    assert warnings.of("another") is None
 
 
 def test_a_list_counts_in_its_order() -> None:
-    said = knowing()
-    assert said.replace("", [event("Failed", PULL + "!", 9), event("Failed", PULL, 3)], 9) == {KEY}
-    warned = said.of("job-worker-0")
+    warnings = knowing()
+    assert warnings.replace("", [event("Failed", PULL + "!", 9), event("Failed", PULL, 3)], 9) == {KEY}
+    warned = warnings.of("job-worker-0")
     assert warned is not None and warned.words.endswith("!")
-    assert said.discard(event("Failed", PULL + "!", 9)) == set()
+    assert warnings.discard(event("Failed", PULL + "!", 9)) == set()
 
 
 def test_what_is_said_of_other_pods_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = KubeletWarnings(lambda namespace, name: KEY if name.startswith("job") else None)
+    warnings = KubeletWarnings(lambda namespace, name: KEY if name.startswith("job") else None)
     monkeypatch.setattr(kubelet_warnings, "REMEMBERED", 3)
     for number in range(10):
         other = event("Failed", PULL, number)
         other["involvedObject"] |= {"name": "other", "uid": f"other-{number}"}
-        assert said.upsert(other) == set()
+        assert warnings.upsert(other) == set()
         own = event("Failed", PULL, number)
         own["involvedObject"]["uid"] = f"own-{number}"
-        said.upsert(own)
-    assert list(said._known) == ["own-7", "own-8", "own-9"]
+        warnings.upsert(own)
+    assert list(warnings._known) == ["own-7", "own-8", "own-9"]
 
 
 async def test_only_new_events_are_asked_for_and_the_server_selects_them() -> None:
-    said, changed, path = knowing(), asyncio.Queue[Key](), "/api/v1/events"
+    warnings, changed, path = knowing(), asyncio.Queue[Key](), "/api/v1/events"
     async with serving() as (fake, api):
         fake.on(f"GET {path}", listing([event("Failed", PULL, 3)], 7, more="a hundred thousand"))
         fake.on(f"WATCH {path}", events(("ADDED", event("Failed", PULL, 8)), hold=True))
-        task = asyncio.create_task(Reflector(api, "events", "", said, changed.put_nowait).run())
+        task = asyncio.create_task(Reflector(api, "events", "", warnings, changed.put_nowait).run())
         assert await changed.get() == KEY
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

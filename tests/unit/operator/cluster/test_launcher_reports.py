@@ -48,13 +48,13 @@ class Pods:
 
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
-        self.asked: list[float] = []
+        self.requested_at: list[float] = []
         self.known: list[str] = []
         self.changed: list[Key] = []
 
     async def fetch(self, _: Target, known: str) -> bytes:
         self.known.append(known)
-        self.asked.append(asyncio.get_running_loop().time())
+        self.requested_at.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -62,7 +62,9 @@ class Pods:
 
     @property
     def pauses(self) -> list[float]:
-        return [round(later - earlier, 2) for earlier, later in zip(self.asked, self.asked[1:], strict=False)]
+        return [
+            round(later - earlier, 2) for earlier, later in zip(self.requested_at, self.requested_at[1:], strict=False)
+        ]
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ async def until(check: Callable[[], bool]) -> None:
 async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None:
     pods = Pods(status_page())
     async with following(pods):
-        await until(lambda: len(pods.asked) == 6)
+        await until(lambda: len(pods.requested_at) == 6)
     assert [round(pause * 100) >= least for pause, least in zip(pods.pauses, (2, 4, 8, 15, 15), strict=True)] == [
         True
     ] * 5
@@ -110,7 +112,7 @@ async def test_a_change_is_followed_closely(quick: None) -> None:
         status_page("Restarting"),
     )
     async with following(pods):
-        await until(lambda: len(pods.asked) == 7)
+        await until(lambda: len(pods.requested_at) == 7)
     assert min(pods.pauses[3:]) < 0.08 <= pods.pauses[2]
     assert pods.changed == [KEY, KEY]
 
@@ -118,7 +120,7 @@ async def test_a_change_is_followed_closely(quick: None) -> None:
 async def test_progress_is_news_but_no_unrest(quick: None) -> None:
     pods = Pods(*(status_page(progress={"step": step}) for step in range(20)))
     async with following(pods):
-        await until(lambda: len(pods.asked) == 5)
+        await until(lambda: len(pods.requested_at) == 5)
     assert pods.pauses[3] > 0.14
     assert len(pods.changed) == 5
 
@@ -126,20 +128,20 @@ async def test_progress_is_news_but_no_unrest(quick: None) -> None:
 async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
     pods = Pods(status_page())
     async with following(pods) as launchers:
-        await until(lambda: len(pods.asked) == 1)
+        await until(lambda: len(pods.requested_at) == 1)
         launchers.follow(KEY, CHIEF)
         await asyncio.sleep(0.05)
-        assert len(pods.asked) == 1
+        assert len(pods.requested_at) == 1
         launchers.follow(KEY, Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
-        await until(lambda: len(pods.asked) == 2)
+        await until(lambda: len(pods.requested_at) == 2)
 
 
 async def test_what_is_heard_is_known_by_the_pod_that_said_it() -> None:
     pods = Pods(status_page(round=3))
     async with following(pods) as launchers:
         await until(lambda: launchers.last_report(KEY) is not None)
-        heard = launchers.last_report(KEY)
-        assert heard is not None and (heard.pod_uid, heard.report.round) == ("uid-1", 3)
+        last_report = launchers.last_report(KEY)
+        assert last_report is not None and (last_report.pod_uid, last_report.report.round) == ("uid-1", 3)
         assert launchers.last_report(Key("ns", "other")) is None
 
 
@@ -153,9 +155,9 @@ async def test_after_three_silences_nothing_is_known_any_more(
     monkeypatch.setattr(poll_schedule, "LONGEST_PAUSE", 0.02)
     pods = Pods(status_page(), trouble, trouble, status_page(), trouble, trouble, trouble)
     async with following(pods) as launchers:
-        await until(lambda: len(pods.asked) == 6)
+        await until(lambda: len(pods.requested_at) == 6)
         assert launchers.last_report(KEY) is not None
-        await until(lambda: len(pods.asked) == 8)
+        await until(lambda: len(pods.requested_at) == 8)
         assert launchers.last_report(KEY) is None
     assert pods.changed == [KEY, KEY]
 
@@ -171,8 +173,8 @@ async def test_what_the_launcher_of_another_job_says_is_no_answer(
         await until(lambda: launchers.is_silent(KEY))
         assert launchers.last_report(KEY) is None
         await until(lambda: launchers.last_report(KEY) is not None)
-        heard = launchers.last_report(KEY)
-        assert heard is not None and heard.report.round == 3
+        last_report = launchers.last_report(KEY)
+        assert last_report is not None and last_report.report.round == 3
     assert "the launcher of another job answered" in caplog.text
 
 
@@ -181,7 +183,7 @@ async def test_a_launcher_that_has_never_answered_is_known_to_be_silent(monkeypa
     pods = Pods(OSError("refused"), OSError("refused"), OSError("refused"), status_page())
     async with following(pods) as launchers:
         await until(lambda: pods.changed == [KEY])
-        assert (len(pods.asked), launchers.is_silent(KEY)) == (3, True)
+        assert (len(pods.requested_at), launchers.is_silent(KEY)) == (3, True)
         await until(lambda: launchers.last_report(KEY) is not None)
         assert not launchers.is_silent(KEY)
 
@@ -206,11 +208,11 @@ async def test_a_fault_of_our_own_does_not_end_the_asking(quick: None, caplog: p
 async def test_nobody_is_asked_about_a_job_that_is_done() -> None:
     pods = Pods(status_page())
     async with following(pods) as launchers:
-        await until(lambda: len(pods.asked) == 1)
+        await until(lambda: len(pods.requested_at) == 1)
         launchers.follow(KEY, None)
         assert launchers.last_report(KEY) is None
         await asyncio.sleep(0)
-    assert len(pods.asked) == 1
+    assert len(pods.requested_at) == 1
 
 
 async def test_through_the_api_server_not_all_are_asked_at_once() -> None:
@@ -224,12 +226,12 @@ async def test_through_the_api_server_not_all_are_asked_at_once() -> None:
             now -= 1
             return status_page()
 
-    heard: list[Key] = []
+    changed: list[Key] = []
     async with serving() as (_, api):
-        launchers = LauncherReports(through_api_server(Slow(api._client)), heard.append, max_long_polls=1)
+        launchers = LauncherReports(through_api_server(Slow(api._client)), changed.append, max_long_polls=1)
         for number in range(100):
             launchers.follow(Key("ns", f"job-{number}"), CHIEF)
-        await until(lambda: len(heard) == 100)
+        await until(lambda: len(changed) == 100)
         await launchers.close()
     assert most == launcher_reports.CONCURRENCY
 
@@ -269,8 +271,8 @@ class Waited:
 
 
 def round_of(launchers: LauncherReports, key: Key = KEY) -> int:
-    heard = launchers.last_report(key)
-    return heard.report.round if heard else 0
+    last_report = launchers.last_report(key)
+    return last_report.report.round if last_report else 0
 
 
 async def test_a_change_is_known_at_once() -> None:
@@ -306,7 +308,7 @@ async def test_a_launcher_that_never_makes_anybody_wait_is_polled(quick: None) -
     """It has too many clients; or it is none of ours, and would have us ask all the time."""
     pods = Pods(status_page(revision="x.1"))
     async with following(pods):
-        await until(lambda: len(pods.asked) == 7)
+        await until(lambda: len(pods.requested_at) == 7)
     assert pods.known == ["", *["x.1"] * 6]
     assert pods.pauses[5] >= 0.14, pods.pauses
 
@@ -318,14 +320,14 @@ async def test_a_launcher_with_something_new_all_the_time_is_not_asked_all_the_t
     monkeypatch.setattr(poll_schedule, "QUICK_PAUSE", 0.01)
     pods = Pods(*(status_page(round=number, revision=f"x.{number}") for number in range(100)))
     async with following(pods):
-        await until(lambda: len(pods.asked) == 9)
+        await until(lambda: len(pods.requested_at) == 9)
     assert pods.pauses[0] < 0.1 and min(pods.pauses[5:]) > 0.18
 
 
 async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) -> None:
     pods = Pods(status_page())
     async with following(pods):
-        await until(lambda: len(pods.asked) == 5)
+        await until(lambda: len(pods.requested_at) == 5)
     assert set(pods.known) == {""} and pods.pauses[3] > 0.1
 
 
@@ -333,7 +335,7 @@ async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) 
 async def test_a_revision_that_is_none_is_not_sent_back(quick: None, revision: str) -> None:
     pods = Pods(status_page(revision=revision))
     async with following(pods):
-        await until(lambda: len(pods.asked) == 3)
+        await until(lambda: len(pods.requested_at) == 3)
     assert set(pods.known) == {""}
 
 
@@ -356,7 +358,7 @@ async def test_news_of_the_pod_ends_the_wait_and_is_no_silence(change: dict[str,
 async def test_after_a_silence_the_next_answer_is_not_waited_for(quick: None) -> None:
     pods = Pods(status_page(revision="x.1"), status_page(revision="x.2"), OSError("reset"), status_page(revision="x.2"))
     async with following(pods):
-        await until(lambda: len(pods.asked) == 5)
+        await until(lambda: len(pods.requested_at) == 5)
     assert pods.known[:5] == ["", "x.1", "x.2", "", "x.2"]
 
 
@@ -371,12 +373,12 @@ async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(mon
     silent = {"job-5"}
     most = 0
 
-    async def fetch(asked: Target, known: str) -> bytes:
+    async def fetch(target: Target, known: str) -> bytes:
         nonlocal most
-        if known and asked.pod in silent:
+        if known and target.pod in silent:
             raise OSError("reset")
         most = max(most, sum(pod.hanging for pod in pods.values()) + bool(known))
-        return await pods[asked.pod].fetch(asked, known)
+        return await pods[target.pod].fetch(target, known)
 
     launchers = LauncherReports(fetch, lambda _: None, max_long_polls=2)
     for name in pods:
@@ -398,11 +400,11 @@ async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pyte
     """250 of 1000 chiefs on nodes that are cut off: sixteen at a time, two seconds each, held up all others."""
     pod = Waited()
 
-    async def fetch(asked: Target, known: str) -> bytes:
-        if asked.ip.startswith("10.9."):
+    async def fetch(target: Target, known: str) -> bytes:
+        if target.ip.startswith("10.9."):
             await asyncio.sleep(2)
             raise TimeoutError
-        return await pod.fetch(asked, known)
+        return await pod.fetch(target, known)
 
     launchers = LauncherReports(fetch, pod.changed.append, max_long_polls=1000)
     for number in range(1000):

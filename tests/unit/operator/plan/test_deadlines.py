@@ -458,7 +458,7 @@ def test_a_job_that_was_changed_meanwhile_is_looked_at_again() -> None:
     cluster = succeeded(10).wait(10)
     seen = cluster.api.snapshot()
     cluster.api.edit(TTL, 1000)
-    cluster.step(seen=seen)
+    cluster.step(snapshot=seen)
     assert not cluster.run().api.gone
 
 

@@ -179,7 +179,7 @@ def test_a_job_that_runs_is_not_given_a_policy_by_a_new_version() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_companions_go_with_the_service(code: int) -> None:
+def test_auxiliary_objects_go_with_the_service(code: int) -> None:
     cluster = guarded(grouped(a_job().max_restarts(0))).run()
     assert sorted(cluster.api.auxiliary_objects) == [POLICY, GROUP]
     cluster.exit("worker-0", code=code).run()
@@ -187,7 +187,7 @@ def test_companions_go_with_the_service(code: int) -> None:
     assert not cluster.step()
 
 
-def test_companions_are_kept_with_everything_else() -> None:
+def test_auxiliary_objects_are_kept_with_everything_else() -> None:
     cluster = guarded(grouped(a_job().set("runPolicy.cleanPodPolicy", "None"))).run()
     cluster.exit("worker-0", code=0).run()
     assert sorted(cluster.api.auxiliary_objects) == [POLICY, GROUP]

@@ -57,16 +57,16 @@ def report(made: Coordinator) -> Report:
     return parse_report(json.dumps({"version": 1, **of_gang(made, 12.0)}).encode())
 
 
-def status_after(said: Report) -> Status:
+def status_after(launcher_report: Report) -> Status:
     """What becomes of a job that trains when its launcher says that."""
     cluster = SimulatedCluster(a_launched_job()).run()
-    cluster.launcher_report = LauncherReport(cluster.api.pods["mnist-worker-0"]["metadata"]["uid"], said)
+    cluster.launcher_report = LauncherReport(cluster.api.pods["mnist-worker-0"]["metadata"]["uid"], launcher_report)
     return cluster.settle().status
 
 
 def test_a_gang_that_waits() -> None:
-    said = report(coordinator())
-    assert (said.phase, said.missing) == ("Waiting", ("worker-0", "worker-1"))
+    launcher_report = report(coordinator())
+    assert (launcher_report.phase, launcher_report.missing) == ("Waiting", ("worker-0", "worker-1"))
 
 
 def test_a_gang_that_restarts() -> None:
@@ -108,8 +108,8 @@ def test_every_phase_and_reason_is_known() -> None:
     for reason in ("Error", "Killed", "Stalled", "MemberLost", "Terminated"):
         made = restarted()
         made.incident = replace(INCIDENT, reason=reason)
-        said = report(made)
-        assert said.last_restart is not None and said.last_restart.reason == reason
+        launcher_report = report(made)
+        assert launcher_report.last_restart is not None and launcher_report.last_restart.reason == reason
     for verdict in ("Succeeded", "Failed"):
         made = restarted()
         made.judge.verdict = Verdict(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)

@@ -190,7 +190,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=ANY)
     def a_pass_on_an_old_observation(self, which: int) -> None:
-        self.cluster.step(seen=self.seen[which % len(self.seen)])
+        self.cluster.step(snapshot=self.seen[which % len(self.seen)])
 
     @rule()
     def the_operator_is_restarted(self) -> None:

@@ -43,7 +43,7 @@ def pods(cluster: SimulatedCluster) -> list[tuple[str, Any]]:
     return sorted(cluster.api.pods.items())
 
 
-def said(cluster: SimulatedCluster) -> tuple[str, str]:
+def reason_and_message(cluster: SimulatedCluster) -> tuple[str, str]:
     """The reason and message of the condition that says that the job cannot be read."""
     (condition,) = (each for each in cluster.api.job["status"]["conditions"] if each["type"] == "Unreadable")
     assert condition["status"] == "True"
@@ -61,7 +61,7 @@ def test_a_job_whose_spec_is_newer_is_left_as_it_is(
     for seconds in (0, 3600, 86400 * 30):
         cluster.wait(seconds).run()
         assert everything(cluster) == before
-    assert said(cluster)[0] == "SpecUnreadable"
+    assert reason_and_message(cluster)[0] == "SpecUnreadable"
     assert [(each.type, each.reason) for each in cluster.events[notes:]] == [("Warning", "SpecUnreadable")]
 
 
@@ -76,7 +76,7 @@ def test_a_job_whose_status_is_newer_is_left_as_it_is(
     for seconds in (0, 3600, 86400 * 30):
         cluster.wait(seconds).run()
         assert everything(cluster) == before
-    assert said(cluster)[0] == "StatusUnreadable" and field in said(cluster)[1]
+    assert reason_and_message(cluster)[0] == "StatusUnreadable" and field in reason_and_message(cluster)[1]
     assert [(each.type, each.reason) for each in cluster.events[notes:]] == [("Warning", "StatusUnreadable")]
 
 
@@ -86,7 +86,9 @@ def test_a_job_that_has_begun_does_not_fail_for_a_spec_that_a_new_one_fails_for(
     before = everything(cluster)
     cluster.api.edit("replicaSpecs.worker.replicas", 0)
     assert everything(cluster.run()) == before
-    assert said(cluster)[1].startswith("spec.replicaSpecs needs a chief or a worker with at least one replica; nothing")
+    assert reason_and_message(cluster)[1].startswith(
+        "spec.replicaSpecs needs a chief or a worker with at least one replica; nothing"
+    )
 
 
 def test_pods_that_fail_meanwhile_and_those_that_are_deleted_wait_for_who_can_read_the_job() -> None:
@@ -116,7 +118,10 @@ def test_the_newer_version_goes_on_where_it_was(job: Any) -> None:
 def test_a_new_job_starts_as_soon_as_it_can_be_read() -> None:
     cluster = SimulatedCluster(a_job().set("successPolicy", "AnyWorker")).run()
     assert (cluster.status.phase, cluster.pods) == ("Pending", [])
-    assert "Invalid enum value 'AnyWorker'" in said(cluster)[1] and "$.successPolicy" in said(cluster)[1]
+    assert (
+        "Invalid enum value 'AnyWorker'" in reason_and_message(cluster)[1]
+        and "$.successPolicy" in reason_and_message(cluster)[1]
+    )
     cluster.api.edit("successPolicy", "Chief")
     assert cluster.run().status.phase == "Running"
 
@@ -127,7 +132,7 @@ def test_a_job_whose_pods_are_made_but_not_told_of_has_begun() -> None:
     assert cluster.pods and not cluster.api.job.get("status")
     cluster.api.edit("replicaSpecs.worker.replicas", 0)
     cluster.run()
-    assert (cluster.status.phase, len(cluster.pods), said(cluster)[0]) == ("Pending", 2, "SpecUnreadable")
+    assert (cluster.status.phase, len(cluster.pods), reason_and_message(cluster)[0]) == ("Pending", 2, "SpecUnreadable")
 
 
 def test_another_cause_is_told_too_and_the_same_one_once() -> None:
@@ -136,13 +141,13 @@ def test_another_cause_is_told_too_and_the_same_one_once() -> None:
     assert not cluster.step()
     cluster.api.edit("successPolicy", "AnyTwoWorkers")
     cluster.run()
-    assert "AnyTwoWorkers" in said(cluster)[1]
+    assert "AnyTwoWorkers" in reason_and_message(cluster)[1]
     assert len(cluster.events) == 2
 
 
 def test_a_value_of_any_length_gives_a_message_that_the_api_server_takes() -> None:
     cluster = SimulatedCluster(a_job().set("successPolicy", "A" * 10**6)).run()
-    assert len(said(cluster)[1]) < 32768
+    assert len(reason_and_message(cluster)[1]) < 32768
 
 
 # --- what can be read, but is not known

@@ -14,7 +14,7 @@ def test_a_pass_on_a_job_as_it_was_before_the_restart_does_nothing() -> None:
     before = cluster.api.snapshot()
     cluster.run()
     writes = list(cluster.api.writes)
-    cluster.step(seen=before)
+    cluster.step(snapshot=before)
     assert cluster.api.writes == writes
     assert not cluster.step()
 
@@ -24,7 +24,7 @@ def test_an_old_job_beside_new_pods_does_nothing() -> None:
     old = cluster.api.snapshot()
     cluster.exit("worker-1").run()
     writes = list(cluster.api.writes)
-    cluster.step(seen=Snapshot(old.job, cluster.api.snapshot().pods, old.services))
+    cluster.step(snapshot=Snapshot(old.job, cluster.api.snapshot().pods, old.services))
     assert cluster.api.writes == writes
 
 
@@ -34,7 +34,7 @@ def test_an_old_job_beside_no_pods_does_nothing() -> None:
     cluster.exit("worker-1").settle()
     cluster.kubelet.remove_deleted()
     writes = list(cluster.api.writes)
-    cluster.step(seen=Snapshot(old.job, [], old.services))
+    cluster.step(snapshot=Snapshot(old.job, [], old.services))
     assert cluster.api.writes == writes
 
 
@@ -44,7 +44,7 @@ def test_pods_that_the_cache_does_not_show_yet_are_not_made_twice() -> None:
     cluster.step()
     late = Snapshot(cluster.api.snapshot().job, empty.pods, empty.services)
     before = cluster.api.pods["mnist-worker-0"]["metadata"]["uid"]
-    cluster.step(seen=late)
+    cluster.step(snapshot=late)
     assert cluster.api.pods["mnist-worker-0"]["metadata"]["uid"] == before
     assert cluster.refusal is None
     assert cluster.run().status.restarts.recreated == 0
@@ -59,7 +59,7 @@ def test_a_deletion_planned_on_an_old_pod_spares_the_new_one_of_its_name() -> No
     new = cluster.api.snapshot()
     assert cluster.attempts() == {"2"}
     cluster.kubelet.start_all()
-    cluster.step(seen=Snapshot(new.job, old_pods, new.services))
+    cluster.step(snapshot=Snapshot(new.job, old_pods, new.services))
     assert all("deletionTimestamp" not in pod["metadata"] for pod in cluster.api.pods.values())
     assert cluster.run().status.attempt == 2
 
@@ -69,7 +69,7 @@ def test_the_same_observation_again_and_again_is_one_step(times: int) -> None:
     cluster = SimulatedCluster(a_job()).run().exit("worker-1")
     seen = cluster.api.snapshot()
     for _ in range(times):
-        cluster.step(seen=seen)
+        cluster.step(snapshot=seen)
     assert cluster.status.attempt == 2
     assert cluster.run().status.restarts.counted == 1
 
@@ -93,6 +93,6 @@ def test_every_old_snapshot_of_a_life_is_harmless_at_its_end() -> None:
     cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
     status, pods = cluster.status, cluster.pods
     for old in seen:
-        cluster.step(seen=old)
+        cluster.step(snapshot=old)
     cluster.run()
     assert (cluster.status, cluster.pods) == (status, pods)
