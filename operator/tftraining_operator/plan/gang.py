@@ -197,7 +197,7 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
     """The missing replicas that had a pod before. A gang with launchers may train without some members for long, so the
     status says which members had a pod; without launchers every member of a complete gang had one."""
     then = [counts for role, counts in status.replicas.items() if role in GANG_ROLES]
-    complete = bool(then) and all(counts.desired <= counts.seen for counts in then)
+    complete = bool(then) and all(counts.desired <= counts.total for counts in then)
     if not complete and (not spec.in_place or status.phase not in ("Running", "Restarting")):
         return ()
     had = {role: counts.had(_indexes(missing, role)) for role, counts in status.replicas.items()}

@@ -86,7 +86,7 @@ CONTENDED = 'Operation cannot be fulfilled on resourcequotas "q": the object has
             "/apis/g/v1/namespaces/ns/podgroups",
         ),
     ],
-    ids=["pod", "secret", "companion"],
+    ids=["pod", "secret", "auxiliary object"],
 )
 async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, Any], collection: str) -> None:
     """Kubernetes answers 409 for both; only the reason tells them apart (kubernetes#67761)."""
