@@ -20,7 +20,7 @@ from tests.support.cluster.api_server import connected
 from tests.support.cluster.training import Training, local_storage
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Replica
-from tftraining_operator.cluster.launcher_reports import Target, through_api_server
+from tftraining_operator.cluster.launcher_reports import LauncherEndpoint, through_api_server
 
 NAMESPACE = "recovery"
 PATIENCE = 300.0
@@ -97,7 +97,9 @@ class PodGang:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
     async def _look(self, replica: Replica) -> dict[str, Any]:
-        pod = Target(uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", job_state="")
+        pod = LauncherEndpoint(
+            uid="", job="", namespace=NAMESPACE, pod=self.training.pod(str(replica)), ip="", job_state=""
+        )
         try:
             status: dict[str, Any] = json.loads(await self._fetch(pod, ""))
         except (ApiError, ValueError):  # the pod does not exist, or does not answer yet

@@ -21,7 +21,7 @@ from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher_reports import LauncherReports, target
+from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
@@ -92,7 +92,7 @@ class Reconciler:
             launcher_silent=self._launcher_reports.is_silent(key),
         )
         step = await self._decide(job, observed, now)
-        self._launcher_reports.follow(key, target(job, step.status, observed.pods))
+        self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
         kept = step.status == job.status or memory.written <= now < due_at

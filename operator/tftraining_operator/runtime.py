@@ -42,7 +42,7 @@ AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
 
 
-class Settings(Frozen, frozen=True):
+class OperatorConfig(Frozen, frozen=True):
     """The settings from the environment. Empty `namespaces` means all. Helper pods run `image`, which also contains the
     launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
     cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies."""
@@ -56,22 +56,22 @@ class Settings(Frozen, frozen=True):
     operator_selector: OperatorSelector | None = None
 
 
-def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
+def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
     """Read the settings. ValueError with a one-line message if one is invalid."""
-    port = env.get("TFTRAINING_PORT", str(Settings().port))
+    port = env.get("TFTRAINING_PORT", str(OperatorConfig().port))
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ValueError(f"TFTRAINING_PORT must be a port number from 1 to 65535, not {port!r}")
-    level = env.get("TFTRAINING_LOG_LEVEL", Settings().log_level).upper()
+    level = env.get("TFTRAINING_LOG_LEVEL", OperatorConfig().log_level).upper()
     if level not in logging.getLevelNamesMapping():
         raise ValueError(f"TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
     launchers = env.get("TFTRAINING_LAUNCHERS", "")
     if launchers not in ("", "direct", "proxy"):
         raise ValueError(f"TFTRAINING_LAUNCHERS must be direct, proxy or empty, not {launchers!r}")
-    return Settings(
+    return OperatorConfig(
         namespaces=tuple(each.strip() for each in env.get("TFTRAINING_NAMESPACES", "").split(",") if each.strip()),
-        image=env.get("TFTRAINING_IMAGE") or Settings().image,
+        image=env.get("TFTRAINING_IMAGE") or OperatorConfig().image,
         port=int(port),
-        identity=env.get("POD_NAME") or Settings().identity,
+        identity=env.get("POD_NAME") or OperatorConfig().identity,
         log_level=level,
         launchers=launchers,
         operator_selector=_operator_selector(env.get("TFTRAINING_NETWORK_POLICY", "")),
@@ -87,7 +87,7 @@ def _operator_selector(text: str) -> OperatorSelector | None:
     return OperatorSelector(namespace, {name: value for name, _, value in pairs}) if text else None
 
 
-async def with_watchable_namespaces(settings: Settings) -> Settings:
+async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
     """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
     start reports that."""
     try:
@@ -103,7 +103,7 @@ async def with_watchable_namespaces(settings: Settings) -> Settings:
 class Operator:
     """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: OperatorConfig) -> None:
         self._api = api
         self._settings = settings
         self.queue = WorkQueue()
@@ -136,7 +136,7 @@ class Operator:
         self._server: web.AppRunner | None = None
 
     @classmethod
-    async def start(cls, settings: Settings) -> "Operator":
+    async def start(cls, settings: OperatorConfig) -> "Operator":
         """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure."""
         api = await connect()
         operator = cls(api, settings)

@@ -14,7 +14,7 @@ import pytest
 from testbed.cluster import Cluster
 from tests.support.cluster.api_server import connected
 from tests.support.cluster.training import Training, condition, example
-from tftraining_operator.cluster.launcher_reports import Target, through_api_server
+from tftraining_operator.cluster.launcher_reports import LauncherEndpoint, through_api_server
 from tftraining_operator.model.launcher_report import Report, parse_report
 
 EPOCHS = 6
@@ -90,7 +90,9 @@ def _hit_in_the_middle(training: Training) -> None:
 
 async def _heard_from_outside(training: Training) -> Report:
     """What an operator outside the cluster hears of the chief's launcher: through the API server's pod proxy."""
-    chief = Target(uid="", job="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", job_state="")
+    chief = LauncherEndpoint(
+        uid="", job="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", job_state=""
+    )
     async with connected(training.kube) as api:
         return parse_report(await through_api_server(api)(chief, "x.0"))  # that is no revision of this launcher
 

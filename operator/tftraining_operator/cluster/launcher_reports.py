@@ -44,7 +44,7 @@ RESERVED_FILES = 200
 MAX_UNANSWERED = 3
 
 
-class Target(Frozen, frozen=True):
+class LauncherEndpoint(Frozen, frozen=True):
     """The pod to ask: the chief's, with its UID (`uid`) and its job's (`job`). A change of `job_state` (the job's phase
     and ready count) triggers a request at once."""
 
@@ -56,11 +56,11 @@ class Target(Frozen, frozen=True):
     job_state: str
 
 
-# Fetches /status of a target. A non-empty revision makes it a long poll, answered when the revision has changed.
-Fetch = Callable[[Target, str], Awaitable[bytes]]
+# Fetches /status of an endpoint. A non-empty revision makes it a long poll, answered when the revision has changed.
+Fetch = Callable[[LauncherEndpoint, str], Awaitable[bytes]]
 
 
-def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
+def launcher_endpoint(job: Job, status: Status, pods: tuple[Pod, ...]) -> LauncherEndpoint | None:
     """The launcher to ask about a job with this status; None if there is none."""
     unasked = job.deleting or not job.ours or status.phase not in ("Starting", "Running", "Restarting")
     if job.spec is None or not job.spec.in_place or unasked:
@@ -68,15 +68,17 @@ def target(job: Job, status: Status, pods: tuple[Pod, ...]) -> Target | None:
     for pod in pods:
         chief = pod.replica == job.spec.chief and pod.attempt == status.attempt
         if chief and pod.running and pod.ip:
-            return Target(pod.uid, job.uid, job.key.namespace, pod.name, pod.ip, f"{status.phase} {status.ready}")
+            return LauncherEndpoint(
+                pod.uid, job.uid, job.key.namespace, pod.name, pod.ip, f"{status.phase} {status.ready}"
+            )
     return None
 
 
 class _Followed:
     """One followed job. `revision` is that of the last answer; with "" the launcher answers at once."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, endpoint: LauncherEndpoint) -> None:
+        self.endpoint = endpoint
         self.report: LauncherReport | None = None
         self.revision = ""
         self.unanswered = 0
@@ -90,10 +92,10 @@ class _Followed:
         """Whether the last MAX_UNANSWERED requests got no answer."""
         return self.unanswered >= MAX_UNANSWERED
 
-    def change_target(self, target: Target) -> None:
-        """Ask this target from now on, starting at once. Unanswered requests to an earlier pod do not count."""
-        self.unanswered = self.unanswered if self.target.uid == target.uid else 0
-        self.target, self.revision = target, ""
+    def change_endpoint(self, endpoint: LauncherEndpoint) -> None:
+        """Ask this endpoint from now on, starting at once. Unanswered requests to an earlier pod do not count."""
+        self.unanswered = self.unanswered if self.endpoint.uid == endpoint.uid else 0
+        self.endpoint, self.revision = endpoint, ""
         self.schedule.reset()
         self.wake.set()
         if self.long_poll is not None and not self.long_poll.expired():
@@ -123,18 +125,18 @@ class LauncherReports:
         """Whether the job's launcher does not answer."""
         return key in self._followed and self._followed[key].silent
 
-    def follow(self, key: Key, target: Target | None) -> None:
-        """Ask the target from now on, at once if it has changed; stop asking if it is None."""
+    def follow(self, key: Key, endpoint: LauncherEndpoint | None) -> None:
+        """Ask the endpoint from now on, at once if it has changed; stop asking if it is None."""
         known = self._followed.get(key)
-        if target is None:
+        if endpoint is None:
             if known is not None:
                 self._stop(self._followed.pop(key))
                 self._turns.release(key)
         elif known is None:
-            followed = self._followed[key] = _Followed(target)
+            followed = self._followed[key] = _Followed(endpoint)
             followed.task = asyncio.create_task(self._poll_until_cancelled(key, followed))
-        elif known.target != target:
-            known.change_target(target)
+        elif known.endpoint != endpoint:
+            known.change_endpoint(endpoint)
 
     async def close(self) -> None:
         """Stop following all jobs."""
@@ -166,7 +168,7 @@ class LauncherReports:
     async def _poll(self, key: Key, followed: _Followed) -> None:
         before, was_silent = followed.report, followed.silent
         known = self._revision_if_its_turn(key, followed)
-        request = _Request(followed.target, known, not followed.revision, asyncio.get_running_loop().time())
+        request = _Request(followed.endpoint, known, not followed.revision, asyncio.get_running_loop().time())
         try:
             report = await self._fetch_report(followed, request)
         except _Superseded:
@@ -188,44 +190,44 @@ class LauncherReports:
         return followed.revision if self._turns.acquire(key) else ""
 
     async def _fetch_report(self, followed: _Followed, request: "_Request") -> Report:
-        """The next report; _Superseded if the target has changed meanwhile."""
+        """The next report; _Superseded if the endpoint has changed meanwhile."""
         long_poll = asyncio.timeout(None)
         try:
             async with long_poll:
                 followed.long_poll = long_poll if request.revision else None
-                text = await self._fetch(request.target, request.revision)
+                text = await self._fetch(request.endpoint, request.revision)
         except TimeoutError:
             if long_poll.expired():
                 raise _Superseded from None
             raise
         finally:
             followed.long_poll = None
-        return _of_job(parse_report(text), request.target.job)
+        return _of_job(parse_report(text), request.endpoint.job)
 
     def _note_answer(self, followed: _Followed, request: "_Request", report: Report) -> None:
-        before, uid = followed.report, request.target.uid
+        before, uid = followed.report, request.endpoint.uid
         after = asyncio.get_running_loop().time() - request.began
         if request.holds_long_polls(report, after):
             followed.schedule.note_change(after)
         else:
             followed.schedule.note_poll(before is None or before.pod_uid != uid or _has_changed(before.report, report))
         followed.report, followed.unanswered = LauncherReport(uid, report), 0
-        # If the target has changed meanwhile, the next request must be answered at once.
-        followed.revision = report.revision if followed.target == request.target else ""
+        # If the endpoint has changed meanwhile, the next request must be answered at once.
+        followed.revision = report.revision if followed.endpoint == request.endpoint else ""
 
     def _note_unanswered(self, key: Key, followed: _Followed, error: Exception) -> None:
         followed.unanswered += 1
         followed.revision = ""
         followed.schedule.note_unanswered()
         if followed.unanswered == MAX_UNANSWERED:
-            logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.target.pod, error)
+            logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.endpoint.pod, error)
             followed.report = None
 
 
 class _Request(NamedTuple):
-    """One request: target, known `revision` ("" for an answer at once), whether it is the `first`, and start time."""
+    """One request: endpoint, known `revision` ("" for an answer at once), whether it is the `first`, and start time."""
 
-    target: Target
+    endpoint: LauncherEndpoint
     revision: str
     first: bool
     began: float
@@ -269,9 +271,9 @@ class DirectConnection:
             trust_env=False,
         )
 
-    async def fetch(self, target: Target, known: str) -> bytes:
+    async def fetch(self, endpoint: LauncherEndpoint, known: str) -> bytes:
         """GET /status from the pod; raises OSError, aiohttp's errors, TimeoutError or ValueError on failure."""
-        host = ip_address(target.ip)
+        host = ip_address(endpoint.ip)
         url = f"http://{f'[{host}]' if isinstance(host, IPv6Address) else host}:{STATUS_PORT}/status"
         query, patience = _query(known), _timeout(known)
         async with self._session.get(url, params=query, timeout=patience, allow_redirects=False) as response:
@@ -301,8 +303,8 @@ def through_api_server(api: Api) -> Fetch:
     """The connection to pods from outside the cluster: the API server's proxy, with the right to get pods/proxy."""
     limit = asyncio.Semaphore(CONCURRENCY)
 
-    async def fetch(target: Target, known: str) -> bytes:
-        path = f"/api/v1/namespaces/{target.namespace}/pods/{target.pod}:{STATUS_PORT}/proxy/status"
+    async def fetch(endpoint: LauncherEndpoint, known: str) -> bytes:
+        path = f"/api/v1/namespaces/{endpoint.namespace}/pods/{endpoint.pod}:{STATUS_PORT}/proxy/status"
         read = partial(api.read, path, MAX_ANSWER_BYTES, _timeout(known), list(_query(known).items()))
         if known:
             return await read()

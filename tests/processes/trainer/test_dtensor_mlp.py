@@ -27,12 +27,12 @@ def digits() -> Data:
     return data.load("digits")
 
 
-def make_training(model_parts: int, *arguments: str) -> program.Training:
+def make_training(model_parts: int, *arguments: str) -> program.MeshTraining:
     options = program.parse(["--model-parts", str(model_parts), *arguments])
-    return program.Training(mesh.make_mesh(CPUS, model_parts), SIZES, options)
+    return program.MeshTraining(mesh.make_mesh(CPUS, model_parts), SIZES, options)
 
 
-def train_a_little(training: program.Training, digits: Data) -> program.State:
+def train_a_little(training: program.MeshTraining, digits: Data) -> program.State:
     for step in range(STEPS):
         cut = slice(64 * step, 64 * (step + 1))
         training.train(*training.on_mesh(digits.train.images[cut], digits.train.labels[cut], 64))

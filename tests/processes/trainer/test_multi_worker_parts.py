@@ -17,7 +17,7 @@ import tf_keras as keras
 from tftraining.cluster import Task
 from tftraining.examples import multi_worker_mnist as program
 from tftraining.lib import device_setup
-from tftraining.lib.callbacks import Progress, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, SaveEvery
 from tftraining.lib.checkpoints import State, step_of
 from tftraining.lib.data import Examples
 from tftraining.lib.evaluator import Evaluator, measure_with
@@ -109,7 +109,7 @@ def test_without_sharding_the_workers_draw_in_different_orders() -> None:
 
 
 def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(TrainingLog(4))
+    progress = LogEpochs(TrainingLog(4))
     model.optimizer.iterations.assign(12)
     saves: list[int] = []
     every = SaveEvery(2, saves.append)
@@ -123,7 +123,7 @@ def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pyte
 
 
 def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(TrainingLog(3))
+    progress = LogEpochs(TrainingLog(3))
     model.optimizer.iterations.assign(9)
     model.fit(EXAMPLES.images, EXAMPLES.labels, initial_epoch=3, epochs=3, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out == "resumed from epoch 3 (step 9 of the training), nothing left to train\n"
@@ -131,7 +131,7 @@ def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.Cap
 
 
 def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(TrainingLog(1))
+    progress = LogEpochs(TrainingLog(1))
     model.optimizer.iterations.assign(0)
     model.fit(EXAMPLES.images, EXAMPLES.labels, epochs=1, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out.startswith("epoch 1/1 loss ")

@@ -106,7 +106,7 @@ class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
         return self.layers[-1](values, self.dtype)
 
 
-class Training:
+class MeshTraining:
     """A perceptron and its optimizer on a mesh, with the training and test steps."""
 
     def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], options: argparse.Namespace) -> None:
@@ -163,7 +163,7 @@ def _told(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Ten
     return tf.stack([loss, tf.reduce_sum(right * weights), tf.reduce_sum(weights)])
 
 
-def train(options: argparse.Namespace, training: Training, examples: data.Data, training_log: TrainingLog) -> State:
+def train(options: argparse.Namespace, training: MeshTraining, examples: data.Data, training_log: TrainingLog) -> State:
     """Train to the last epoch, from the last state if there is one; the state at the end."""
     steps = options.steps_per_epoch or max(len(examples.train) // options.batch_size, 1)
     order = Order(options.batch_size, options.seed, steps)
@@ -183,7 +183,7 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     return training.state()
 
 
-def test(training: Training, examples: Examples, batch_size: int) -> dict[str, float]:
+def test(training: MeshTraining, examples: Examples, batch_size: int) -> dict[str, float]:
     """Loss and accuracy over all examples, on the mesh."""
     cuts = (slice(start, start + batch_size) for start in range(0, len(examples), batch_size))
     batches = (training.on_mesh(examples.images[cut], examples.labels[cut], batch_size) for cut in cuts)
@@ -242,7 +242,7 @@ def run(options: argparse.Namespace) -> None:
     say(f"{len(examples.train)} images of {options.data} on {len(devices)} devices, into {options.directory}")
     training_log = TrainingLog(options.epochs, options)
     sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
-    state = train(options, Training(mesh, sizes, options), examples, training_log)
+    state = train(options, MeshTraining(mesh, sizes, options), examples, training_log)
     save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
     measured = measure(load_state(Path(options.directory) / "weights.npz"), examples.test)
     training_log.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})

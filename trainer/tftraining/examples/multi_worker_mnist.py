@@ -93,7 +93,7 @@ import tf_keras
 
 from tftraining import paths
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import Progress, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, SaveEvery
 from tftraining.lib.checkpoints import State, checkpoints_of
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
@@ -216,7 +216,7 @@ def train_by_fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, Progress(training_log), *callbacks],
+        callbacks=[backup, LogEpochs(training_log), *callbacks],
         verbose=0,
     )
 

@@ -75,7 +75,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import Progress
+from tftraining.lib.callbacks import LogEpochs
 from tftraining.lib.checkpoints import State, restored
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import endless_batches, order_of, plain_batches
@@ -172,7 +172,7 @@ def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data
         keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, Progress(training_log)],
+        callbacks=[backup, LogEpochs(training_log)],
         verbose=0,
     )
 

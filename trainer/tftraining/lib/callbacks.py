@@ -12,7 +12,7 @@ import tf_keras as keras
 from tftraining.lib.training_log import TrainingLog
 
 
-class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
+class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
     """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore."""
 
     def __init__(self, training_log: TrainingLog) -> None:

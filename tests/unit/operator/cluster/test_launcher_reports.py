@@ -23,9 +23,9 @@ from tftraining_operator.cluster import launcher_reports, poll_schedule
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.launcher_reports import (
     DirectConnection,
+    LauncherEndpoint,
     LauncherReports,
-    Target,
-    target,
+    launcher_endpoint,
     through_api_server,
 )
 from tftraining_operator.cluster.nodes import NodeStore
@@ -36,7 +36,7 @@ from tftraining_operator.plan.creation_errors import KEY_GONE
 from tftraining_operator.plan.step import Step
 
 KEY = Key("ns", "job")
-CHIEF = Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
+CHIEF = LauncherEndpoint("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 2/2")
 
 
 def status_page(phase: str = "Training", **fields: Any) -> bytes:
@@ -52,7 +52,7 @@ class Pods:
         self.known: list[str] = []
         self.changed: list[Key] = []
 
-    async def fetch(self, _: Target, known: str) -> bytes:
+    async def fetch(self, _: LauncherEndpoint, known: str) -> bytes:
         self.known.append(known)
         self.requested_at.append(asyncio.get_running_loop().time())
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -132,7 +132,7 @@ async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
         launchers.follow(KEY, CHIEF)
         await asyncio.sleep(0.05)
         assert len(pods.requested_at) == 1
-        launchers.follow(KEY, Target("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
+        launchers.follow(KEY, LauncherEndpoint("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Running 1/2"))
         await until(lambda: len(pods.requested_at) == 2)
 
 
@@ -256,7 +256,7 @@ class Waited:
         self._again.set()
         self._again = asyncio.Event()
 
-    async def fetch(self, _: Target, known: str) -> bytes:
+    async def fetch(self, _: LauncherEndpoint, known: str) -> bytes:
         self.known.append(known)
         if known == f"x.{self.round}":
             self.hanging += 1
@@ -373,12 +373,12 @@ async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(mon
     silent = {"job-5"}
     most = 0
 
-    async def fetch(target: Target, known: str) -> bytes:
+    async def fetch(endpoint: LauncherEndpoint, known: str) -> bytes:
         nonlocal most
-        if known and target.pod in silent:
+        if known and endpoint.pod in silent:
             raise OSError("reset")
         most = max(most, sum(pod.hanging for pod in pods.values()) + bool(known))
-        return await pods[target.pod].fetch(target, known)
+        return await pods[endpoint.pod].fetch(endpoint, known)
 
     launchers = LauncherReports(fetch, lambda _: None, max_long_polls=2)
     for name in pods:
@@ -400,11 +400,11 @@ async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pyte
     """250 of 1000 chiefs on nodes that are cut off: sixteen at a time, two seconds each, held up all others."""
     pod = Waited()
 
-    async def fetch(target: Target, known: str) -> bytes:
-        if target.ip.startswith("10.9."):
+    async def fetch(endpoint: LauncherEndpoint, known: str) -> bytes:
+        if endpoint.ip.startswith("10.9."):
             await asyncio.sleep(2)
             raise TimeoutError
-        return await pod.fetch(target, known)
+        return await pod.fetch(endpoint, known)
 
     launchers = LauncherReports(fetch, pod.changed.append, max_long_polls=1000)
     for number in range(1000):
@@ -434,25 +434,25 @@ POD = Pod(
 
 def test_the_chiefs_pod_is_asked() -> None:
     other = replace(POD, name="mnist-worker-1", replica=Replica("worker", 1))
-    assert target(JOB, RUNNING, (other, POD)) == Target(
+    assert launcher_endpoint(JOB, RUNNING, (other, POD)) == LauncherEndpoint(
         "u", "job-uid", "ml", "mnist-worker-0", "10.0.0.1", "Running 1/2"
     )
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Suspended", "Succeeded", "Failed"])
 def test_a_job_that_does_not_run_has_nobody_to_ask(phase: Phase) -> None:
-    assert target(JOB, replace(RUNNING, phase=phase), (POD,)) is None
+    assert launcher_endpoint(JOB, replace(RUNNING, phase=phase), (POD,)) is None
 
 
 @pytest.mark.parametrize("change", [{"ip": ""}, {"running": False}, {"attempt": 2}, {"replica": Replica("worker", 1)}])
 def test_a_pod_that_cannot_answer_is_not_asked(change: dict[str, Any]) -> None:
-    assert target(JOB, RUNNING, (replace(POD, **change),)) is None
+    assert launcher_endpoint(JOB, RUNNING, (replace(POD, **change),)) is None
 
 
 def test_jobs_that_are_not_ours_or_have_no_launcher_are_not_asked() -> None:
     others = [a_job().raw(), a_launched_job().set("runPolicy.managedBy", "example.com/other").raw()]
-    assert [target(parse_job(raw), RUNNING, (POD,)) for raw in others] == [None, None]
-    assert target(replace(JOB, deleting=True), RUNNING, (POD,)) is None
+    assert [launcher_endpoint(parse_job(raw), RUNNING, (POD,)) for raw in others] == [None, None]
+    assert launcher_endpoint(replace(JOB, deleting=True), RUNNING, (POD,)) is None
 
 
 # --- the ways into a pod
