@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from benchmarks.client import Client, Manifest, Watch
-from benchmarks.objects import (
+from benchmarks.api_client import Client, Manifest, Watch
+from benchmarks.job_objects import (
     Request,
     child_requests,
     core_path,
@@ -28,7 +28,7 @@ from benchmarks.objects import (
     policies_path,
     running_request,
 )
-from benchmarks.usage import cpu_seconds, requests_served, resident_mib, writes
+from benchmarks.process_usage import cpu_seconds, requests_served, resident_mib, writes
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import install_crd, operator_kubeconfig
 from tests.support.control_plane.operator_process import OperatorProcess

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks import in_cluster
-from benchmarks.in_cluster import PodGang
+from benchmarks import cluster_gang
+from benchmarks.cluster_gang import PodGang
 from benchmarks.recovery import CHIEF, WORKER, kills, manifest, say
 from testbed.release import OFF_THE_WORKERS
 from tftraining_api.model.names import Replica
@@ -95,7 +95,7 @@ async def of_a_pair(options: argparse.Namespace) -> Figures:
     """Measure the faults of a gang that waits for its lost member."""
     deleted, evicted, lost = Times(), Times(), Times()
     created, imported = [], []
-    async with in_cluster.running(pair(options.steps), (CHIEF, WORKER), *OFF_THE_WORKERS) as gang:
+    async with cluster_gang.running(pair(options.steps), (CHIEF, WORKER), *OFF_THE_WORKERS) as gang:
         process = statistics.median(await kills(gang, WORKER, options.times, options.draw))
         for _ in range(options.times):
             await recovery(gang, "pod deleted", deleted, lambda: gang.training.delete(str(WORKER)))
@@ -114,7 +114,7 @@ async def of_a_pair(options: argparse.Namespace) -> Figures:
 async def of_an_elastic_gang(options: argparse.Namespace) -> Figures:
     """Measure the loss of a pod for which the other members need not wait."""
     members, times = (CHIEF, WORKER, LAST), Times()
-    async with in_cluster.running(elastic(options.steps), members, *OFF_THE_WORKERS) as gang:
+    async with cluster_gang.running(elastic(options.steps), members, *OFF_THE_WORKERS) as gang:
         for _ in range(options.times):
             what, began = "pod deleted, minReplicas 2 of 3", time.monotonic()
             await recovery(gang, what, times, lambda: gang.training.delete(str(LAST)), without=LAST)

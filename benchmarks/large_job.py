@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.client import Client, Manifest, Watch
+from benchmarks.api_client import Client, Manifest, Watch
 from benchmarks.control_plane import NAMESPACE, say
-from benchmarks.objects import a_job, core_path, jobs_path, running_request
-from benchmarks.usage import cpu_seconds, resident_mib
+from benchmarks.job_objects import a_job, core_path, jobs_path, running_request
+from benchmarks.process_usage import cpu_seconds, resident_mib
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.support.control_plane.installation import install_crd, operator_kubeconfig

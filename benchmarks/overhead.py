@@ -20,12 +20,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.usage import cpu_seconds
+from benchmarks.process_usage import cpu_seconds
 from tests.support.ports import free_ports
 from tftraining.launch.in_user_process.tracker import Tracker
 from tftraining.launch.process import progress_reader
 
-PROGRAM = Path(__file__).with_name("segments.py")
+PROGRAM = Path(__file__).with_name("step_worker.py")
 SEGMENT_SECONDS = 0.4
 PROBE_STEPS = 500
 BOOTSTRAPS = 2000

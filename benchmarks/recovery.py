@@ -23,14 +23,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks import in_cluster
+from benchmarks import cluster_gang
 from tftraining_api.model.names import Replica
 from tftraining_client.local.ports import Ports
-from tftraining_client.local.replica import LocalJob, Places, local_job, take_places
+from tftraining_client.local.process_spec import Allocation, LocalJob, allocate, local_job
 from tftraining_client.local.run import prepare
 from tftraining_client.local.runner import Outcome, Runner
 from tftraining_client.local.screen import PlainScreen
-from tftraining_client.local.status import Status, ask
+from tftraining_client.local.status import Status, fetch_status
 from tftraining_client.validation import validate
 
 LOOK_SECONDS = 0.02
@@ -80,10 +80,10 @@ class Victims(Protocol):
 class Gang:
     """The launchers of a running job, seen from outside."""
 
-    def __init__(self, local: LocalJob, places: Places, job: asyncio.Task[Outcome], runner: Runner) -> None:
+    def __init__(self, local: LocalJob, allocation: Allocation, job: asyncio.Task[Outcome], runner: Runner) -> None:
         self.runner = runner
         self._local = local
-        self._places = places
+        self._allocation = allocation
         self._job = job
 
     async def look(self) -> dict[Replica, Status]:
@@ -91,7 +91,7 @@ class Gang:
         if self._job.done():
             raise SystemExit(self._job.result().stopped or f"the job has ended: {self._job.result().verdict}")
         replicas = self._local.replicas
-        answers = await asyncio.gather(*(ask(self._places.status[each]) for each in replicas))
+        answers = await asyncio.gather(*(fetch_status(self._allocation.status_ports[each]) for each in replicas))
         return {replica: answer or {} for replica, answer in zip(replicas, answers, strict=True)}
 
     async def trained_since(self, at: float, without: Replica | None = None) -> float:
@@ -138,13 +138,13 @@ async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
     """Run the job of a manifest as a training gang; the end of the block stops it and removes its files."""
     with Ports() as ports, tempfile.TemporaryDirectory(prefix="recovery-") as folder:
         local = local_job(validate(job_of), Path(folder) / "work")
-        places = take_places(local, ports, Path(folder))
+        allocation = allocate(local, ports, Path(folder))
         with (Path(folder) / "log").open("w") as log:
             screen = PlainScreen([str(each) for each in local.replicas], log)
-            runner = Runner(local, prepare(local, places, {}), places, screen)
+            runner = Runner(local, prepare(local, allocation, {}), allocation, screen)
             began = time.monotonic()
             job = asyncio.create_task(runner.run([]))
-            gang = Gang(local, places, job, runner)
+            gang = Gang(local, allocation, job, runner)
             try:
                 await gang.trained_since(began)
                 yield gang
@@ -215,7 +215,7 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
     """Run the same in real pods, and measure deleted pods, beside the parts of such a recovery."""
     draw, members = random.Random(options.seed), (CHIEF, WORKER)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
-    async with in_cluster.running(manifest(options.steps, warm=True), members) as gang:
+    async with cluster_gang.running(manifest(options.steps, warm=True), members) as gang:
         worker = await kills(gang, WORKER, options.kills, draw)
         chief = await kills(gang, CHIEF, options.kills, draw)
         deleted, created, imported = [], [], []
@@ -228,7 +228,7 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
             told = f"{deleted[-1]:.2f} s; a bare pod: {bare[0]:.2f} s, its import {bare[1]:.2f} s"
             say(f"  pod deleted, {number} of {DELETIONS}: {told}")
     say("cold: the same without the warm interpreter")
-    async with in_cluster.running(manifest(options.steps, warm=False), members) as gang:
+    async with cluster_gang.running(manifest(options.steps, warm=False), members) as gang:
         cold = await kills(gang, WORKER, COLD_KILLS, draw)
     result |= _figures(worker, chief, cold)
     parts = [statistics.median(each) for each in (created, imported, worker)]

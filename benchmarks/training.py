@@ -120,7 +120,7 @@ def measure(name: str, folder: Path, pictures: Path | None) -> dict[str, Any]:
         train(case, folder, directory)
         found = figures(directory)
         if pictures is not None:
-            from tftraining.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
+            from tftraining.lib.plots import draw  # noqa: PLC0415  matplotlib is imported only for a plot
 
             draw(json.loads((directory / "history.json").read_text()), pictures / f"{name}.png")
     return {"known": case.known, **found, "load_average": round(os.getloadavg()[0], 1)}

@@ -12,7 +12,7 @@ from tftraining_client.errors import UserError
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.structure import Json
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,10 +36,10 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def read_manifest(path: str, wanted: str | None, tell: Tell) -> tuple[Json, ConfigMaps]:
+def read_manifest(path: str, wanted: str | None, notify: Notify) -> tuple[Json, ConfigMaps]:
     """The TFTrainingJob in a file (`-`: standard input), and the ConfigMaps of its namespace.
 
-    `wanted` names one of several jobs. UserError with one line if not exactly one job matches. `tell` is called for
+    `wanted` names one of several jobs. UserError with one line if not exactly one job matches. `notify` is called for
     objects of other kinds, which are ignored.
     """
     documents = _documents(path, _text(path))
@@ -48,7 +48,7 @@ def read_manifest(path: str, wanted: str | None, tell: Tell) -> tuple[Json, Conf
     if not jobs:
         raise UserError(f"{path}: no {kind} in it, only {', '.join(_kinds(documents))}")
     if others := _kinds([each for each in documents if each not in jobs and not is_config_map(each)]):
-        tell(f"{path}: only the {kind} is run; left out: {', '.join(others)}")
+        notify(f"{path}: only the {kind} is run; left out: {', '.join(others)}")
     job = _checked(path, _chosen(path, jobs, wanted))
     try:
         return job, parse_config_maps(documents, namespace_of(job))

@@ -11,7 +11,7 @@ import aiohttp
 import kopf
 
 from tftraining_operator.handlers import registry
-from tftraining_operator.runtime import narrowed, read_settings
+from tftraining_operator.runtime import read_settings, with_watchable_namespaces
 
 MOST_FILES = 65536
 
@@ -29,7 +29,7 @@ def main() -> int:
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
-    settings = asyncio.run(narrowed(settings)) if settings.namespaces else settings
+    settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()
     try:
@@ -43,7 +43,7 @@ def main() -> int:
             namespaces=settings.namespaces,
         )
     except Exception as error:
-        if (why := _outside(error)) is None:
+        if (why := _outside_cause(error)) is None:
             raise
         print(f"tftraining-operator: {why}", file=sys.stderr)
         return 1
@@ -59,7 +59,7 @@ def _open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, allowed))
 
 
-def _outside(error: Exception) -> str | None:
+def _outside_cause(error: Exception) -> str | None:
     """The message for an error from outside this program, which needs no traceback; None for any other error."""
     if isinstance(error.__cause__, kopf.PermanentError):
         return str(error.__cause__)

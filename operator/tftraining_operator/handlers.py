@@ -50,4 +50,4 @@ def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
 async def changed(event: kopf.RawEvent, memo: Any, **_: Any) -> None:
     """Cache a job that was added, changed or deleted, and put its key on the queue."""
     operator: Operator = memo.operator
-    operator.jobs.take(event["object"], event["type"] == "DELETED", operator.queue.add)
+    operator.jobs.update(event["object"], event["type"] == "DELETED", operator.queue.add)

@@ -21,11 +21,11 @@ from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Launchers, target
+from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.refused import Refused
+from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.status_writes import due
@@ -46,12 +46,12 @@ class _Memory(msgspec.Struct):
     refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
 
 
-class World(NamedTuple):
+class Dependencies(NamedTuple):
     """The dependencies of a pass."""
 
     jobs: Jobs
     children: Children
-    launchers: Launchers
+    launcher_reports: LauncherReports
     quotas: Quotas
     events: Events
     metrics: Metrics
@@ -60,8 +60,8 @@ class World(NamedTuple):
 class Reconciler:
     """Carries out passes. `plan` is the planner with its settings bound; `clock` returns the time, with a time zone."""
 
-    def __init__(self, world: World, queue: WorkQueue, plan: Planner) -> None:
-        self._jobs, self._children, self._launchers, self._quotas, self._events, self._metrics = world
+    def __init__(self, dependencies: Dependencies, queue: WorkQueue, plan: Planner) -> None:
+        self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
@@ -73,7 +73,7 @@ class Reconciler:
         raw = self._jobs.get(key)
         if raw is None:
             self._memories.pop(key, None)
-            self._launchers.follow(key, None)
+            self._launcher_reports.follow(key, None)
             self._quotas.follow(key, None)
             return
         with self._metrics.reconcile.time():
@@ -84,37 +84,40 @@ class Reconciler:
         memory = self._memory(job, now)
         if memory.refusal is not None and self._quotas.has_room(key):
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
-        seen = self._children.observe(job)
-        said = {"heard": self._launchers.heard(key), "silent": self._launchers.silent(key)}
-        refused = {"refusal": memory.refusal, "refused_changes": memory.refused_changes}
-        seen = msgspec.structs.replace(seen, **refused, **said)
-        step = await self._decide(job, seen, now)
-        self._launchers.follow(key, target(job, step.status, seen.pods))
-        due_at = due(job, step.status, memory.written, self._launchers.followed)
+        observed = msgspec.structs.replace(
+            self._children.observe(job),
+            refusal=memory.refusal,
+            refused_changes=memory.refused_changes,
+            launcher_report=self._launcher_reports.last_report(key),
+            launcher_silent=self._launcher_reports.is_silent(key),
+        )
+        step = await self._decide(job, observed, now)
+        self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
+        due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
         kept = step.status == job.status or memory.written <= now < due_at
         if kept and not step.delete_job:
             if step.status != job.status:
                 self._queue.add_after(key, (due_at - now).total_seconds())
-            confirmed = not step.touches_children or await self._is_as_seen(key, raw)
+            may_apply = not step.touches_children or await self._is_unchanged(key, raw)
         else:
             memory.written = memory.written if step.delete_job else now
-            confirmed = await self._write(raw, job, step, memory)
-        if not confirmed:
+            may_apply = await self._write(raw, job, step, memory)
+        if not may_apply:
             return
         await self._apply(job, step, memory)
         self._quotas.follow(key, None if step.status.terminal else memory.refusal)
         if step.requeue_at is not None:
             self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 
-    async def _decide(self, job: Job, seen: Observed, now: datetime) -> Step:
+    async def _decide(self, job: Job, observed: Observed, now: datetime) -> Step:
         """The next step. Planning for a large gang takes 0.1 s on a slow machine: a thread does it, so the event loop
         stays responsive. One thread at a time: several would all compete with the event loop."""
-        size = max(len(seen.pods), len(job.spec.gang) if job.spec is not None else 0)
+        size = max(len(observed.pods), len(job.spec.gang) if job.spec is not None else 0)
         if size < LARGE:
-            return self._plan(job, seen, now)
+            return self._plan(job, observed, now)
         async with self._deciding:
-            return await asyncio.to_thread(self._plan, job, seen, now)
+            return await asyncio.to_thread(self._plan, job, observed, now)
 
     def _memory(self, job: Job, now: datetime) -> _Memory:
         """The memory of the job. It is reset for a new job of that name and for a new spec: the API server may accept
@@ -132,7 +135,7 @@ class Reconciler:
             await self._write_job(key, raw, step)
         except ApiError as error:
             if not error.gone and step.delete_job:
-                self._remember(job, memory, [Refused.to("DELETE", f"{KIND.lower()}/{key.name}", error)])
+                self._remember(job, memory, [WriteRefused.to("DELETE", f"{KIND.lower()}/{key.name}", error)])
                 return False
             if not error.gone:
                 raise
@@ -140,8 +143,8 @@ class Reconciler:
             self._queue.add(key)
             return False
         self._metrics.observe(job.status, step.status)
-        for note in step.events:
-            self._events.publish(job, note)
+        for event in step.events:
+            self._events.publish(job, event)
         return True
 
     async def _write_job(self, key: Key, raw: Manifest, step: Step) -> None:
@@ -152,7 +155,7 @@ class Reconciler:
         else:
             await self._jobs.write_status(key, raw, step.status)
 
-    async def _is_as_seen(self, key: Key, raw: Manifest) -> bool:
+    async def _is_unchanged(self, key: Key, raw: Manifest) -> bool:
         """Whether the job has not changed since this pass read it from the cache. The watch of this operator, or of a
         second one, may lag behind a change or a deletion."""
         await self._jobs.refresh(key)
@@ -164,9 +167,9 @@ class Reconciler:
     async def _apply(self, job: Job, step: Step, memory: _Memory) -> None:
         refused = await self._children.change(job, step)
         # Forget refused writes that are no longer wanted or have succeeded.
-        still = {each.write for each in refused} | set(step.held_writes)
+        still_refused = {each.write for each in refused} | set(step.held_writes)
         before = memory.refused_changes
-        memory.refused_changes = {each: old for each, old in before.items() if each in still}
+        memory.refused_changes = {each: old for each, old in before.items() if each in still_refused}
         if len(memory.refused_changes) < len(before):
             # The status still reports the refusal, and the store swallows the watch event of a write whose answer it
             # has: nothing else starts the next pass.
@@ -174,24 +177,24 @@ class Reconciler:
         self._remember(job, memory, refused)
         try:
             await self._children.create(job, step)
-        except Refused as error:
-            memory.refusal = self._judged(job, error, memory.refusal)
+        except WriteRefused as error:
+            memory.refusal = self._refusal_of(job, error, memory.refusal)
             self._queue.add(job.key)
         else:
             if step.creates:
                 memory.refusal = None
                 self._queue.add(job.key)
 
-    def _remember(self, job: Job, memory: _Memory, refused: list[Refused]) -> None:
+    def _remember(self, job: Job, memory: _Memory, refused: list[WriteRefused]) -> None:
         """Keep the refused changes; the next pass reports them in the status."""
         for error in refused:
             before = memory.refused_changes.get(error.write)
             # A new dict: the observation of the current pass shares the old one.
-            memory.refused_changes = {**memory.refused_changes, error.write: self._judged(job, error, before)}
+            memory.refused_changes = {**memory.refused_changes, error.write: self._refusal_of(job, error, before)}
         if refused:
             self._queue.add(job.key)
 
-    def _judged(self, job: Job, error: Refused, before: Refusal | None) -> Refusal:
+    def _refusal_of(self, job: Job, error: WriteRefused, before: Refusal | None) -> Refusal:
         logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
         tries = before.tries + 1 if before is not None else 1
         return reworded(before, judge(error.child, error.status, error.message, tries, self.clock()))

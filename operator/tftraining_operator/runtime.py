@@ -17,18 +17,23 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import MOST_PROXIED, Direct, Launchers, through
+from tftraining_operator.cluster.launcher_reports import (
+    MAX_PROXIED_LONG_POLLS,
+    DirectConnection,
+    LauncherReports,
+    through_api_server,
+)
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.nodes import PATH, NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
-from tftraining_operator.cluster.server import serve
 from tftraining_operator.cluster.store import Store
 from tftraining_operator.plan.planner import plan
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 logger = logging.getLogger(__name__)
 WORKERS = 16
@@ -37,7 +42,7 @@ AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
 
 
-class Settings(Frozen, frozen=True):
+class OperatorConfig(Frozen, frozen=True):
     """The settings from the environment. Empty `namespaces` means all. Helper pods run `image`, which also contains the
     launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
     cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies."""
@@ -51,29 +56,29 @@ class Settings(Frozen, frozen=True):
     operator_selector: OperatorSelector | None = None
 
 
-def read_settings(env: Mapping[str, str] = os.environ) -> Settings:
+def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
     """Read the settings. ValueError with a one-line message if one is invalid."""
-    port = env.get("TFTRAINING_PORT", str(Settings().port))
+    port = env.get("TFTRAINING_PORT", str(OperatorConfig().port))
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise ValueError(f"TFTRAINING_PORT must be a port number from 1 to 65535, not {port!r}")
-    level = env.get("TFTRAINING_LOG_LEVEL", Settings().log_level).upper()
+    level = env.get("TFTRAINING_LOG_LEVEL", OperatorConfig().log_level).upper()
     if level not in logging.getLevelNamesMapping():
         raise ValueError(f"TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
     launchers = env.get("TFTRAINING_LAUNCHERS", "")
     if launchers not in ("", "direct", "proxy"):
         raise ValueError(f"TFTRAINING_LAUNCHERS must be direct, proxy or empty, not {launchers!r}")
-    return Settings(
+    return OperatorConfig(
         namespaces=tuple(each.strip() for each in env.get("TFTRAINING_NAMESPACES", "").split(",") if each.strip()),
-        image=env.get("TFTRAINING_IMAGE") or Settings().image,
+        image=env.get("TFTRAINING_IMAGE") or OperatorConfig().image,
         port=int(port),
-        identity=env.get("POD_NAME") or Settings().identity,
+        identity=env.get("POD_NAME") or OperatorConfig().identity,
         log_level=level,
         launchers=launchers,
-        operator_selector=_asker(env.get("TFTRAINING_NETWORK_POLICY", "")),
+        operator_selector=_operator_selector(env.get("TFTRAINING_NETWORK_POLICY", "")),
     )
 
 
-def _asker(text: str) -> OperatorSelector | None:
+def _operator_selector(text: str) -> OperatorSelector | None:
     """Parse NAMESPACE/LABEL=VALUE,…, the selector of the operator's pods; None if empty."""
     namespace, _, labels = text.partition("/")
     pairs = [each.partition("=") for each in labels.split(",")]
@@ -82,7 +87,7 @@ def _asker(text: str) -> OperatorSelector | None:
     return OperatorSelector(namespace, {name: value for name, _, value in pairs}) if text else None
 
 
-async def narrowed(settings: Settings) -> Settings:
+async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
     """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
     start reports that."""
     try:
@@ -98,7 +103,7 @@ async def narrowed(settings: Settings) -> Settings:
 class Operator:
     """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: OperatorConfig) -> None:
         self._api = api
         self._settings = settings
         self.queue = WorkQueue()
@@ -108,13 +113,17 @@ class Operator:
         self._events = Events(api, settings.identity)
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
-        self._direct = Direct() if direct else None
-        way = (self._direct.fetch, self._direct.most_hanging) if self._direct else (through(api), MOST_PROXIED)
-        self._launchers = Launchers(way[0], self.queue.add, most_hanging=way[1])
+        self._direct = DirectConnection() if direct else None
+        fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
+        if self._direct is not None:
+            fetch, max_long_polls = self._direct.fetch, self._direct.max_long_polls
+        self._launcher_reports = LauncherReports(fetch, self.queue.add, max_long_polls)
         self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
-        world = World(self.jobs, self._children, self._launchers, self._quotas, self._events, self._metrics)
+        dependencies = Dependencies(
+            self.jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics
+        )
         self._reconciler = Reconciler(
-            world, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
+            dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
@@ -122,12 +131,12 @@ class Operator:
             for kind, store in (("pods", self._children.pods), ("services", self._children.services))
         ]
         # Optional reflectors: the start does not wait for their caches.
-        self._listeners: list[Reflector[Any]] = []
+        self._event_reflectors: list[Reflector[Any]] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
     @classmethod
-    async def start(cls, settings: Settings) -> "Operator":
+    async def start(cls, settings: OperatorConfig) -> "Operator":
         """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure."""
         api = await connect()
         operator = cls(api, settings)
@@ -135,29 +144,32 @@ class Operator:
             # First, so that the kubelet finds the operator healthy while it waits for the API server.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
             await _check_installed(api)
-            await operator._listen_to_kubelets()
+            await operator._add_event_reflectors()
             if not settings.namespaces and await _may_read_nodes(api):
                 operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
         except BaseException:
             await operator._disconnect()
             raise
-        parts = {f"the watch of {each.what}": each.run() for each in operator._reflectors}
+        parts = {f"the watch of {each.description}": each.run() for each in operator._reflectors}
         parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
-        parts |= {f"the watch of {each.what}": operator._listen(each) for each in operator._listeners}
+        parts |= {
+            f"the watch of {each.description}": operator._run_event_reflector(each)
+            for each in operator._event_reflectors
+        }
         parts["the search for nodes"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
-            task.add_done_callback(partial(_tell_end, name))
+            task.add_done_callback(partial(_log_end, name))
         return operator
 
-    async def _listen_to_kubelets(self) -> None:
+    async def _add_event_reflectors(self) -> None:
         otherwise = "why volumes are missing is not told: this account may not list and watch events"
         for namespace in self._settings.namespaces or ("",):
             events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
             if await may_read(self._api, events.path, otherwise):
-                self._listeners.append(events)
+                self._event_reflectors.append(events)
 
-    async def _listen(self, events: Reflector[Any]) -> None:
+    async def _run_event_reflector(self, events: Reflector[Any]) -> None:
         """Run the events reflector once the pods are listed: a kubelet's event about an unknown pod is dropped."""
         await self._synced()
         await events.run()
@@ -169,11 +181,11 @@ class Operator:
         """The failures that only a restart of the operator can fix, such as a part that has ended."""
         ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
         begun = self._reflectors if self._tasks else []
-        return ended + [f"the watch of {each.what} is dead" for each in begun if not each.alive]
+        return ended + [f"the watch of {each.description} is dead" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
         """The caches that are not filled yet."""
-        return [f"{each.what} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
+        return [f"{each.description} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
 
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):
@@ -196,7 +208,7 @@ class Operator:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._launchers.close()
+        await self._launcher_reports.close()
         await self._quotas.close()
         await self._disconnect()
 
@@ -213,7 +225,7 @@ async def _may_read_nodes(api: Api) -> bool:
     return await may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
 
 
-def _tell_end(name: str, task: asyncio.Task[None]) -> None:
+def _log_end(name: str, task: asyncio.Task[None]) -> None:
     """Log a part that has ended by itself, which is a fault; /healthz fails from then on."""
     if not task.cancelled():
         logger.error("%s has ended", name, exc_info=task.exception())

@@ -14,8 +14,8 @@ import pytest
 from testbed.cluster import Cluster
 from tests.support.cluster.api_server import connected
 from tests.support.cluster.training import Training, condition, example
-from tftraining_operator.cluster.launcher import Target, through
-from tftraining_operator.model.report import Report, parse_report
+from tftraining_operator.cluster.launcher_reports import LauncherEndpoint, through_api_server
+from tftraining_operator.model.launcher_report import Report, parse_report
 
 EPOCHS = 6
 STEPS = 60
@@ -77,7 +77,7 @@ def _assert_trained(training: Training, directory: Path, accuracy: float) -> Non
     assert result["epochs"] == EPOCHS
     assert f"epoch {EPOCHS}/{EPOCHS} " in training.log("worker-0")
     assert abs(result["accuracy"] - accuracy) < NOISE, result
-    command = [sys.executable, "-m", "tftraining.proof", "--model", str(directory / "digits" / "model")]
+    command = [sys.executable, "-m", "tftraining.lib.verify_model", "--model", str(directory / "digits" / "model")]
     proof = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     measured = json.loads(proof.stdout.splitlines()[-1])
     assert measured["accuracy"] == pytest.approx(result["accuracy"], abs=1e-3)
@@ -90,9 +90,11 @@ def _hit_in_the_middle(training: Training) -> None:
 
 async def _heard_from_outside(training: Training) -> Report:
     """What an operator outside the cluster hears of the chief's launcher: through the API server's pod proxy."""
-    chief = Target(uid="", job="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", mark="")
+    chief = LauncherEndpoint(
+        uid="", job="", namespace=training.namespace, pod=training.pod("worker-0"), ip="", job_state=""
+    )
     async with connected(training.kube) as api:
-        return parse_report(await through(api)(chief, "x.0"))  # that is no revision of this launcher
+        return parse_report(await through_api_server(api)(chief, "x.0"))  # that is no revision of this launcher
 
 
 @pytest.fixture(scope="session")

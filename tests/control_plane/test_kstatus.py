@@ -17,7 +17,7 @@ from tests.support.control_plane.chart import REPOSITORY
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING, as_written_before
 from tests.unit.operator.plan.test_deadlines import stalled
 from tftraining_api.model.spec import Manifest
@@ -38,9 +38,9 @@ def judge(control_plane: ControlPlane) -> Judge:
     return ask
 
 
-def as_seen(world: World) -> Manifest:
+def as_seen(cluster: SimulatedCluster) -> Manifest:
     """The job as a client reads it."""
-    seen: Manifest = json.loads(json.dumps(world.api.job))
+    seen: Manifest = json.loads(json.dumps(cluster.api.job))
     return {"apiVersion": "tftraining.dev/v1", "kind": "TFTrainingJob", **seen}
 
 
@@ -49,7 +49,7 @@ def untouched() -> Manifest:
     definition = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
     (version,) = definition["spec"]["versions"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["default"]
-    return as_seen(World(a_job())) | {"status": status}
+    return as_seen(SimulatedCluster(a_job())) | {"status": status}
 
 
 def test_every_phase_is_what_it_has_to_be(judge: Judge) -> None:

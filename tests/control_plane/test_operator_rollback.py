@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.control_plane.apiserver import ControlPlane, Refused
+from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.manifests import Manifest
 from tests.support.control_plane.operator_process import OperatorProcess
@@ -39,7 +39,7 @@ def accepted(job: TrainingJob, change: Manifest, subresource: str = "") -> None:
     def patched() -> bool:
         try:
             job.patch(change, subresource)
-        except Refused as error:
+        except WriteRefused as error:
             assert "Unsupported value" in str(error)
             return False
         return True

@@ -27,7 +27,7 @@ WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
-Said = TypeVar("Said")
+Decoded = TypeVar("Decoded")
 
 
 class ApiError(Exception):
@@ -199,7 +199,7 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _decoded(text: bytes | msgspec.Raw, kind: type[Said]) -> Said:
+def _decoded(text: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:
     """The object in an answer. Any other text, such as a proxy's error page, is a connection error, to be retried."""
     try:
         return msgspec.json.decode(text, type=kind)

@@ -5,7 +5,7 @@ All ports are open among the pods of a job, because NCCL chooses its own. Egress
 
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import LABEL_JOB, ROLES, STATUS_PORT, companion_name
+from tftraining_api.model.names import LABEL_JOB, ROLES, STATUS_PORT, auxiliary_object_name
 from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 
 
@@ -26,7 +26,7 @@ def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": child_metadata(job, companion_name(job.key.name, job.uid), {}),
+        "metadata": child_metadata(job, auxiliary_object_name(job.key.name, job.uid), {}),
         "spec": {
             **own,
             "policyTypes": ["Ingress"],

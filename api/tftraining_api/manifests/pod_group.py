@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import Replica, companion_name
+from tftraining_api.model.names import Replica, auxiliary_object_name
 from tftraining_api.model.spec import JobSpec, Manifest, PodGroup
 
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
@@ -36,7 +36,7 @@ def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
     return {
         "apiVersion": group.api_version,
         "kind": "PodGroup",
-        "metadata": child_metadata(job, companion_name(job.key.name, job.uid), {}),
+        "metadata": child_metadata(job, auxiliary_object_name(job.key.name, job.uid), {}),
         "spec": asked,
     }
 
@@ -46,7 +46,7 @@ def membership(job: Job, spec: JobSpec, replica: Replica) -> Membership:
     group = spec.pod_group
     if group is None or replica.role == "evaluator":
         return Membership({}, {})
-    name = companion_name(job.key.name, job.uid)
+    name = auxiliary_object_name(job.key.name, job.uid)
     if group.api_version == COSCHEDULING:
         return Membership({"scheduling.x-k8s.io/pod-group": name}, {}, SCHEDULERS[COSCHEDULING])
     return Membership({}, {"scheduling.k8s.io/group-name": name}, SCHEDULERS[VOLCANO])

@@ -70,7 +70,7 @@ def secret_name(job: str, uid: str) -> str:
     return f"{job}-launcher-{uid[:8]}"
 
 
-def companion_name(job: str, uid: str) -> str:
+def auxiliary_object_name(job: str, uid: str) -> str:
     """The name of the job's NetworkPolicy and PodGroup. The UID prevents conflicts with the next job of the name and
     with objects of others."""
     return f"{job}-{uid[:8]}"

@@ -67,7 +67,7 @@ class RestartPolicy(Frozen, frozen=True):
     rules: tuple[RestartRule, ...] = ()
 
 
-class Launcher(Frozen, frozen=True):
+class LauncherSpec(Frozen, frozen=True):
     """The settings of the launcher, which runs as PID 1 and starts the user's command."""
 
     warm_start: bool = True
@@ -115,7 +115,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     min_replicas: int | None = None
     storage: Storage | None = None
     restart_policy: RestartPolicy = RestartPolicy()
-    launcher: Launcher = Launcher()
+    launcher: LauncherSpec = LauncherSpec()
     run_policy: RunPolicy = RunPolicy()
     success_policy: Literal["Chief", "AllWorkers"] = "Chief"
 

@@ -43,14 +43,14 @@ class Counts(Frozen, frozen=True):
     absent_indexes: str = ""
 
     @property
-    def seen(self) -> int:
+    def total(self) -> int:
         """The number of pods of the present attempt when the status was written."""
         return self.active + self.succeeded + self.failed
 
     def had(self, indexes: Collection[int]) -> set[int]:
         """The ones of `indexes` that had a pod then. An older version of the operator wrote no `absent_indexes`."""
         if not self.absent_indexes:
-            return {each for each in indexes if each < self.desired <= self.seen}
+            return {each for each in indexes if each < self.desired <= self.total}
         absent = chosen(self.absent_indexes, indexes)
         return {each for each in indexes if each < self.desired and each not in absent}
 

@@ -1,4 +1,4 @@
-"""The display at the bottom of a terminal: phase, progress and members of a job. Pure: made from the Story alone."""
+"""The display at the bottom of a terminal: phase, progress and members of a job. Pure: made from the Timeline alone."""
 
 from typing import Any
 
@@ -7,33 +7,33 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tftraining_client.local.story import Story, progress_text
+from tftraining_client.local.timeline import Timeline, progress_text
 
 BAR = 24
 SHOWN_MEMBERS = 8
 PHASES = {"Training": "green", "Succeeded": "green", "Failed": "red", "Restarting": "yellow"}
 
 
-def display(story: Story, seconds: float) -> RenderableType:
+def display(timeline: Timeline, seconds: float) -> RenderableType:
     """The phase, the progress with a bar, and the members."""
-    return Group(Text(), _head(story, seconds), _progress(story), _members(story))
+    return Group(Text(), _head(timeline, seconds), _progress(timeline), _members(timeline))
 
 
-def _head(story: Story, seconds: float) -> RenderableType:
-    phase = str(story.status.get("phase") or "Starting")
-    name = (story.status.get("job") or {}).get("name", "")
+def _head(timeline: Timeline, seconds: float) -> RenderableType:
+    phase = str(timeline.status.get("phase") or "Starting")
+    name = (timeline.status.get("job") or {}).get("name", "")
     text = Text.assemble((f"{name} ", "bold"), (phase, PHASES.get(phase, "cyan")), f"  {seconds:.0f} s")
-    if story.restarts:
-        text.append(f"  restarts: {len(story.restarts)}, {story.seconds_lost:.1f} s lost", "yellow")
-    if missing := story.status.get("missing"):
+    if timeline.restarts:
+        text.append(f"  restarts: {len(timeline.restarts)}, {timeline.seconds_lost:.1f} s lost", "yellow")
+    if missing := timeline.status.get("missing"):
         text.append(f"  waiting for {', '.join(missing[:SHOWN_MEMBERS])}")
     return text
 
 
-def _progress(story: Story) -> RenderableType:
+def _progress(timeline: Timeline) -> RenderableType:
     row = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=fraction(story.progress), width=BAR)
-    row.add_row(bar, progress_text(story.progress) or "no progress yet")
+    bar = ProgressBar(total=1.0, completed=fraction(timeline.progress), width=BAR)
+    row.add_row(bar, progress_text(timeline.progress) or "no progress yet")
     return row
 
 
@@ -46,8 +46,8 @@ def fraction(progress: dict[str, Any]) -> float:
     return min(1.0, max(0, (progress.get("epoch") or 1) - 1) / epochs) if epochs else 0.0
 
 
-def _members(story: Story) -> RenderableType:
-    members = list((story.status.get("members") or {}).items())
+def _members(timeline: Timeline) -> RenderableType:
+    members = list((timeline.status.get("members") or {}).items())
     words = [f"{name} {member.get('state')} {_step(member)}".rstrip() for name, member in members[:SHOWN_MEMBERS]]
     if len(members) > SHOWN_MEMBERS:
         words.append(f"and {len(members) - SHOWN_MEMBERS} more")

@@ -25,7 +25,7 @@ class Ports:
         for each in self._held:
             each.close()
 
-    def take(self) -> int:
+    def reserve(self) -> int:
         """Reserve one more port."""
         holder = socket.socket()
         self._held.append(holder)

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from tftraining_client.changes import with_changes
 from tftraining_client.errors import UserError
-from tftraining_client.local import leavings, volumes
-from tftraining_client.local.kills import parse_kill
+from tftraining_client.local import artifacts, volumes
+from tftraining_client.local.fault_injection import parse_kill
 from tftraining_client.local.ports import Ports
-from tftraining_client.local.replica import LocalJob, Places, Start, local_job, start_of, take_places
+from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSpec, allocate, local_job, process_spec
 from tftraining_client.local.runner import Outcome, Runner, check_commands
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
 from tftraining_client.manifest import read_manifest
+from tftraining_client.set_option import with_set_options
 from tftraining_client.validation import validate
 
 WORKDIR = "training"
@@ -49,21 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
-    notes: list[str] = []
-    manifest, config_maps = read_manifest(arguments.manifest, arguments.job, notes.append)
-    manifest = with_changes(manifest, arguments.set, notes.append)
+    messages: list[str] = []
+    manifest, config_maps = read_manifest(arguments.manifest, arguments.job, messages.append)
+    manifest = with_set_options(manifest, arguments.set, messages.append)
     stored = validate(manifest)
     workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
     local = local_job(stored, workdir, config_maps)
-    notes += _notes(local)
+    messages += _notes(local)
     if arguments.workdir is not None and local.directory is None:
-        notes.append(f"--workdir {arguments.workdir} is not used: the job has no spec.storage, nothing is kept")
+        messages.append(f"--workdir {arguments.workdir} is not used: the job has no spec.storage, nothing is kept")
     if stored["spec"]["restartPolicy"]["mode"] == "Recreate":
-        notes.append(
+        messages.append(
             "restartPolicy.mode Recreate: there are no pods to make anew here, so the launchers restart in place"
         )
     with _tidy_exit(), Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
-        return asyncio.run(_run(local, arguments, ports, Path(scratch), notes))
+        return asyncio.run(_run(local, arguments, ports, Path(scratch), messages))
 
 
 @contextlib.contextmanager
@@ -81,29 +81,29 @@ def _tidy_exit() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, notes: list[str]) -> int:
-    places = take_places(local, ports, scratch)
+async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, messages: list[str]) -> int:
+    allocation = allocate(local, ports, scratch)
     names = [str(replica) for replica in local.replicas]
     kills = [parse_kill(each, names) for each in arguments.kill]
-    starts = prepare(local, places, dict(_variable(each) for each in arguments.env))
+    specs = prepare(local, allocation, dict(_variable(each) for each in arguments.env))
     since = time.time()
-    runner = Runner(local, starts, places, make_screen(names))
-    for note in notes:
+    runner = Runner(local, specs, allocation, make_screen(names))
+    for note in messages:
         runner.note(note)
     outcome = await runner.run(kills)
     return await _conclude(local, runner, outcome, scratch, since)
 
 
-def prepare(local: LocalJob, places: Places, given: Mapping[str, str]) -> list[Start]:
+def prepare(local: LocalJob, allocation: Allocation, given: Mapping[str, str]) -> list[ProcessSpec]:
     """Create the directories and the secret; the start of each replica. UserError if a replica cannot start."""
-    starts = [start_of(local, places, replica, given) for replica in local.replicas]
-    check_commands(starts, lambda program, path: shutil.which(program, path=path))
+    specs = [process_spec(local, allocation, replica, given) for replica in local.replicas]
+    check_commands(specs, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
-    _write_secret(places.secret_file)
-    for start in starts:
-        places.temporary(start.replica).mkdir()
-        volumes.write(start.files)
-    return starts
+    _write_secret(allocation.secret_file)
+    for spec in specs:
+        allocation.temporary_directory(spec.replica).mkdir()
+        volumes.write(spec.files)
+    return specs
 
 
 async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: Path, since: float) -> int:
@@ -116,31 +116,33 @@ async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: 
         seconds=runner.seconds,
         reason=str(outcome.verdict.get("reason", "")),
         message=str(outcome.verdict.get("message", "")),
-        cleanup=await leavings.clean(local, scratch),
-        models=tuple(leavings.models(local.directory, since)) if local.directory else (),
+        cleanup=await artifacts.clean(local, scratch),
+        models=tuple(artifacts.models(local.directory, since)) if local.directory else (),
         directory=local.directory,
     )
-    print("\n".join(["", *summary(local.job.key.name, result, runner.story)]), flush=True)
+    print("\n".join(["", *summary(local.job.key.name, result, runner.timeline)]), flush=True)
     return 0 if succeeded else 1
 
 
 def _notes(local: LocalJob) -> list[str]:
     """The differences from a cluster that concern this job, one line each."""
     count, where = len(local.replicas), local.directory or "no storage"
-    notes = [f"{local.job.key.name}: {count} replica{'s' * (count != 1)} on this machine, {where}, {sys.executable}"]
+    messages = [f"{local.job.key.name}: {count} replica{'s' * (count != 1)} on this machine, {where}, {sys.executable}"]
     pods = [local.spec.template_of(replica.role)["spec"] for replica in local.replicas]
     containers = [each for pod in pods for each in (*(pod.get("initContainers") or ()), *pod["containers"])]
     others = sorted({each["name"] for each in containers} - {"tensorflow"})
     if others:
-        notes.append(f"only the container tensorflow is run here; left out: {', '.join(others)}")
+        messages.append(f"only the container tensorflow is run here; left out: {', '.join(others)}")
     if any(each.get("envFrom") for each in containers):
-        notes.append("envFrom is left out: give its variables with --env NAME=VALUE")
+        messages.append("envFrom is left out: give its variables with --env NAME=VALUE")
     missing = sorted({name for pod in pods for name in volumes.missing_config_maps(pod, local.config_maps)})
     if missing:
-        notes.append(f"left out are the volumes of ConfigMaps that this file does not have: {', '.join(missing)}")
+        messages.append(f"left out are the volumes of ConfigMaps that this file does not have: {', '.join(missing)}")
     if local.directory and _is_used(local.directory):
-        notes.append(f"{local.directory} holds an earlier run's files: the training goes on from a backup among them")
-    return notes
+        messages.append(
+            f"{local.directory} holds an earlier run's files: the training goes on from a backup among them"
+        )
+    return messages
 
 
 def _is_used(directory: Path) -> bool:

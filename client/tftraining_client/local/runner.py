@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON, RESTART
 from tftraining_client.errors import UserError
-from tftraining_client.local import orphans
-from tftraining_client.local.kills import Kill
-from tftraining_client.local.launcher import Ended, Launcher
-from tftraining_client.local.losses import judge
-from tftraining_client.local.replica import LocalJob, Places, Start
+from tftraining_client.local import subreaper
+from tftraining_client.local.fault_injection import Kill
+from tftraining_client.local.launcher_exit import decide_restart
+from tftraining_client.local.launcher_process import LauncherExit, LauncherProcess
+from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSpec
 from tftraining_client.local.screen import Screen
-from tftraining_client.local.status import Status, ask
-from tftraining_client.local.story import Story
+from tftraining_client.local.status import Status, fetch_status
+from tftraining_client.local.timeline import Timeline
 
 LOOK_SECONDS = 0.2
 SHORT_LIFE = 5.0  # seconds; SHORT_LIVES shorter lives in a row fail the job: further restarts would not help
@@ -41,21 +41,23 @@ class Outcome:
 class Runner:
     """Runs one job. Create it inside the event loop, and call `run` once."""
 
-    def __init__(self, local: LocalJob, starts: Sequence[Start], places: Places, screen: Screen) -> None:
+    def __init__(self, local: LocalJob, specs: Sequence[ProcessSpec], allocation: Allocation, screen: Screen) -> None:
         self._local = local
-        self._places = places
+        self._allocation = allocation
         self._screen = screen
-        self._launchers = [Launcher(start, places.termination_message(start.replica), self._output) for start in starts]
-        self._chief_port = places.status[local.spec.chief]
+        self._launchers = [
+            LauncherProcess(spec, allocation.termination_message(spec.replica), self._output) for spec in specs
+        ]
+        self._chief_port = allocation.status_ports[local.spec.chief]
         self._kills: list[Kill] = []
-        self._kept: list[asyncio.Task[None]] = []
+        self._supervisors: list[asyncio.Task[None]] = []
         self._began = time.monotonic()
         self._spawning = asyncio.Lock()
-        self._enough = asyncio.Event()
+        self._run_over = asyncio.Event()
         self._stopped: int | None = None
         self._verdict: Status = {}
         self._pod_failures = 0
-        self.story = Story()
+        self.timeline = Timeline()
 
     @property
     def seconds(self) -> float:
@@ -71,16 +73,16 @@ class Runner:
         """Run the job until it ends or the user stops `tftj`."""
         self._kills = list(kills)
         self._listen_to_signals()
-        orphans.adopt()
+        subreaper.become_subreaper()
         watching = asyncio.create_task(self._watch())
-        self._kept = [asyncio.create_task(self._keep(each)) for each in self._launchers]
+        self._supervisors = [asyncio.create_task(self._supervise(each)) for each in self._launchers]
         try:
             await self._until_ended()
         finally:
             watching.cancel()
             await self._end_all()
         for kill in self._kills if self._verdict else ():
-            self.note(f"--kill {kill} never came due: {kill.why_never(self.story.progress, self.seconds)}")
+            self.note(f"--kill {kill} never came due: {kill.why_never(self.timeline.progress, self.seconds)}")
         return Outcome(self._verdict, None if self._verdict else self._stopped)
 
     def note(self, text: str) -> None:
@@ -90,64 +92,64 @@ class Runner:
     # Launchers.
 
     async def _until_ended(self) -> None:
-        told = asyncio.create_task(self._enough.wait())
-        everyone = asyncio.gather(*self._kept)
+        ended = asyncio.create_task(self._run_over.wait())
+        everyone = asyncio.gather(*self._supervisors)
         try:
             limit = self._local.spec.run_policy.active_deadline_seconds
-            done, _ = await asyncio.wait((everyone, told), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((everyone, ended), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                self._fail("DeadlineExceeded", f"not done after {limit} s (spec.runPolicy.activeDeadlineSeconds)")
+                self._fail_job("DeadlineExceeded", f"not done after {limit} s (spec.runPolicy.activeDeadlineSeconds)")
             elif everyone in done:
                 everyone.result()
         finally:
-            told.cancel()
+            ended.cancel()
 
-    async def _keep(self, launcher: Launcher) -> None:
+    async def _supervise(self, launcher: LauncherProcess) -> None:
         """Run a replica's launcher, and a successor after each death, until a launcher leaves a verdict."""
         short = 0
-        while not self._enough.is_set():
+        while not self._run_over.is_set():
             began = time.monotonic()
             async with self._spawning:
-                await launcher.begin(self._ledger())
-            if self._enough.is_set():
+                await launcher.start(self._ledger())
+            if self._run_over.is_set():
                 launcher.signal(signal.SIGTERM)  # the run ended while this launcher was starting
-            ended = await launcher.end()
-            if ended.words or ended.code == 0:
-                return self._decide(ended)
-            if self._enough.is_set():
+            ended = await launcher.wait()
+            if ended.result or ended.code == 0:
+                return self._record_result(ended)
+            if self._run_over.is_set():
                 return None
             short = short + 1 if time.monotonic() - began < SHORT_LIFE else 0
-            await self._succeed(launcher, ended, short)
+            await self._restart_launcher(launcher, ended, short)
         return None
 
-    def _decide(self, ended: Ended) -> None:
-        words = ended.words or {"verdict": "Succeeded"}
-        self.story.see_last_words(words)
+    def _record_result(self, ended: LauncherExit) -> None:
+        result = ended.result or {"verdict": "Succeeded"}
+        self.timeline.record_result(result)
         if not self._verdict:
-            self._verdict = words
+            self._verdict = result
             patience = self._local.spec.run_policy.evaluator_grace_seconds + self._grace + LAST_WORDS_SECONDS
-            asyncio.get_running_loop().call_later(patience, self._enough.set)
+            asyncio.get_running_loop().call_later(patience, self._run_over.set)
 
-    async def _succeed(self, launcher: Launcher, ended: Ended, short: int) -> None:
+    async def _restart_launcher(self, launcher: LauncherProcess, ended: LauncherExit, short: int) -> None:
         """Kill the orphans of a dead launcher, and fail the job or charge the restart by the job's rules."""
         async with self._spawning:
-            orphans.end_orphans([*self.launchers.values()])
+            subreaper.kill_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
-            return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
+            return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
         what = f"the launcher of {launcher.name} has ended with {ended.code}"
-        decision = judge(self._local.spec, launcher.start.replica, ended.code)
+        decision = decide_restart(self._local.spec, launcher.spec.replica, ended.code)
         if decision.action == FAIL_JOB:
-            return self._fail(REASON, f"{what}; {decision.rule}")
-        self._pod_failures += decision.action == RESTART and launcher.start.replica.role != "evaluator"
+            return self._fail_job(REASON, f"{what}; {decision.rule}")
+        self._pod_failures += decision.action == RESTART and launcher.spec.replica.role != "evaluator"
         self.note(f"{what}: it is started again")
         return await asyncio.sleep(short - 1 if short else 0)
 
     def _ledger(self) -> dict[str, int]:
-        return {**self.story.ledger, "podFailures": self._pod_failures} if self._pod_failures else {}
+        return {**self.timeline.ledger, "podFailures": self._pod_failures} if self._pod_failures else {}
 
-    def _fail(self, reason: str, message: str) -> None:
+    def _fail_job(self, reason: str, message: str) -> None:
         self._verdict = self._verdict or {"verdict": "Failed", "reason": reason, "message": message}
-        self._enough.set()
+        self._run_over.set()
 
     @property
     def _grace(self) -> float:
@@ -159,26 +161,26 @@ class Runner:
         """Poll the chief's /status and show it; poll more often while a kill is pending."""
         shown = 0.0
         while True:
-            status = await ask(self._chief_port)
+            status = await fetch_status(self._chief_port)
             if status is not None and "members" in status:
-                self._see(status)
+                self._record(status)
             if self.seconds >= shown + LOOK_SECONDS:
                 shown = self.seconds
-                self._print(lambda: self._screen.show(self.story, self.seconds))
+                self._print(lambda: self._screen.show(self.timeline, self.seconds))
             await self._kill_those_due(status or {})
             await asyncio.sleep(LOOK_SECONDS / 4 if self._kills else LOOK_SECONDS)
 
-    def _see(self, status: Status) -> None:
-        for line in self.story.see(status, self.seconds):
+    def _record(self, status: Status) -> None:
+        for line in self.timeline.record_status(status, self.seconds):
             self.note(line)
 
     async def _kill_those_due(self, chief: Status) -> None:
-        began = self.story.started_at
+        began = self.timeline.started_at
         ran = 0.0 if began is None else self.seconds - began
         for kill in list(self._kills):
             replica = next(each for each in self._local.replicas if str(each) == kill.member)
-            port = self._places.status[replica]
-            status = chief if port == self._chief_port else await ask(port) or {}
+            port = self._allocation.status_ports[replica]
+            status = chief if port == self._chief_port else await fetch_status(port) or {}
             # Workers and parameter servers of an asynchronous training report no progress: the chief's progress counts.
             status = {**status, "progress": status.get("progress") or chief.get("progress")}
             if kill.due(status, ran):
@@ -216,7 +218,7 @@ class Runner:
         if self._stopped is not None and code != BROKEN_PIPE:
             self._signal_all(signal.SIGKILL)  # the second request
         self._stopped = code
-        self._enough.set()
+        self._run_over.set()
 
     def _signal_all(self, number: signal.Signals) -> None:
         for each in self._launchers:
@@ -224,18 +226,18 @@ class Runner:
 
     async def _end_all(self) -> None:
         """Send SIGTERM to every launcher and SIGKILL after the programs' grace period, then kill the orphans."""
-        self._enough.set()
+        self._run_over.set()
         self._signal_all(signal.SIGTERM)
-        await asyncio.wait(self._kept, timeout=self._grace + LAST_WORDS_SECONDS)
+        await asyncio.wait(self._supervisors, timeout=self._grace + LAST_WORDS_SECONDS)
         self._signal_all(signal.SIGKILL)
-        await asyncio.wait(self._kept, timeout=LAST_WORDS_SECONDS)
-        orphans.end_orphans(())
+        await asyncio.wait(self._supervisors, timeout=LAST_WORDS_SECONDS)
+        subreaper.kill_orphans(())
         self._print(self._screen.close)
 
 
-def check_commands(starts: Sequence[Start], which: Callable[[str, str], str | None]) -> None:
+def check_commands(specs: Sequence[ProcessSpec], which: Callable[[str, str], str | None]) -> None:
     """UserError if this machine lacks a replica's program. `which` finds a program in a PATH."""
-    for start in starts:
-        program = start.command[start.command.index("--") + 1]
-        if which(program, start.environment["PATH"]) is None:
-            raise UserError(f"{start.replica}: the command {program!r} is not found on this machine")
+    for spec in specs:
+        program = spec.command[spec.command.index("--") + 1]
+        if which(program, spec.environment["PATH"]) is None:
+            raise UserError(f"{spec.replica}: the command {program!r} is not found on this machine")

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tftraining_client.local.display import display
-from tftraining_client.local.story import Story
+from tftraining_client.local.timeline import Timeline
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red")
 OURS = "tftj"
@@ -29,7 +29,7 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """Print a message of `tftj`."""
 
-    def show(self, story: Story, seconds: float) -> None:
+    def show(self, timeline: Timeline, seconds: float) -> None:
         """Show the state of the job, `seconds` after the start of the run."""
 
     def close(self) -> None:
@@ -52,9 +52,9 @@ class PlainScreen:
         """`tftj     | text`."""
         self.output(OURS, text.splitlines())
 
-    def show(self, story: Story, seconds: float) -> None:
+    def show(self, timeline: Timeline, seconds: float) -> None:
         """Print the progress at each new epoch, and at intervals."""
-        for line in story.see_progress(seconds):
+        for line in timeline.progress_lines(seconds):
             self.note(line)
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class LiveScreen:
         for line in text.splitlines():
             self._console.print(Text(f"{OURS:<{self._width}} | {line}", style="bold"), soft_wrap=True, highlight=False)
 
-    def show(self, story: Story, seconds: float) -> None:
+    def show(self, timeline: Timeline, seconds: float) -> None:
         """Redraw the display."""
-        self._live.update(display(story, seconds), refresh=True)
+        self._live.update(display(timeline, seconds), refresh=True)
 
     def close(self) -> None:
         """Remove the display."""

@@ -17,16 +17,16 @@ FIRST_LINE = "tftraining/1 "
 Status = dict[str, Any]
 
 
-async def ask(port: int) -> Status | None:
+async def fetch_status(port: int) -> Status | None:
     """The /status of the launcher at this port; None without a valid answer within SECONDS."""
     try:
         async with asyncio.timeout(SECONDS):
-            return await _ask(port)
+            return await _fetch_status(port)
     except (OSError, ValueError, TimeoutError):
         return None
 
 
-async def _ask(port: int) -> Status | None:
+async def _fetch_status(port: int) -> Status | None:
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -41,7 +41,7 @@ async def _ask(port: int) -> Status | None:
     return answer if isinstance(answer, dict) else None
 
 
-def last_words(path: Path) -> Status:
+def read_result(path: Path) -> Status:
     """The verdict in a launcher's termination message; {} if there is none."""
     try:
         line = path.read_text("utf-8", "replace").split("\n", 1)[0]

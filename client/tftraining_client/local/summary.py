@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining_client.local.story import Story, metrics_text
+from tftraining_client.local.timeline import Timeline, metrics_text
 
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
@@ -24,12 +24,12 @@ class Result:
     directory: Path | None = None
 
 
-def summary(name: str, result: Result, story: Story) -> list[str]:
+def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
     """The lines of the summary."""
     rows = {
-        "trained": _trained(story.progress),
-        "metrics": metrics_text(story.progress),
-        "restarts": _restarts(story),
+        "trained": _trained(timeline.progress),
+        "metrics": metrics_text(timeline.progress),
+        "restarts": _restarts(timeline),
         "cleanup": result.cleanup,
         "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
         "directory": str(result.directory or ""),
@@ -51,13 +51,13 @@ def _trained(progress: dict[str, Any]) -> str:
     return f"epoch {progress['epoch']}{epochs}{step}"
 
 
-def _restarts(story: Story) -> str:
+def _restarts(timeline: Timeline) -> str:
     """The number of restarts, and the last ones seen. The ledger also counts restarts that no poll of /status saw."""
-    number = max(len(story.restarts), story.ledger.get("inPlace", 0))
+    number = max(len(timeline.restarts), timeline.ledger.get("inPlace", 0))
     if not number:
         return "none"
-    shown = list(story.restarts.values())[-SHOWN_RESTARTS:]
-    lines = [f"{number}, {story.seconds_lost:.1f} s without training", *map(_restart, shown)]
+    shown = list(timeline.restarts.values())[-SHOWN_RESTARTS:]
+    lines = [f"{number}, {timeline.seconds_lost:.1f} s without training", *map(_restart, shown)]
     return f"\n{' ' * (WIDTH + 2)}".join(lines)
 
 

@@ -33,15 +33,17 @@ class Volumes:
     """The ConfigMap volumes of one container: the files to write, and where each mounted path lies on this machine."""
 
     files: dict[Path, File] = field(default_factory=dict)
-    places: dict[str, Path] = field(default_factory=dict)
+    local_paths: dict[str, Path] = field(default_factory=dict)
 
     def localised(self, text: str) -> str:
         """The text with this machine's path for each mounted path, escaped for `expand`."""
-        if not self.places:
+        if not self.local_paths:
             return text
-        paths = "|".join(re.escape(path) for path in sorted(self.places, key=len, reverse=True))
+        paths = "|".join(re.escape(path) for path in sorted(self.local_paths, key=len, reverse=True))
         # Match whole paths only: not inside a longer path, and only up to the end of a file name.
-        return re.sub(rf"(?<![\w.~/)}}-])({paths})(?![\w.-])", lambda found: escape(str(self.places[found[1]])), text)
+        return re.sub(
+            rf"(?<![\w.~/)}}-])({paths})(?![\w.-])", lambda found: escape(str(self.local_paths[found[1]])), text
+        )
 
 
 def volumes_of(pod: Manifest, container: Manifest, config_maps: ConfigMaps, root: Path) -> Volumes:
@@ -54,7 +56,7 @@ def volumes_of(pod: Manifest, container: Manifest, config_maps: ConfigMaps, root
             directory = root / _directory(source)
             files = _files(str(mount["name"]), source, config_maps[source["name"]])
             volumes.files.update({directory / name: file for name, file in files.items()})
-            volumes.places[path] = directory / str(mount.get("subPath") or "")
+            volumes.local_paths[path] = directory / str(mount.get("subPath") or "")
     return volumes
 
 

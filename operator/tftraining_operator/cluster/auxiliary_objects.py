@@ -6,28 +6,28 @@ A kind that the cluster does not serve, such as PodGroup without its scheduler, 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.job import Job
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.refused import Refused
+from tftraining_operator.cluster.write_refused import WriteRefused
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 
 
 async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
-    """Create the object, or update the spec of the existing one. Raises Refused."""
+    """Create the object, or update the spec of the existing one. Raises WriteRefused."""
     child, path = _child(manifest), _path(job, manifest)
     try:
         await _create_or_patch(api, path, manifest)
     except ApiError as error:
         message = _not_served(manifest) if error.status == 404 and not error.reason else error.message
-        raise Refused(child, error.status, message) from error
+        raise WriteRefused(child, error.status, message) from error
 
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:
-    """Delete the object if it exists. Raises Refused."""
+    """Delete the object if it exists. Raises WriteRefused."""
     try:
         await api.request("DELETE", f"{_path(job, manifest)}/{manifest['metadata']['name']}")
     except ApiError as error:
         if not error.gone:
-            raise Refused.to("DELETE", _child(manifest), error) from error
+            raise WriteRefused.to("DELETE", _child(manifest), error) from error
 
 
 async def _create_or_patch(api: Api, path: str, manifest: Manifest) -> None:

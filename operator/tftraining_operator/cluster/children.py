@@ -14,13 +14,13 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
+from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
 from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.refused import Refused
 from tftraining_operator.cluster.store import Store, job_of
-from tftraining_operator.cluster.warnings import Warnings
+from tftraining_operator.cluster.write_refused import WriteRefused
+from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
-from tftraining_operator.model.warning import with_warning
 from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
@@ -30,7 +30,7 @@ CONCURRENCY = 16
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
-FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
+NOT_OWNED = "exists already and does not belong to this job: delete it, or give the job another name"
 UNLABELLED = "belongs to this job but loses its labels as often as it is given them: see what takes them away"
 
 
@@ -42,13 +42,13 @@ class Children:
         self.pods = pods
         self.services = services
         self.nodes = nodes
-        self.warnings = Warnings(pods.job_of)
+        self.warnings = KubeletWarnings(pods.job_of)
 
     def observe(self, job: Job) -> Observed:
         """The job's children, and leftovers of an earlier job of the name, from the caches."""
         children, services = self.pods.of(job.key), self.services.of(job.key)
         left, services_left = of_earlier(job, children), of_earlier(job, services)
-        pods = tuple(with_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
+        pods = tuple(with_kubelet_warning(pod, self.warnings.of(pod.uid)) for pod in pods_of(children, job.uid))
         earlier = leaving_pods(left)
         return Observed(
             pods=pods,
@@ -58,35 +58,35 @@ class Children:
             earlier=earlier,
         )
 
-    async def change(self, job: Job, plan: Step) -> list[Refused]:
+    async def change(self, job: Job, step: Step) -> list[WriteRefused]:
         """Carry out a step's deletions, pod failures and annotations; returns the refused ones. After a refusal the
         other writes continue. The Service is deleted last, once all auxiliary objects are deleted: a pass deletes those
         only while the Service exists."""
-        deletions = (self._delete_pod(job, each) for each in plan.delete_pods)
-        endings = (self._end_pod(job, each) for each in plan.fail_pods)
-        orders = (self._annotate(job, each) for each in (plan.annotate_pod,) if each is not None)
-        refused = await _refused(chain(deletions, endings, orders))
-        beside = await _refused(
-            auxiliary_objects.remove(self._api, job, each) for each in plan.delete_auxiliary_objects
+        deletions = (self._delete_pod(job, each) for each in step.delete_pods)
+        failures = (self._fail_pod(job, each) for each in step.fail_pods)
+        annotations = (self._annotate(job, each) for each in (step.annotate_pod,) if each is not None)
+        refused = await _write_all(chain(deletions, failures, annotations))
+        refused_auxiliary = await _write_all(
+            auxiliary_objects.remove(self._api, job, each) for each in step.delete_auxiliary_objects
         )
-        if plan.delete_service and not beside:
-            beside += await _refused([self._delete_service(job)])
-        return refused + beside
+        if step.delete_service and not refused_auxiliary:
+            refused_auxiliary += await _write_all([self._delete_service(job)])
+        return refused + refused_auxiliary
 
-    async def create(self, job: Job, plan: Step) -> None:
+    async def create(self, job: Job, step: Step) -> None:
         """Carry out a step's creations: first the objects that pods need, then the pods.
 
-        Raises Refused for the first refused creation; the later ones are not tried.
+        Raises WriteRefused for the first refused creation; the later ones are not tried.
         """
-        if plan.create_service is not None:
-            await self._create(job, "services", self.services, plan.create_service)
-        for each in plan.auxiliary_objects:
+        if step.create_service is not None:
+            await self._create(job, "services", self.services, step.create_service)
+        for each in step.auxiliary_objects:
             await auxiliary_objects.ensure(self._api, job, each)
-        if plan.create_secret is not None:
-            await self._create_secret(job, plan.create_secret)
-        if plan.verify_secret is not None:
-            await self._expect_secret(job, plan.verify_secret)
-        await self._create_pods(job, plan.create_pods)
+        if step.create_secret is not None:
+            await self._create_secret(job, step.create_secret)
+        if step.verify_secret is not None:
+            await self._verify_secret(job, step.verify_secret)
+        await self._create_pods(job, step.create_pods)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
         """Create the Secret with a new random key; an existing Secret keeps its key."""
@@ -95,10 +95,13 @@ class Children:
             await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
         except ApiError as error:
             if not error.exists:
-                raise Refused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
+                raise WriteRefused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
 
-    async def _expect_secret(self, job: Job, manifest: Manifest) -> None:
-        """Raise Refused if the Secret does not exist. The check is a dry-run creation: the operator may not read it."""
+    async def _verify_secret(self, job: Job, manifest: Manifest) -> None:
+        """Raise WriteRefused if the Secret does not exist.
+
+        The check is a dry-run creation: the operator may not read Secrets.
+        """
         child = f"secret/{manifest['metadata']['name']}"
         path = f"/api/v1/namespaces/{job.key.namespace}/secrets"
         try:
@@ -106,14 +109,14 @@ class Children:
         except ApiError as error:
             # A quota or a webhook may answer first. If the Secret is missing all the same, the pods will show it.
             if error.status not in (400, 403, 409):
-                raise Refused(child, error.status, error.message) from error
+                raise WriteRefused(child, error.status, error.message) from error
             return
-        raise Refused(child, 410, KEY_GONE)
+        raise WriteRefused(child, 410, KEY_GONE)
 
     async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
         """Create the pods, CONCURRENCY at a time; no more manifests than that are in memory at once."""
         waiting = iter(manifests)
-        refused: list[Refused] = []
+        refused: list[WriteRefused] = []
 
         async def create() -> None:
             for manifest in waiting:
@@ -121,7 +124,7 @@ class Children:
                     return
                 try:
                     await self._create(job, "pods", self.pods, manifest)
-                except Refused as error:
+                except WriteRefused as error:
                     refused.append(error)
 
         await asyncio.gather(*(create() for _ in range(min(CONCURRENCY, len(manifests)))))
@@ -135,37 +138,37 @@ class Children:
             store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
         except ApiError as error:
             if not error.exists:
-                raise Refused(f"{kind[:-1]}/{name}", error.status, error.message) from error
+                raise WriteRefused(f"{kind[:-1]}/{name}", error.status, error.message) from error
             await self._adopt(job, kind, store, manifest)
 
     async def _adopt(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
         """Take over the existing object of that name if the job owns it: the cache lagged, or the object has lost its
-        labels, which are restored. Raises Refused for any other object."""
+        labels, which are restored. Raises WriteRefused for any other object."""
         name = manifest["metadata"]["name"]
         child, path = f"{kind[:-1]}/{name}", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}"
         try:
             raw = await self._api.request("GET", path)
-            if _in_the_way(job, raw) == UNLABELLED:
+            if _conflict(job, raw) == UNLABELLED:
                 logger.info("%s: %s has lost its labels: labelling it again", job.key, child)
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
             # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.
-            raise Refused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
-        if why := _in_the_way(job, raw):
-            raise Refused(child, 409, why)
+            raise WriteRefused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
+        if why := _conflict(job, raw):
+            raise WriteRefused(child, 409, why)
         store.upsert(raw)
 
     async def _delete_pod(self, job: Job, deletion: PodDeletion) -> None:
         await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
 
-    async def _end_pod(self, job: Job, ending: PodFailure) -> None:
-        """Set a pod's phase to Failed, if the pod has not changed since it was observed. Raises Refused."""
-        status = {"phase": "Failed", "message": ending.message}
-        await self._patch_pod(job, f"{ending.name}/status", {"metadata": _seen(ending), "status": status})
+    async def _fail_pod(self, job: Job, failure: PodFailure) -> None:
+        """Set a pod's phase to Failed, if the pod has not changed since it was observed. Raises WriteRefused."""
+        status = {"phase": "Failed", "message": failure.message}
+        await self._patch_pod(job, f"{failure.name}/status", {"metadata": _precondition(failure), "status": status})
 
     async def _annotate(self, job: Job, wanted: PodAnnotation) -> None:
-        """Annotate a pod, if it has not changed since it was observed. Raises Refused."""
-        await self._patch_pod(job, wanted.name, {"metadata": {**_seen(wanted), "annotations": wanted.values}})
+        """Annotate a pod, if it has not changed since it was observed. Raises WriteRefused."""
+        await self._patch_pod(job, wanted.name, {"metadata": {**_precondition(wanted), "annotations": wanted.values}})
 
     async def _patch_pod(self, job: Job, name: str, body: Manifest) -> None:
         path = f"/api/v1/namespaces/{job.key.namespace}/pods/{name}"
@@ -174,7 +177,7 @@ class Children:
         except ApiError as error:
             # The pod is gone or has changed (409): the watch will report it, and the next pass decides anew.
             if not error.gone:
-                raise Refused.to("PATCH", f"pod/{name}", error) from error
+                raise WriteRefused.to("PATCH", f"pod/{name}", error) from error
 
     async def _delete_service(self, job: Job) -> None:
         for each in self.services.of(job.key):
@@ -193,20 +196,20 @@ class Children:
         except ApiError as error:
             if not error.gone:
                 kind, _, name = what.partition("/")
-                raise Refused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
+                raise WriteRefused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
 
 
-async def _refused(writes: Iterable[Awaitable[None]]) -> list[Refused]:
+async def _write_all(writes: Iterable[Awaitable[None]]) -> list[WriteRefused]:
     """Do all writes, CONCURRENCY at a time; returns the refusals in the order of the writes. Starting 5,000 tasks at
     once would block the event loop."""
     waiting = enumerate(writes)
-    refused: dict[int, Refused] = {}
+    refused: dict[int, WriteRefused] = {}
 
     async def write() -> None:
         for number, each in waiting:
             try:
                 await each
-            except Refused as error:
+            except WriteRefused as error:
                 refused[number] = error
 
     for error in await asyncio.gather(*(write() for _ in range(CONCURRENCY)), return_exceptions=True):
@@ -225,12 +228,12 @@ def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
     return {"metadata": {"uid": raw["metadata"]["uid"], "labels": labels}}
 
 
-def _seen(pod: PodAnnotation | PodFailure) -> Manifest:
+def _precondition(pod: PodAnnotation | PodFailure) -> Manifest:
     """The precondition for a patch: the API server answers 409 if the pod has changed since it was observed."""
     return {"uid": pod.uid, "resourceVersion": pod.version}
 
 
-def _in_the_way(job: Job, raw: Manifest) -> str:
+def _conflict(job: Job, raw: Manifest) -> str:
     """Why the existing object cannot serve as the wanted child; empty if it can.
 
     An object that the planner would not recognise must be refused here, or each pass would create it again at once.
@@ -240,4 +243,4 @@ def _in_the_way(job: Job, raw: Manifest) -> str:
         return "" if recognised else UNLABELLED
     owners = raw["metadata"].get("ownerReferences") or ()
     earlier = any(each.get("kind") == KIND and each.get("name") == job.key.name for each in owners)
-    return EARLIER if earlier else FOREIGN
+    return EARLIER if earlier else NOT_OWNED

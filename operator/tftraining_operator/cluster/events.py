@@ -22,13 +22,13 @@ class Events:
         self._instance = instance
         self._queue: asyncio.Queue[Manifest] = asyncio.Queue(maxsize=1000)
 
-    def publish(self, job: Job, note: Event) -> None:
+    def publish(self, job: Job, event: Event) -> None:
         """Queue an event; if the API server does not keep up, events are dropped to bound memory."""
-        logger.info("%s: %s: %s", job.key, note.reason, note.message)
+        logger.info("%s: %s: %s", job.key, event.reason, event.message)
         try:
-            self._queue.put_nowait(_event(job, note, self._instance))
+            self._queue.put_nowait(_event(job, event, self._instance))
         except asyncio.QueueFull:
-            logger.warning("%s: the event %s was dropped", job.key, note.reason)
+            logger.warning("%s: the event %s was dropped", job.key, event.reason)
 
     async def run(self) -> None:
         """Send queued events until cancelled."""
@@ -41,7 +41,7 @@ class Events:
                 logger.warning("an event could not be written: %s", error)
 
 
-def _event(job: Job, note: Event, instance: str) -> Manifest:
+def _event(job: Job, event: Event, instance: str) -> Manifest:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -54,9 +54,9 @@ def _event(job: Job, note: Event, instance: str) -> Manifest:
             "namespace": job.key.namespace,
             "uid": job.uid,
         },
-        "type": note.type,
-        "reason": note.reason[:REASON_LENGTH],
-        "note": note.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
+        "type": event.type,
+        "reason": event.reason[:REASON_LENGTH],
+        "note": event.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
         "action": "Reconcile",
         "reportingController": MANAGER,
         "reportingInstance": instance[:128],

@@ -29,7 +29,7 @@ class Jobs:
         """All jobs, for the metrics."""
         return list(self._jobs.values())
 
-    def take(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
+    def update(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
         """Take in an object from a watch or list; ignored if older than the answer to the operator's last write."""
         raw = dict(raw)
         key = _key(raw)
@@ -55,16 +55,16 @@ class Jobs:
 
     async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> None:
         """Set one condition and keep the rest of the job's status; ApiError as in `write_status`."""
-        seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
-        body = {"metadata": seen, "status": patched_conditions(raw.get("status"), condition)}
+        preconditions = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
+        body = {"metadata": preconditions, "status": patched_conditions(raw.get("status"), condition)}
         self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
 
     async def delete(self, key: Key, raw: Manifest) -> None:
         """Delete the job and the objects it owns; ApiError 409 if it has changed since `raw`, 404 if it is gone."""
-        seen = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
+        preconditions = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         logger.info("%s: deleting it, as spec.runPolicy.ttlSecondsAfterFinished says", key)
-        await self._api.request("DELETE", _path(key), {**options, "preconditions": seen})
+        await self._api.request("DELETE", _path(key), {**options, "preconditions": preconditions})
 
     async def refresh(self, key: Key) -> None:
         """Read the job from the API server, as the watch may lag; drop it if it is gone."""
@@ -98,11 +98,11 @@ class Jobs:
         present = {raw["metadata"]["uid"] for raw in raws}
         for raw in raws:
             if self.get(_key(raw)) is None:
-                self.take(raw, deleted=False, changed=changed)
+                self.update(raw, deleted=False, changed=changed)
         for raw in self.all():
             gone = namespace in ("", _key(raw).namespace) and raw["metadata"]["uid"] not in present
             if gone and version(raw) <= listed_at:
-                self.take(raw, deleted=True, changed=changed)
+                self.update(raw, deleted=True, changed=changed)
 
 
 def _key(raw: Manifest) -> Key:

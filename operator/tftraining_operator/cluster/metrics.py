@@ -10,14 +10,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tftraining.launch.failure import restart_rules
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
-from tftraining_operator.model.observed import DISRUPTIONS, LOST_WITH_NODE
-from tftraining_operator.model.report import CHANGED_SIZE, LOST
+from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS
+from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
 from tftraining_operator.plan import auxiliary_objects, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 # Reasons that Kubernetes and Kueue give to pods and containers, beyond those that the operator interprets.
-OF_PODS = (
+POD_REASONS = (
     "PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI", "DeletionByPodGC",
     "TerminationByKubelet", "PodDeleted", "DisruptionTarget", "Evicted", "DeadlineExceeded",
     "OutOfcpu", "OutOfmemory", "OutOfpods", "ContainerCannotRun", "StartError", "Completed",
@@ -25,10 +25,17 @@ OF_PODS = (
     "WorkloadEvictedDueToClusterQueueStopped", "WorkloadEvictedDueToLocalQueueStopped",
     "WorkloadEvictedDueToNodeFailures", "WorkloadEvictedDueToDeactivated",
 )  # fmt: skip
-OF_JOBS = (*restart_rules.REASONS, *LOST, *CHANGED_SIZE, *ASKED_FOR, node_loss.REASON, auxiliary_objects.KEY_LOST)
-# Reasons come from users' pods, and each label value is a permanent time series: all unknown reasons share OTHER.
-KNOWN = frozenset((*OF_JOBS, *OF_PODS, *DISRUPTIONS, *LOST_WITH_NODE))
-OTHER = "Other"
+JOB_REASONS = (
+    *restart_rules.REASONS,
+    *LOST_MEMBER_REASONS,
+    *RESIZE_REASONS,
+    *ASKED_FOR,
+    node_loss.REASON,
+    auxiliary_objects.KEY_LOST,
+)
+# Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
+KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))
+OTHER_REASON = "Other"
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
@@ -73,7 +80,7 @@ class Metrics:
             # The charge of a restart in place may have been written before the restart began.
             charged = reason in restart_rules.REASONS if in_place > 0 else new.restarts.counted > old.restarts.counted
             labels = (
-                reason if reason in KNOWN else OTHER,
+                reason if reason in KNOWN_REASONS else OTHER_REASON,
                 str(charged).lower(),
                 "InPlace" if in_place > 0 else "Recreate",
             )

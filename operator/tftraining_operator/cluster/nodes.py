@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.store import REMEMBERED, version
-from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
+from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
 
 logger = logging.getLogger(__name__)
 PATH = "/api/v1/nodes"
@@ -34,11 +34,11 @@ class NodeStore:
         self._changed = changed
         self._known: dict[str, _Known] = {}
         self._gone: OrderedDict[str, Node] = OrderedDict()
-        self._asked: set[str] = set()
-        self._questions: asyncio.Queue[str] = asyncio.Queue()
+        self._requested: set[str] = set()
+        self._requests: asyncio.Queue[str] = asyncio.Queue()
         self._listed = False
         # Computed from all nodes, so cached instead of computed for each job.
-        self._heard_since: datetime | None = None
+        self._any_ready_since: datetime | None = None
         self._outdated = True
 
     def of(self, names: Collection[str]) -> Nodes | None:
@@ -50,9 +50,9 @@ class NodeStore:
             return None
         found = {name: node for name in names if (node := self._find(name)) is not None}
         if self._outdated:
-            self._heard_since = heard_since(known.node for known in self._known.values())
+            self._any_ready_since = any_ready_since(known.node for known in self._known.values())
             self._outdated = False
-        return Nodes(found, self._heard_since)
+        return Nodes(found, self._any_ready_since)
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
@@ -79,7 +79,7 @@ class NodeStore:
     def discard(self, raw: Manifest) -> set[str]:
         """Mark a node as gone; returns its name if that is new."""
         name = raw["metadata"]["name"]
-        return {name} if self._known.pop(name, None) is not None and self._bury(name) else set()
+        return {name} if self._known.pop(name, None) is not None and self._mark_gone(name) else set()
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[str]:
         """Take in a whole list: cached nodes missing from it are gone, unless newer. Nodes have no namespace."""
@@ -90,35 +90,35 @@ class NodeStore:
         for name, known in list(self._known.items()):
             if name not in present and known.version <= listed_at:
                 del self._known[name]
-                self._bury(name)
+                self._mark_gone(name)
                 changed.add(name)
         return changed
 
     async def run(self) -> None:
         """Request the unknown nodes by name, until cancelled."""
         while True:
-            name = await self._questions.get()
+            name = await self._requests.get()
             try:
                 self.upsert(await self._api.request("GET", f"{PATH}/{name}"))
             except ApiError as error:
                 if error.status == 404:
-                    self._bury(name)
+                    self._mark_gone(name)
                 else:
                     logger.warning("whether node %s is there cannot be told: %s; trying again", name, error)
                     await asyncio.sleep(PAUSE)
-            self._asked.discard(name)
+            self._requested.discard(name)
             self._changed(name)
 
     def _find(self, name: str) -> Node | None:
         known = self._known.get(name)
         if known is not None:
             return known.node
-        if name not in self._gone and name not in self._asked:
-            self._asked.add(name)
-            self._questions.put_nowait(name)
+        if name not in self._gone and name not in self._requested:
+            self._requested.add(name)
+            self._requests.put_nowait(name)
         return self._gone.get(name)
 
-    def _bury(self, name: str) -> bool:
+    def _mark_gone(self, name: str) -> bool:
         """Record that the node is gone, unless the watch has brought it meanwhile."""
         if name in self._known:
             return False

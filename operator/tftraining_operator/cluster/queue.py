@@ -38,9 +38,9 @@ class WorkQueue:
             if timer.when() <= due:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_at(due, self._ring, key)
+        self._timers[key] = loop.call_at(due, self._timer_fired, key)
 
-    def _ring(self, key: Key) -> None:
+    def _timer_fired(self, key: Key) -> None:
         self._timers.pop(key, None)
         self.add(key)
 

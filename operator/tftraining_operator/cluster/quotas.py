@@ -26,15 +26,17 @@ MOST_WATCHES = 50
 # Free quota is seldom enough for many jobs: those that wait longest are woken first, and move to the end of the queue.
 MOST_WOKEN = 5
 # The API server's message about a request that exceeds a quota.
-_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.*?), used: ")
-_UNTOLD = "jobs that a quota holds are not woken when it changes: this account may not list and watch resourcequotas"
+_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: ")
+_NO_PERMISSION = (
+    "jobs that a quota holds are not woken when it changes: this account may not list and watch resourcequotas"
+)
 
 
-class Ask(NamedTuple):
+class QuotaRequest(NamedTuple):
     """The refused amounts by resource, and the name of the quota that refused them."""
 
     quota: str
-    asked: dict[str, Decimal]
+    requested: dict[str, Decimal]
 
 
 class Quotas:
@@ -46,7 +48,7 @@ class Quotas:
         self._wake = wake
         self._everywhere = everywhere
         # In the order in which to wake the jobs.
-        self._held: dict[Key, Ask] = {}
+        self._held: dict[Key, QuotaRequest] = {}
         self._with_room: set[Key] = set()
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._unreadable: set[str] = set()
@@ -58,9 +60,9 @@ class Quotas:
 
     def follow(self, key: Key, refusal: Refusal | None) -> None:
         """Watch the quotas for this job while its last refusal is by a quota."""
-        ask = parse_ask(refusal.message) if refusal is not None else None
-        if ask is not None:
-            self._held[key] = ask
+        request = parse_exceeded_quota(refusal.message) if refusal is not None else None
+        if request is not None:
+            self._held[key] = request
             self._begin(self._scope(key))
         elif self._held.pop(key, None) is not None:
             self._end_if_unused(self._scope(key))
@@ -93,7 +95,7 @@ class Quotas:
 
     async def _watch(self, scope: str) -> None:
         reflector = Reflector(self._api, KIND, scope, self, self.note_room)
-        if not await may_read(self._api, reflector.path, "" if self._unreadable else _UNTOLD):
+        if not await may_read(self._api, reflector.path, "" if self._unreadable else _NO_PERMISSION):
             self._unreadable.add(scope)
             return
         await reflector.run()
@@ -116,31 +118,33 @@ class Quotas:
     def upsert(self, raw: Manifest) -> set[Key]:
         """Take in a new or changed quota; returns the jobs to wake."""
         room = room_of(raw.get("status") or {})
-        return self._first(raw, lambda ask: fits(ask, room))
+        return self._first(raw, lambda request: fits(request, room))
 
     def discard(self, raw: Manifest) -> set[Key]:
         """Take in the deletion of a quota; returns the jobs to wake."""
-        return self._first(raw, lambda ask: fits(ask, {}))
+        return self._first(raw, lambda request: fits(request, {}))
 
     def replace(self, _: str, __: Iterable[Manifest], ___: int) -> set[Key]:
         """Do nothing: no quotas are cached. A job whose quota was deleted in a gap of the watch retries by itself."""
         return set()
 
-    def _first(self, raw: Manifest, is_met: Callable[[Ask], bool]) -> set[Key]:
+    def _first(self, raw: Manifest, is_met: Callable[[QuotaRequest], bool]) -> set[Key]:
         namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
-        held = ((key, ask) for key, ask in self._held.items() if (key.namespace, ask.quota) == (namespace, name))
-        woken = [key for key, ask in held if key not in self._with_room and is_met(ask)]
+        held = (
+            (key, request) for key, request in self._held.items() if (key.namespace, request.quota) == (namespace, name)
+        )
+        woken = [key for key, request in held if key not in self._with_room and is_met(request)]
         return set(woken[:MOST_WOKEN])
 
 
-def parse_ask(message: str) -> Ask | None:
+def parse_exceeded_quota(message: str) -> QuotaRequest | None:
     """Parse an API server's message about an exceeded quota; None for any other message."""
     found = _EXCEEDED.search(message)
     if found is None:
         return None
-    pairs = (each.partition("=") for each in found["asked"].split(","))
+    pairs = (each.partition("=") for each in found["requested"].split(","))
     try:
-        return Ask(found["quota"], {resource: parse_quantity(amount) for resource, _, amount in pairs})
+        return QuotaRequest(found["quota"], {resource: parse_quantity(amount) for resource, _, amount in pairs})
     except ValueError:
         return None
 
@@ -151,6 +155,6 @@ def room_of(status: Manifest) -> dict[str, Decimal]:
     return {each: parse_quantity(limit) - parse_quantity(used.get(each, "0")) for each, limit in hard.items()}
 
 
-def fits(ask: Ask, room: dict[str, Decimal]) -> bool:
+def fits(request: QuotaRequest, room: dict[str, Decimal]) -> bool:
     """Whether the requested amounts fit in `room`, which has only the limited resources."""
-    return all(amount <= room[each] for each, amount in ask.asked.items() if each in room)
+    return all(amount <= room[each] for each, amount in request.requested.items() if each in room)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from tftraining_api.kube.api import WATCH_SILENCE, Api, ApiError
 from tftraining_api.model.names import LABEL_JOB
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.warnings import FIELDS
+from tftraining_operator.cluster.kubelet_warnings import FIELDS
 
 logger = logging.getLogger(__name__)
 WATCH_SECONDS, EVENTS_SECONDS = 300, 60
@@ -59,41 +59,41 @@ class Reflector(Generic[K]):
         # WATCH_SILENCE.
         self._only_new = kind == "events"
         self._seconds = EVENTS_SECONDS if self._only_new else WATCH_SECONDS
-        self.what = kind if kind == "nodes" else f"{kind} in {namespace or 'all namespaces'}"
+        self.description = kind if kind == "nodes" else f"{kind} in {namespace or 'all namespaces'}"
         self.path = f"/api/v1/namespaces/{namespace}/{kind}" if namespace else f"/api/v1/{kind}"
         self._namespace = namespace
         self._store = store
         self._changed = changed
         self._version = ""
         self.clock: Callable[[], float] = time.monotonic
-        self._heard = self.clock()
+        self._last_event_at = self.clock()
         self.synced = asyncio.Event()
 
     @property
     def alive(self) -> bool:
         """Whether the API server has sent anything lately; a bookmark a minute is enough."""
-        return self.clock() - self._heard < WATCH_SILENCE + LONGEST_PAUSE
+        return self.clock() - self._last_event_at < WATCH_SILENCE + LONGEST_PAUSE
 
     async def run(self) -> None:
         """Reflect until cancelled. A watch that ends early is restarted with a growing pause."""
-        pause, self._heard = FIRST_PAUSE, self.clock()
+        pause, self._last_event_at = FIRST_PAUSE, self.clock()
         while True:
             began = self.clock()
             try:
                 await self._once()
             except ApiError as error:
-                self._note(error)
+                self._handle_error(error)
             if self.clock() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(LONGEST_PAUSE, pause * 2)
 
-    def _note(self, error: ApiError) -> None:
+    def _handle_error(self, error: ApiError) -> None:
         if error.status == 410:
-            logger.info("the watch of %s has expired: listing again", self.what)
+            logger.info("the watch of %s has expired: listing again", self.description)
             self._version = ""
         else:
-            logger.warning("watching %s: %s; trying again", self.what, error)
+            logger.warning("watching %s: %s; trying again", self.description, error)
 
     async def _once(self) -> None:
         """One watch, after a list if needed."""
@@ -107,21 +107,21 @@ class Reflector(Generic[K]):
             ("resourceVersion", self._version),
         ]
         async for event in self._api.watch(self.path, query):
-            self._heard = self.clock()
-            self._take(event["type"], event["object"])
+            self._last_event_at = self.clock()
+            self._apply_event(event["type"], event["object"])
 
     async def _list(self) -> None:
         if self._only_new:
             page = await self._api.request("GET", self.path, query=[*self._selector, ("limit", "1")])
             self._version = page["metadata"]["resourceVersion"]
             return
-        raws, listed_at = await self._api.list(self.path, self._selector, self._take_listed)
-        self._heard = self.clock()
+        raws, listed_at = await self._api.list(self.path, self._selector, self._cache_listed)
+        self._last_event_at = self.clock()
         for key in self._store.replace(self._namespace, raws, listed_at):
             self._changed(key)
         self._version = str(listed_at)
 
-    def _take_listed(self, raw: Manifest) -> Manifest:
+    def _cache_listed(self, raw: Manifest) -> Manifest:
         """Take in an object as soon as its page arrives, because taking in all pages at once would need much time and
         memory. Returns only the identity, which is enough to find deleted objects."""
         for key in self._store.upsert(self._store.lean(raw)):
@@ -129,7 +129,7 @@ class Reflector(Generic[K]):
         meta = raw["metadata"]
         return {"metadata": {name: meta[name] for name in IDENTITY if name in meta}}
 
-    def _take(self, kind: str, raw: Manifest) -> None:
+    def _apply_event(self, kind: str, raw: Manifest) -> None:
         self._version = raw["metadata"]["resourceVersion"]
         if kind == "BOOKMARK":
             return

@@ -35,10 +35,10 @@ class Nodes(Frozen, frozen=True):
     """
 
     named: dict[str, Node] = msgspec.field(default_factory=dict)
-    heard_since: datetime | None = _LONG_AGO
+    any_ready_since: datetime | None = _LONG_AGO
 
 
-def heard_since(nodes: Iterable[Node]) -> datetime | None:
+def any_ready_since(nodes: Iterable[Node]) -> datetime | None:
     """The time since which some node has been ready, given all nodes of the cluster; None if none is ready."""
     return min((node.ready_since or _LONG_AGO for node in nodes if node.unready_since is None), default=None)
 

@@ -23,13 +23,13 @@ from tftraining_api.model.names import (
     Replica,
 )
 from tftraining_api.model.spec import Frozen, Manifest
+from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
-from tftraining_operator.model.report import Report, Verdict, split_verdict
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
 # Without `Evicted`: if the node was short of a resource the kubelet adds the condition DisruptionTarget; without that
 # condition the pod exceeded its own limit of ephemeral storage, and would again.
-DISRUPTIONS = frozenset(
+DISRUPTION_REASONS = frozenset(
     {
         "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated",
         "InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts", "NodeUnschedulable", "TaintToleration",
@@ -37,14 +37,14 @@ DISRUPTIONS = frozenset(
     }
 )  # fmt: skip
 # Prefix of the kubelet's reasons for a pod that does not fit on the node: OutOfcpu, OutOfpods, OutOfnvidia.com/gpu.
-NO_ROOM = "OutOf"
+OUT_OF_RESOURCE_PREFIX = "OutOf"
 # The conditions that announce a pod's end: Kubernetes' own, and Kueue's for a group that loses its quota.
 DISRUPTION_TARGET, TERMINATION_TARGET = "DisruptionTarget", "TerminationTarget"
 GATED = "SchedulingGated"
 # Reasons of the kubelet and containerd for a container that is dead after a reboot of its node.
-LOST_WITH_NODE = frozenset({"ContainerStatusUnknown", "Unknown"})
+NODE_REBOOT_REASONS = frozenset({"ContainerStatusUnknown", "Unknown"})
 # The kubelet's reasons for a container whose image is missing (pkg/kubelet/images).
-NO_IMAGE = frozenset(
+IMAGE_REASONS = frozenset(
     {
         "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
         "RegistryUnavailable", "SignatureValidationFailed",
@@ -58,15 +58,16 @@ ATTEMPT = r"\d{1,9}"
 LONGEST_REASON, LONGEST_MESSAGE = 128, 4096
 
 
-class Exit(Frozen, frozen=True):
-    """The end of a container. Times have a resolution of one second; `message` excludes the launcher's verdict."""
+class ContainerExit(Frozen, frozen=True):
+    """The end of a container. Times have a resolution of one second. `message` is the termination message without the
+    launcher's result in its first line."""
 
     code: int
     reason: str = ""
     message: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    verdict: Verdict | None = None
+    result: ReportedResult | None = None
 
     @property
     def signal(self) -> int | None:
@@ -88,7 +89,7 @@ class Pod(Frozen, frozen=True):
       `unprepared` is why its volumes or its network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
-    * `orders` is the annotation that tells its launcher of spec changes; empty for a pod without one.
+    * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
     """
@@ -101,7 +102,7 @@ class Pod(Frozen, frozen=True):
     replica: Replica | None = None
     gang: str = ""
     template_hash: str = ""
-    orders: str = ""
+    spec_updates: str = ""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -116,7 +117,7 @@ class Pod(Frozen, frozen=True):
     disrupted_at: datetime | None = None
     running: bool = False
     ready: bool = False
-    exit: Exit | None = None
+    exit: ContainerExit | None = None
     waiting: str = ""
     waiting_containers: tuple[str, ...] = ()
     preparing: bool = False
@@ -199,28 +200,28 @@ class Refusal(Frozen, frozen=True):
     tries: int = 1
 
 
-class Heard(Frozen, frozen=True):
-    """The last report of the launcher in the pod with this UID."""
+class LauncherReport(Frozen, frozen=True):
+    """The last report of the launcher in the pod with the UID `pod_uid`."""
 
-    uid: str
+    pod_uid: str
     report: Report
 
 
 class Observed(Frozen, frozen=True, dict=True, gc=True):
     """The children of one job, the last refusals of their creation or change, and the report of the chief's launcher.
 
-    `refused_changes` are the refused changes and deletions, by the write (`DELETE pod/x`). `heard` is None at first
-    after a start of the operator; `silent` means that the launcher does not answer. `nodes` are the nodes of the pods;
-    None if the operator may not read nodes. `leftovers` are children of an earlier job of the same name; `earlier` are
-    those of its pods that are being deleted.
+    `refused_changes` are the refused changes and deletions, by the write (`DELETE pod/x`). `launcher_report` is None at
+    first after a start of the operator; `launcher_silent` means that the launcher does not answer. `nodes` are the
+    nodes of the pods; None if the operator may not read nodes. `leftovers` are children of an earlier job of the same
+    name; `earlier` are those of its pods that are being deleted.
     """
 
     pods: tuple[Pod, ...] = ()
     service: bool = False
     refusal: Refusal | None = None
     refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
-    heard: Heard | None = None
-    silent: bool = False
+    launcher_report: LauncherReport | None = None
+    launcher_silent: bool = False
     nodes: Nodes | None = None
     leftovers: tuple[Leftover, ...] = ()
     earlier: tuple[Pod, ...] = ()
@@ -231,7 +232,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
         return tuple(pod for pod in self.pods if pod.replica is not None)
 
     @property
-    def suspects(self) -> list[Pod]:
+    def suspect_pods(self) -> list[Pod]:
         """The pods whose node may be lost; none if all nodes are ready."""
         pods = (*self.pods, *self.earlier)
         if self.nodes is None:
@@ -301,10 +302,10 @@ def parse_pod(raw: Manifest) -> Pod | None:
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
         template_hash=annotations.get(ANNOTATION_SPEC, ""),
-        orders=annotations.get(ANNOTATION_ORDERS, ""),
+        spec_updates=annotations.get(ANNOTATION_ORDERS, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
-        message=(status.get("message") or init[1] or _told(status))[:LONGEST_MESSAGE],
+        message=(status.get("message") or init[1] or _kueue_message(status))[:LONGEST_MESSAGE],
         node=spec.get("nodeName", ""),
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
@@ -319,7 +320,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         waiting_containers=tuple(who for who, each in _containers(status) if "waiting" in (each.get("state") or {})),
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
-        gated=_unplaced(status).get("reason") == GATED,
+        gated=_unscheduled_condition(status).get("reason") == GATED,
         scheduled_at=_scheduled_at(status),
         any_container_running=any(
             "running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()
@@ -365,18 +366,18 @@ def _main_container(status: Manifest, name: str) -> Manifest:
     return next((each for each in containers if each.get("name") == name), {})
 
 
-def _exit(terminated: Manifest | None) -> Exit | None:
+def _exit(terminated: Manifest | None) -> ContainerExit | None:
     if not terminated:
         return None
     started, finished = terminated.get("startedAt"), terminated.get("finishedAt")
-    verdict, message = split_verdict(terminated.get("message", ""))
-    return Exit(
+    result, message = split_result(terminated.get("message", ""))
+    return ContainerExit(
         code=terminated.get("exitCode", 0),
         reason=terminated.get("reason", "")[:LONGEST_REASON],
         message=message[-LONGEST_MESSAGE:],
         started_at=_time(started) if started else None,
         finished_at=_time(finished) if finished else None,
-        verdict=verdict,
+        result=result,
     )
 
 
@@ -390,13 +391,13 @@ def _disruption(status: Manifest, state: Manifest) -> str:
     if (condition := _disruption_target(status)) is not None:
         return str(condition.get("reason") or "DisruptionTarget")[:LONGEST_REASON]
     reason = str(status.get("reason", ""))
-    if reason in DISRUPTIONS or reason.startswith(NO_ROOM):
+    if reason in DISRUPTION_REASONS or reason.startswith(OUT_OF_RESOURCE_PREFIX):
         return reason[:LONGEST_REASON]
     lost = (state.get("terminated") or {}).get("reason", "")
-    return lost if lost in LOST_WITH_NODE else ""
+    return lost if lost in NODE_REBOOT_REASONS else ""
 
 
-def _told(status: Manifest) -> str:
+def _kueue_message(status: Manifest) -> str:
     """Kueue's message about why it has taken the pod's quota back."""
     condition = _disruption_target(status) or {}
     return str(condition.get("message", "")) if condition.get("type") == TERMINATION_TARGET else ""
@@ -433,9 +434,9 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
 
     The training container comes before side-cars: a pod whose side-car cannot start may still train.
     """
-    if unplaced := _unplaced(status):
+    if unplaced := _unscheduled_condition(status):
         if unplaced.get("reason") == GATED:
-            return _gated(labels)
+            return _gated_message(labels)
         return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
     waiting = ((who, _waiting_reason(each)) for who, each in _containers(status))
     return next((f"{who}: {why}" for who, why in waiting if why), "")
@@ -449,14 +450,14 @@ def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
     return named + [(f"container {each.get('name')}", each) for each in own_first]
 
 
-def _unplaced(status: Manifest) -> Manifest:
+def _unscheduled_condition(status: Manifest) -> Manifest:
     """The condition that says why the pod has no node; empty if it has one, or no scheduler has tried yet."""
     conditions: list[Manifest] = status.get("conditions") or []
     found = (each for each in conditions if (each.get("type"), each.get("status")) == ("PodScheduled", "False"))
     return next(found, {})
 
 
-def _gated(labels: Manifest) -> str:
+def _gated_message(labels: Manifest) -> str:
     """The message for a gated pod. The operator may not read Kueue's Workloads, but can name the one to look at."""
     more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
     return f"waits for its quota: a scheduling gate is still on it{more}"
@@ -469,7 +470,7 @@ def _waiting_reason(container: Manifest) -> str:
         return ""
     # The kubelet alternates between the two reasons; the cause is the same text in both.
     message = message.rpartition("ErrImagePull: ")[2]
-    if reason in NO_IMAGE:
+    if reason in IMAGE_REASONS:
         return pull_failure(container.get("image", ""), message)
     return f"{reason}: {message}" if message else reason
 

@@ -14,8 +14,8 @@ from tftraining_api.manifests.service import service
 from tftraining_api.model.names import Replica
 from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import with_condition
+from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Refusal
-from tftraining_operator.model.report import Report
 from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.creation_errors import only_one

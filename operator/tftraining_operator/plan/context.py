@@ -9,8 +9,8 @@ from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job
 from tftraining_api.model.spec import Frozen, JobSpec, RunPolicy
 from tftraining_api.model.status import Status
+from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.report import Report
 from tftraining_operator.model.times import earliest
 from tftraining_operator.plan.gang import Gang, classify
 from tftraining_operator.plan.step import Event, PodDeletion, Step
@@ -108,7 +108,7 @@ class Draft(Frozen, frozen=True):
 def _report(context: Context, gang: Gang) -> Report | None:
     """The report of the launcher in the chief's present pod; the report of an earlier pod of that name is out of
     date."""
-    heard, chief = context.observed.heard, gang.chief
-    if context.job.spec is None or not context.spec.in_place or heard is None or chief is None:
+    last, chief = context.observed.launcher_report, gang.chief
+    if context.job.spec is None or not context.spec.in_place or last is None or chief is None:
         return None
-    return heard.report if heard.uid == chief.uid else None
+    return last.report if last.pod_uid == chief.uid else None

@@ -127,7 +127,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
     sizes = {pod.gang for pod in gang}
     reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
     # Kueue holds a group of pods to the number that it had at first (see tftraining_api/manifests/kueue.py).
-    updatable = bool(gang) and all(pod.orders and not pod.queued for pod in gang)
+    updatable = bool(gang) and all(pod.spec_updates and not pod.queued for pod in gang)
     elastic = spec.in_place and updatable and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()
     kept = {pod.uid for pod in (*members.values(), *given_up.values(), *surplus)}
@@ -197,7 +197,7 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
     """The missing replicas that had a pod before. A gang with launchers may train without some members for long, so the
     status says which members had a pod; without launchers every member of a complete gang had one."""
     then = [counts for role, counts in status.replicas.items() if role in GANG_ROLES]
-    complete = bool(then) and all(counts.desired <= counts.seen for counts in then)
+    complete = bool(then) and all(counts.desired <= counts.total for counts in then)
     if not complete and (not spec.in_place or status.phase not in ("Running", "Restarting")):
         return ()
     had = {role: counts.had(_indexes(missing, role)) for role, counts in status.replicas.items()}

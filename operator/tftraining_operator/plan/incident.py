@@ -100,7 +100,7 @@ def needs_replacement(pod: Pod) -> bool:
 
 
 def _has_result(pod: Pod) -> bool:
-    return pod.exit is not None and pod.exit.verdict is not None and pod.exit.verdict.verdict != ""
+    return pod.exit is not None and pod.exit.result is not None and pod.exit.result.verdict != ""
 
 
 def _failure(pod: Pod) -> Incident:

@@ -14,7 +14,15 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import pod_name
 from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.report import LOST, Culprit, Ledger, Report, Reported, Resumption, Verdict
+from tftraining_operator.model.launcher_report import (
+    LOST_MEMBER_REASONS,
+    Report,
+    ReportedFailure,
+    ReportedLedger,
+    ReportedProgress,
+    ReportedRestart,
+    ReportedResult,
+)
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import resumed, resumption, what_happened
 from tftraining_operator.plan.no_progress import NO_PROGRESS, with_watchdog
@@ -71,7 +79,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     return _with_resumed(status, record, now)
 
 
-def record_of(job: Job, last: Resumption) -> LastRestart | None:
+def record_of(job: Job, last: ReportedRestart) -> LastRestart | None:
     """The launcher's account of a restart in the form of status.lastRestart; None if it has no time."""
     if last.time is None:
         return None
@@ -90,7 +98,7 @@ def record_of(job: Job, last: Resumption) -> LastRestart | None:
     )
 
 
-def merged(restarts: Restarts, ledger: Ledger) -> Restarts:
+def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
     """The counters of operator and launchers merged: every count only rises, except the failures in a row, which are
     those of the later account."""
     pods = max(restarts.pod_failures, ledger.pod_failures)
@@ -119,7 +127,7 @@ def with_latest(status: Status, report: Report | None) -> Status:
     return with_reported(status, report.progress)
 
 
-def with_reported(status: Status, reported: Reported) -> Status:
+def with_reported(status: Status, reported: ReportedProgress) -> Status:
     """The status with that progress. A restarted program reports only steps until it begins an epoch, and metrics at
     the end of an epoch: until then the status keeps the values of before."""
     old, new = status.progress or Progress(), reported.progress()
@@ -132,7 +140,12 @@ def with_reported(status: Status, reported: Reported) -> Status:
 
 def _merged_record(old: LastRestart | None, reported: LastRestart, is_news: bool) -> LastRestart | None:
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
-    if old is not None and reported.reason in LOST and reported.reason != old.reason and _is_same(old, reported):
+    if (
+        old is not None
+        and reported.reason in LOST_MEMBER_REASONS
+        and reported.reason != old.reason
+        and _is_same(old, reported)
+    ):
         # The operator knows better how the lost pod ended, the launcher what came of it.
         down = old.down_seconds if reported.down_seconds is None else reported.down_seconds
         cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
@@ -154,7 +167,9 @@ def _with_failure(job: Job, status: Status, report: Report) -> Status:
     return msgspec.structs.replace(status, failure=failure)
 
 
-def reported_failure(job: Job, reported: Culprit | Verdict, member: str, reason: str, tail: str | None) -> Failure:
+def reported_failure(
+    job: Job, reported: ReportedFailure | ReportedResult, member: str, reason: str, tail: str | None
+) -> Failure:
     """status.failure as a launcher reports it; `tail` is the end of the member's log."""
     return Failure(
         pod=pod_name(job.key.name, member),

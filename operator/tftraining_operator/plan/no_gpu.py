@@ -5,7 +5,7 @@ The condition remembers that the event was published; a job that never lacked a 
 """
 
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.report import Report
+from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.readiness import first_three
 from tftraining_operator.plan.step import Event

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.report import Report
+from tftraining_operator.model.launcher_report import Report
 
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"

@@ -62,7 +62,7 @@ def mark_lost_nodes(context: Context) -> Context:
 
 def _find(observed: Observed, patience: int) -> dict[str, Trouble]:
     """The troubles with the nodes of pods, by the pod's name; empty if all are well. `patience` is in seconds."""
-    found = ((pod.name, _trouble(pod, observed, patience)) for pod in observed.suspects)
+    found = ((pod.name, _trouble(pod, observed, patience)) for pod in observed.suspect_pods)
     return {name: trouble for name, trouble in found if trouble is not None}
 
 
@@ -103,15 +103,15 @@ def _trouble(pod: Pod, observed: Observed, patience: int) -> Trouble | None:
     if observed.nodes is None:
         return _shown_by_pod(pod, patience)
     node = observed.nodes.named.get(pod.node)
-    return None if node is None else _shown_by_node(pod, node, observed.nodes.heard_since, patience)
+    return None if node is None else _shown_by_node(pod, node, observed.nodes.any_ready_since, patience)
 
 
-def _shown_by_node(pod: Pod, node: Node, heard_since: datetime | None, patience: int) -> Trouble | None:
+def _shown_by_node(pod: Pod, node: Node, any_ready_since: datetime | None, patience: int) -> Trouble | None:
     if node.gone:
         return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
     if node.unready_since is None:
         return None
-    due = None if heard_since is None else later(max(node.unready_since, heard_since), patience)
+    due = None if any_ready_since is None else later(max(node.unready_since, any_ready_since), patience)
     if node.out_of_service:
         return _out_of_service(pod, node, due)
     return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}", due)

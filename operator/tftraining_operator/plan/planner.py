@@ -162,7 +162,7 @@ def _context(
     job: Job, observed: Observed, now: datetime, image: str, operator_selector: OperatorSelector | None
 ) -> Context:
     context = Context(job, _begun(job, observed, now), observed, now, image, operator_selector)
-    if observed.suspects:
+    if observed.suspect_pods:
         context = mark_lost_nodes(context)
     return split_missing_secret(context) if observed.refusal is not None else context
 

@@ -11,8 +11,8 @@ import msgspec
 from tftraining_api.manifests.spec_updates import changed
 from tftraining_api.model.names import ANNOTATION_ORDERS
 from tftraining_api.model.status import Status
+from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.report import Report
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.incident import RESIZED
 from tftraining_operator.plan.step import Event, PodAnnotation
@@ -24,7 +24,7 @@ def update_launchers(context: Context, draft: Draft) -> Draft:
     if chief is None or chief.ended or chief.deleting:
         return draft
     # A gang that cannot change its size can still take other limits, unless it is about to restart.
-    update = changed(context.spec, chief.orders) if chief.orders and not gang.resized else None
+    update = changed(context.spec, chief.spec_updates) if chief.spec_updates and not gang.resized else None
     if update is not None:
         annotation = PodAnnotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: update})
         draft = draft.but(annotate_pod=annotation)
@@ -38,7 +38,7 @@ def departing(context: Context, draft: Draft) -> tuple[Pod, ...]:
     if report is not None:
         knows = report.gang is None or report.gang.full <= len(context.spec.trainers)
     else:
-        knows = context.observed.silent or chief is None or not chief.running or chief.deleting
+        knows = context.observed.launcher_silent or chief is None or not chief.running or chief.deleting
     return draft.gang.surplus if knows else ()
 
 

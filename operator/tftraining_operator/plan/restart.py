@@ -17,8 +17,8 @@ import msgspec
 from tftraining_api.model.names import GANG_ROLES, Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
+from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.report import LOST
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
@@ -177,7 +177,7 @@ def _is_missed(context: Context, draft: Draft, incident: Incident) -> bool:
     """Whether the launchers stopped because the pod went silent, and wait for its successor: their back-off has counted
     that."""
     last = draft.report.last_restart if draft.report else None
-    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST:
+    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST_MEMBER_REASONS:
         return False
     return pod_name(context.job.key.name, last.member) == incident.pod_name
 
@@ -189,7 +189,7 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
     if draft.status.phase != "Restarting" or last is None or last.exit_code is not None:
         return False
     replaced = (last.pod or "").removeprefix(f"{context.job.key.name}-") in draft.status.replaced
-    if incident.charged or incident.pod is None or last.reason in LOST or not replaced:
+    if incident.charged or incident.pod is None or last.reason in LOST_MEMBER_REASONS or not replaced:
         return False
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
 

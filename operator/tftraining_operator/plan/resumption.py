@@ -13,7 +13,7 @@ import msgspec
 
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
-from tftraining_operator.model.report import Report, Reported
+from tftraining_operator.model.launcher_report import Report, ReportedProgress
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import resumed, resumption
 from tftraining_operator.plan.step import Event
@@ -63,11 +63,11 @@ def _began(report: Report) -> str:
     return f"step {began.first_step}" if began.first_step else ""
 
 
-def _says_nothing(began: Reported) -> bool:
+def _says_nothing(began: ReportedProgress) -> bool:
     return began.first_epoch is None and began.first_step is None
 
 
-def _at(last: LastRestart, began: Reported) -> LastRestart:
+def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
     return msgspec.structs.replace(last, resumed_from_epoch=began.first_epoch, resumed_from_step=began.first_step)
 
 

@@ -11,8 +11,8 @@ from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Status
+from tftraining_operator.model.launcher_report import ReportedResult
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.report import Verdict
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
@@ -64,7 +64,7 @@ def _failed(gang: Gang) -> Pod | None:
 
 def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]:
     """The status with the failure that the result in the pod describes, and why the job has failed."""
-    result = (pod.exit.verdict if pod.exit else None) or Verdict("Failed")
+    result = (pod.exit.result if pod.exit else None) or ReportedResult("Failed")
     reason = result.reason or "Error"
     failure = draft.status.failure
     if result.member is not None:
@@ -112,9 +112,9 @@ def _why_missing(context: Context, gang: Gang) -> str:
     return next((f"; {label}: {why}" for label, why in found if why), "")
 
 
-def _results(gang: Gang) -> list[tuple[Pod, Verdict]]:
+def _results(gang: Gang) -> list[tuple[Pod, ReportedResult]]:
     ended = ((pod, pod.exit) for pod in (*gang.pods, *gang.evaluators, *gang.given_up) if pod.exit is not None)
-    return [(pod, end.verdict) for pod, end in ended if end.verdict is not None]
+    return [(pod, end.result) for pod, end in ended if end.result is not None]
 
 
 def _python(spec: JobSpec, pod: Pod) -> str:

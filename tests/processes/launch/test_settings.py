@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.launchers.gang import Gang
-from tftraining_operator.model.report import split_verdict
+from tftraining_operator.model.launcher_report import split_result
 
 
 def launch(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
@@ -62,7 +62,7 @@ def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: P
         command = [sys.executable, "-c", BROKEN]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1 and "Traceback" in done.stderr
-    verdict, rest = split_verdict(message.read_text())
+    verdict, rest = split_result(message.read_text())
     assert verdict is not None and rest == ""
     assert (verdict.verdict, verdict.reason) == ("", "LauncherFailed")
     assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"

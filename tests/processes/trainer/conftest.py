@@ -11,6 +11,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import tf_keras  # noqa: F401
 
-    from tftraining import machine
+    from tftraining.lib import device_setup
 
-machine.split_cpu(8)
+device_setup.split_cpu(8)

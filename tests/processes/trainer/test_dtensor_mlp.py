@@ -10,10 +10,10 @@ import tf_keras as keras
 from tensorflow.experimental import dtensor
 
 from tests.support.trainer.programs import Program, check_picture, history, run
-from tftraining import data, mesh
-from tftraining.data import Data
 from tftraining.examples import dtensor_mlp as program
-from tftraining.options import UsageError
+from tftraining.lib import data, mesh
+from tftraining.lib.data import Data
+from tftraining.lib.options import UsageError
 
 NAME = "dtensor_mlp"
 SIZES = (64, 32, 16, 10)
@@ -27,12 +27,12 @@ def digits() -> Data:
     return data.load("digits")
 
 
-def make_training(model_parts: int, *arguments: str) -> program.Training:
+def make_training(model_parts: int, *arguments: str) -> program.MeshTraining:
     options = program.parse(["--model-parts", str(model_parts), *arguments])
-    return program.Training(mesh.make_mesh(CPUS, model_parts), SIZES, options)
+    return program.MeshTraining(mesh.make_mesh(CPUS, model_parts), SIZES, options)
 
 
-def train_a_little(training: program.Training, digits: Data) -> program.State:
+def train_a_little(training: program.MeshTraining, digits: Data) -> program.State:
     for step in range(STEPS):
         cut = slice(64 * step, 64 * (step + 1))
         training.train(*training.on_mesh(digits.train.images[cut], digits.train.labels[cut], 64))

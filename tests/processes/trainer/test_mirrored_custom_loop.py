@@ -12,14 +12,14 @@ import pytest
 import tensorflow as tf
 
 from tests.support.trainer.programs import Program, check_picture, history, run
-from tftraining import data, machine
-from tftraining.checkpoints import restored
-from tftraining.data import Data, Examples
 from tftraining.examples import mirrored_custom_loop as program
-from tftraining.loop import evaluate, metrics_of_training, per_example_losses, scaled_loss
-from tftraining.mirrored import Training
-from tftraining.options import STYLES
-from tftraining.pipeline import Order, epoch_batches, plain_batches
+from tftraining.lib import data, device_setup
+from tftraining.lib.checkpoints import restored
+from tftraining.lib.custom_loop import Training
+from tftraining.lib.data import Data, Examples
+from tftraining.lib.input_pipeline import Order, epoch_batches, plain_batches
+from tftraining.lib.options import STYLES
+from tftraining.lib.train_step import evaluate, metrics_of_training, per_example_losses, scaled_loss
 
 NAME = "mirrored_custom_loop"
 DECAY = 0.01
@@ -28,7 +28,7 @@ GOOD = 0.9  # test accuracy after 5 epochs of digits; an undisturbed run reaches
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    machine.set_seed(1)
+    device_setup.set_seed(1)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def digits() -> Data:
 def make_training(devices: int, *arguments: str) -> Training:
     options = program.parse(["--batch-size", str(64 // devices), *arguments])
     strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
-    machine.set_seed(1)
+    device_setup.set_seed(1)
     return program.make_training(strategy, (8, 8, 1), options)
 
 
 def weights_after_an_epoch(examples: Examples, training: Training, style: str) -> list[np.ndarray]:
     order = Order(64, seed=3)
     training.train(style, epoch_batches(examples, order, 0), order.steps(len(examples)))
-    return [weights.numpy() for weights in training.replica.model.trainable_variables]
+    return [weights.numpy() for weights in training.train_step.model.trainable_variables]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_a_single_device(digits: Data) -> None:
     """Its examples and its weights: the mean over the batch, and the loss of the weights once."""
     training = make_training(2, "--weight-decay", str(DECAY))
     images, labels = digits.train.images[:64], digits.train.labels[:64]
-    model = training.replica.model
+    model = training.train_step.model
     squares = sum(float(tf.reduce_sum(each**2)) for each in model.trainable_variables if len(each.shape) > 1)
     expected = float(tf.reduce_mean(per_example_losses(model(images), labels))) + DECAY * squares
     batches = tf.data.Dataset.from_tensors((images, labels))
@@ -85,7 +85,7 @@ def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path)
     """Same predictions, and the same accuracy on the test data."""
     training = make_training(2)
     weights_after_an_epoch(digits.train, training, "epoch")
-    model = training.replica.model
+    model = training.train_step.model
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     alone = restored(program.make_model((8, 8, 1)), path)
     np.testing.assert_allclose(alone(digits.test.images), model(digits.test.images), atol=1e-5)

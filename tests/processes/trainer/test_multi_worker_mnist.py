@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tests.support.trainer.gang import Gang
 from tests.support.trainer.programs import Program, history, run
-from tftraining.checkpoints import checkpoints_of, step_of
-from tftraining.options import MARK
+from tftraining.lib.checkpoints import checkpoints_of, step_of
+from tftraining.lib.options import MARK
 
 NAME = "multi_worker_mnist"
 EPOCHS = 5

@@ -14,17 +14,17 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining import machine
-from tftraining.callbacks import Progress, SaveEvery
-from tftraining.checkpoints import State, step_of
 from tftraining.cluster import Task
-from tftraining.data import Examples
-from tftraining.evaluator import Evaluator, measure_with
 from tftraining.examples import multi_worker_mnist as program
-from tftraining.journal import Journal
-from tftraining.loop import Replica
-from tftraining.options import UsageError
-from tftraining.pipeline import plain_batches
+from tftraining.lib import device_setup
+from tftraining.lib.callbacks import LogEpochs, SaveEvery
+from tftraining.lib.checkpoints import State, step_of
+from tftraining.lib.data import Examples
+from tftraining.lib.evaluator import Evaluator, measure_with
+from tftraining.lib.input_pipeline import plain_batches
+from tftraining.lib.options import UsageError
+from tftraining.lib.train_step import TrainStep
+from tftraining.lib.training_log import TrainingLog
 
 WORKER = Task("worker", 1, 2, is_chief=False, rank=1)
 ALONE = Task()
@@ -109,7 +109,7 @@ def test_without_sharding_the_workers_draw_in_different_orders() -> None:
 
 
 def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(Journal(4))
+    progress = LogEpochs(TrainingLog(4))
     model.optimizer.iterations.assign(12)
     saves: list[int] = []
     every = SaveEvery(2, saves.append)
@@ -118,24 +118,24 @@ def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pyte
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "resumed from epoch 1 (step 12 of the training)"
     assert [line.split(" loss ")[0] for line in lines[1:]] == ["epoch 2/4", "epoch 3/4", "epoch 4/4"]
-    assert progress.journal.resumed_from == 1
+    assert progress.training_log.resumed_from == 1
     assert saves == [2]  # the end of the training has its own
 
 
 def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(Journal(3))
+    progress = LogEpochs(TrainingLog(3))
     model.optimizer.iterations.assign(9)
     model.fit(EXAMPLES.images, EXAMPLES.labels, initial_epoch=3, epochs=3, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out == "resumed from epoch 3 (step 9 of the training), nothing left to train\n"
-    assert progress.journal.resumed_from == 3
+    assert progress.training_log.resumed_from == 3
 
 
 def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(Journal(1))
+    progress = LogEpochs(TrainingLog(1))
     model.optimizer.iterations.assign(0)
     model.fit(EXAMPLES.images, EXAMPLES.labels, epochs=1, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out.startswith("epoch 1/1 loss ")
-    assert progress.journal.resumed_from == 0
+    assert progress.training_log.resumed_from == 0
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_what_stops_the_program_is_one_line(
 
 def test_only_the_chief_writes_the_checkpoints_that_count(model: keras.Model, tmp_path: Path) -> None:
     """The others write too, as they must, and all take up the chief's."""
-    replica = Replica(model, model.optimizer, 8)
+    train_step = TrainStep(model, model.optimizer, 8)
     model.optimizer.build(model.trainable_variables)
-    State(replica, str(tmp_path), Task("worker", 0, 2, is_chief=True)).save(3)
-    State(replica, str(tmp_path), WORKER).save(4)
+    State(train_step, str(tmp_path), Task("worker", 0, 2, is_chief=True)).save(3)
+    State(train_step, str(tmp_path), WORKER).save(4)
     assert list((tmp_path / "workertemp_1").iterdir()) == []  # what it wrote is gone already
     assert len(list((tmp_path / "checkpoints").glob("*.index"))) == 1
-    assert State(replica, str(tmp_path), WORKER).epoch == 3
+    assert State(train_step, str(tmp_path), WORKER).epoch == 3
 
 
 @pytest.mark.parametrize(("shape", "other"), [((8, 8, 1), "keras"), ((28, 28, 1), "tf_keras")])
@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_model_is_refused(shape: tuple[int, int, int], o
 
     def state_of(model: Any) -> State:
         model.optimizer.build(model.trainable_variables)
-        return State(Replica(model, model.optimizer, 8), str(tmp_path))
+        return State(TrainStep(model, model.optimizer, 8), str(tmp_path))
 
     state_of(program.make_model((8, 8, 1), 0.1)).save(3)
     with pytest.raises(UsageError, match="does not fit this model"):
@@ -186,14 +186,14 @@ def test_a_checkpoint_of_another_model_is_refused(shape: tuple[int, int, int], o
 
 def test_a_checkpoint_within_an_epoch_knows_its_place(tmp_path: Path) -> None:
     fresh = program.make_model((8, 8, 1), 0.1)
-    replica = Replica(fresh, fresh.optimizer, 8)
-    State(replica, str(tmp_path)).save(3, 7, tf.constant([1.0, 2.0, 3.0]))
-    state = State(replica, str(tmp_path))
-    assert (state.epoch, state.place, state.told.numpy().tolist()) == (3, 7, [1.0, 2.0, 3.0])
+    train_step = TrainStep(fresh, fresh.optimizer, 8)
+    State(train_step, str(tmp_path)).save(3, 7, tf.constant([1.0, 2.0, 3.0]))
+    state = State(train_step, str(tmp_path))
+    assert (state.epoch, state.place, state.tallies.numpy().tolist()) == (3, 7, [1.0, 2.0, 3.0])
     state.save(4)
-    state = State(replica, str(tmp_path))
-    assert (state.epoch, state.place, state.told.numpy().tolist()) == (4, 0, [0.0, 0.0, 0.0])
-    assert State(replica, str(tmp_path), resume=False).epoch == 0
+    state = State(train_step, str(tmp_path))
+    assert (state.epoch, state.place, state.tallies.numpy().tolist()) == (4, 0, [0.0, 0.0, 0.0])
+    assert State(train_step, str(tmp_path), resume=False).epoch == 0
 
 
 @pytest.mark.parametrize(
@@ -213,16 +213,16 @@ def test_where_a_loop_returns_to_save(begin: int, end: int, save_freq: str | int
 
 def test_each_process_of_a_machine_takes_gpus_of_its_own() -> None:
     """Not tried on GPUs: this machine has none."""
-    assert machine.share_of_gpus(["a", "b", "c", "d"], 2, 1) == ["c", "d"]
+    assert device_setup.share_of_gpus(["a", "b", "c", "d"], 2, 1) == ["c", "d"]
     with pytest.raises(UsageError, match="--gpus-each 2 needs 6 GPUs for process 2 of this job, and has 4"):
-        machine.share_of_gpus(["a", "b", "c", "d"], 2, 2)
+        device_setup.share_of_gpus(["a", "b", "c", "d"], 2, 2)
 
 
 class Checkpoints:
     """A training that saves when the evaluator waits, one epoch at a time."""
 
-    def __init__(self, directory: Path, replica: Replica) -> None:
-        self.state = State(replica, str(directory), resume=False)
+    def __init__(self, directory: Path, train_step: TrainStep) -> None:
+        self.state = State(train_step, str(directory), resume=False)
         self.waited = 0
 
     def sleep(self, seconds: float) -> None:
@@ -235,7 +235,7 @@ def test_the_evaluator_measures_what_comes_until_the_last(
     model: keras.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model.optimizer.build(model.trainable_variables)
-    training = Checkpoints(tmp_path, Replica(model, model.optimizer, 8))
+    training = Checkpoints(tmp_path, TrainStep(model, model.optimizer, 8))
     measure = measure_with(program.make_network((8, 8, 1)), plain_batches(EXAMPLES, 16))
     first = Evaluator(str(tmp_path), 2, measure)
     expected = first.follow(training.sleep)
@@ -254,7 +254,7 @@ def test_the_evaluator_measures_what_comes_until_the_last(
 
 
 def test_a_checkpoint_that_vanishes_is_left_out(tmp_path: Path, model: keras.Model) -> None:
-    training = Checkpoints(tmp_path, Replica(model, model.optimizer, 8))
+    training = Checkpoints(tmp_path, TrainStep(model, model.optimizer, 8))
     calls: list[str] = []
 
     def measure(path: str) -> dict[str, float]:

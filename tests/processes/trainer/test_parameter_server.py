@@ -16,10 +16,10 @@ import tf_keras as keras
 
 from tests.support.ports import free_ports
 from tests.support.trainer.programs import Program, run
-from tftraining import data
 from tftraining.cluster import Task
 from tftraining.examples import parameter_server as program
-from tftraining.options import UsageError
+from tftraining.lib import data
+from tftraining.lib.options import UsageError
 
 NAME = "parameter_server"
 GOOD = 0.9  # test accuracy after 5 epochs of digits; undisturbed runs reach 0.94 to 0.97

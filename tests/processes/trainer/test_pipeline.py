@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
-from tftraining.data import Examples
 from tftraining.examples.multi_worker_mnist import sharded
-from tftraining.pipeline import Order, endless_batches, epoch_batches, plain_batches
+from tftraining.lib.data import Examples
+from tftraining.lib.input_pipeline import Order, endless_batches, epoch_batches, plain_batches
 
 COUNT = 50
 EXAMPLES = Examples(np.zeros((COUNT, 2, 2, 1), np.float32), np.arange(COUNT))

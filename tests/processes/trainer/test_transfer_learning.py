@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from tests.support.trainer.programs import Program, check_picture, history, run
-from tftraining import data
-from tftraining.data import DataError
 from tftraining.examples import transfer_learning as program
-from tftraining.folders import Pictures, find_pictures, picture_batches, split, write_folders
-from tftraining.options import UsageError
-from tftraining.pipeline import Order
+from tftraining.lib import data
+from tftraining.lib.data import DataError
+from tftraining.lib.image_folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.lib.input_pipeline import Order
+from tftraining.lib.options import UsageError
 
 NAME = "transfer_learning"
 COUNT = 40

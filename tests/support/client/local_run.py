@@ -117,7 +117,7 @@ def _is_dead(pid: int) -> bool:
 
 
 def _is_launcher(pid: int) -> bool:
-    return b"tftraining_client.local.leash" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"tftraining_client.local.die_with_parent" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _task(pid: int) -> str:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from testbed import binaries
 from testbed.shell import LabError, run
-from tests.support.control_plane.processes import Server
+from tests.support.control_plane.server_process import ServerProcess
 from tests.support.ports import free_port
 
 READY_SECONDS = 30.0
@@ -32,7 +32,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
 
 
-class Refused(LabError):
+class WriteRefused(LabError):
     """The API server's answer to a request that it refuses: a Status."""
 
     def __init__(self, request: str, code: int, text: str) -> None:
@@ -60,7 +60,7 @@ class ControlPlane:
         self._folder = tempfile.TemporaryDirectory(prefix="tftraining-control-plane-")
         self.directory = Path(self._folder.name)
         self.kubeconfig = self.directory / "admin.kubeconfig"
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, ServerProcess] = {}
         try:
             self._prepare()
             self._start()
@@ -106,7 +106,7 @@ class ControlPlane:
                 document: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                raise Refused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+                raise WriteRefused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
         return document
 
     def create_namespace(self, name: str) -> None:
@@ -151,7 +151,7 @@ class ControlPlane:
             names = f"--controllers={','.join(controllers)}"
             self.start("kube-controller-manager", names, "--leader-elect=false", "--secure-port=0", *flags)
 
-    def start(self, name: str, *flags: str) -> Server:
+    def start(self, name: str, *flags: str) -> ServerProcess:
         """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""
         program = binaries.ensure(name) / name
         return self._serve(program, [f"--kubeconfig={self.kubeconfig}", *flags])
@@ -212,8 +212,8 @@ class ControlPlane:
         server = self._serve(self._programs / "kube-apiserver", flags)
         server.wait_until(self._is_ready, READY_SECONDS)
 
-    def _serve(self, program: Path, flags: list[str]) -> Server:
-        server = Server(program, flags, self.directory / f"{program.name}.log")
+    def _serve(self, program: Path, flags: list[str]) -> ServerProcess:
+        server = ServerProcess(program, flags, self.directory / f"{program.name}.log")
         self._servers[program.name] = server
         return server
 

@@ -7,7 +7,7 @@ It must never leave anything on the server.
 import json
 
 from testbed.shell import LabError
-from tests.support.control_plane.apiserver import ControlPlane, Refused
+from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
 from tests.support.control_plane.manifests import Manifest
 
 APPLY = ("apply", "--validate=strict", "--filename=-")
@@ -24,7 +24,7 @@ def dry_run(plane: ControlPlane, namespace: str, manifest: Manifest, before: Man
         version = {"resourceVersion": before["metadata"]["resourceVersion"]}
         put = {**manifest, "metadata": {**manifest["metadata"], **version}}
         return plane.request("PUT", f"{path}/{before['metadata']['name']}{FLAGS}", put)
-    except Refused as refusal:
+    except WriteRefused as refusal:
         raise LabError(in_the_words_of_kubectl(refusal.status)) from refusal
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.control_plane.processes import Server
+from tests.support.control_plane.server_process import ServerProcess
 from tests.support.http_pages import read_page
 from tests.support.ports import free_port
 
@@ -44,7 +44,7 @@ class OperatorProcess:
             "TFTRAINING_LAUNCHERS": "direct",
             **environment,
         }
-        self._server: Server | None = None
+        self._server: ServerProcess | None = None
 
     def __enter__(self) -> Self:
         """Start, and wait until its caches are filled."""
@@ -59,7 +59,7 @@ class OperatorProcess:
 
     def start(self, wait: bool = True) -> None:
         """Start the process; with `wait`, return when it works."""
-        self._server = Server(Path(sys.executable), ["-m", self._module], self.log, self._environment)
+        self._server = ServerProcess(Path(sys.executable), ["-m", self._module], self.log, self._environment)
         if wait:
             self._server.wait_until(lambda: self.get("readyz")[0] == 200, START_SECONDS)
 

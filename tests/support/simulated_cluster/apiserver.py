@@ -123,7 +123,7 @@ class ApiServer:
         if manifest["metadata"]["name"] not in self.secrets:
             raise Rejected(410, KEY_GONE)
 
-    def ensure_companion(self, manifest: Manifest) -> None:
+    def ensure_auxiliary_object(self, manifest: Manifest) -> None:
         """Create what stands beside the pods, by kind and name, or bring its spec up to date. Raises Rejected."""
         child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
         if child in self.refusals:
@@ -131,7 +131,7 @@ class ApiServer:
         self.auxiliary_objects[child] = over_the_wire(manifest)
         self.writes.append(f"ensure {child}")
 
-    def delete_companion(self, manifest: Manifest) -> None:
+    def delete_auxiliary_object(self, manifest: Manifest) -> None:
         """Delete it, if it is there."""
         child = f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
         if self.auxiliary_objects.pop(child, None) is not None:
@@ -167,7 +167,7 @@ class ApiServer:
             enforced = stamp(self.now + timedelta(seconds=grace))
             pod["metadata"] |= {"deletionTimestamp": enforced, "deletionGracePeriodSeconds": grace}
 
-    def end_pod(self, name: str, uid: str) -> None:
+    def fail_pod(self, name: str, uid: str) -> None:
         """Declare a pod Failed. Raises Rejected."""
         pod = self.pods.get(name)
         if pod is None or pod["metadata"]["uid"] != uid:

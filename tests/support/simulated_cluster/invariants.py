@@ -20,49 +20,49 @@ from tftraining_operator.plan.unreadable import unreadable
 AT_REST = ("Suspended", "Succeeded", "Failed")
 
 
-def hold_invariants(job: Job, seen: Observed, step: Step, now: datetime) -> None:
+def hold_invariants(job: Job, observed: Observed, step: Step, now: datetime) -> None:
     """Fail if the plan breaks an invariant of the planner."""
-    if job.ours and unreadable(job, seen):
+    if job.ours and unreadable(job, observed):
         _is_left_alone(job, step)
         return
     if job.spec is not None:
-        _force_only_for_the_lost(seen, step, job.spec.run_policy.node_lost_seconds, now)
-        seen = mark_lost_nodes(Context(job, job.status, seen, now, "")).observed
-    _one_pod_a_name(seen, step)
-    _one_attempt_at_a_time(seen, step)
+        _force_only_for_the_lost(observed, step, job.spec.run_policy.node_lost_seconds, now)
+        observed = mark_lost_nodes(Context(job, job.status, observed, now, "")).observed
+    _one_pod_a_name(observed, step)
+    _one_attempt_at_a_time(observed, step)
     _end_is_the_end(job, step)
-    _suspended_means_no_pods(job, seen, step)
+    _suspended_means_no_pods(job, observed, step)
     _deleted_only_when_done(job, step)
     _health_follows_from_the_phase(job, step)
-    _within_budget(job, seen, step)
+    _within_budget(job, observed, step)
     _the_same_failure_is_one(job, step)
-    _only_own_pods_go(job, seen, step)
+    _only_own_pods_go(job, observed, step)
     _pauses_are_kept(job, step, now)
-    _counted_as_what_it_is(job, seen, step, now)
-    _a_quiet_minute_refills(job, seen, step)
-    _processes_are_counted_by_launchers(job, seen, step)
+    _counted_as_what_it_is(job, observed, step, now)
+    _a_quiet_minute_refills(job, observed, step)
+    _processes_are_counted_by_launchers(job, observed, step)
     _launchers_are_told_what_the_spec_says(job, step)
-    _a_size_that_launchers_can_change_takes_no_new_pods(job, seen, step)
+    _a_size_that_launchers_can_change_takes_no_new_pods(job, observed, step)
     _what_has_finished_stays_finished(job, step)
-    _surplus_goes_when_the_launchers_know(job, seen, step)
-    _keys_are_never_mixed(job, seen, step)
+    _surplus_goes_when_the_launchers_know(job, observed, step)
+    _keys_are_never_mixed(job, observed, step)
     assert not step.events or step.status != job.status, "an event without a change would be repeated for ever"
 
 
-def _one_pod_a_name(seen: Observed, step: Step) -> None:
+def _one_pod_a_name(observed: Observed, step: Step) -> None:
     wanted = [pod["metadata"]["name"] for pod in step.create_pods]
     assert len(wanted) == len(set(wanted))
-    assert not set(wanted) & {pod.name for pod in seen.pods}
+    assert not set(wanted) & {pod.name for pod in observed.pods}
 
 
-def _one_attempt_at_a_time(seen: Observed, step: Step) -> None:
+def _one_attempt_at_a_time(observed: Observed, step: Step) -> None:
     for pod in step.create_pods:
         labels = pod["metadata"]["labels"]
         if labels[LABEL_ROLE] != "cleanup":
             assert labels[LABEL_ATTEMPT] == str(step.status.attempt)
-            assert all(other.attempt == step.status.attempt or is_evaluator(other) for other in seen.replicas)
+            assert all(other.attempt == step.status.attempt or is_evaluator(other) for other in observed.replicas)
         else:
-            assert all(other.ended for other in seen.replicas)
+            assert all(other.ended for other in observed.replicas)
 
 
 def _end_is_the_end(job: Job, step: Step) -> None:
@@ -76,15 +76,16 @@ def _end_is_the_end(job: Job, step: Step) -> None:
         assert step.status.is_true(phase) == (step.status.phase == phase)
 
 
-def _suspended_means_no_pods(job: Job, seen: Observed, step: Step) -> None:
+def _suspended_means_no_pods(job: Job, observed: Observed, step: Step) -> None:
     assert step.status.is_true("Suspended") == (step.status.phase == "Suspended") or job.deleting
     if step.status.phase != "Suspended":
         return
     assert job.spec is not None and job.spec.run_policy.suspend
     assert all(pod["metadata"]["labels"][LABEL_ROLE] == "cleanup" for pod in step.create_pods)
-    going = {each.uid for each in step.delete_pods}
+    deleted = {each.uid for each in step.delete_pods}
     assert all(
-        pod.terminating or pod.uid in going or f"DELETE pod/{pod.name}" in step.held_writes for pod in seen.replicas
+        pod.terminating or pod.uid in deleted or f"DELETE pod/{pod.name}" in step.held_writes
+        for pod in observed.replicas
     )
 
 
@@ -113,17 +114,21 @@ def _is_left_alone(job: Job, step: Step) -> None:
     assert (step.patch_condition is None) == (step.status == job.status) == (step.events == ())
 
 
-def _within_budget(job: Job, seen: Observed, step: Step) -> None:
+def _within_budget(job: Job, observed: Observed, step: Step) -> None:
     if job.spec is None:
         return
     old, new = job.status.restarts, step.status.restarts
     charged = new.pod_failures - old.pod_failures if job.spec.in_place else new.counted - old.counted
     # A status that is older than what the launchers say learns from them of more.
-    told = max(0, seen.heard.report.ledger.pod_failures - old.pod_failures) if seen.heard and job.spec.in_place else 0
+    reported_pod_failures = (
+        max(0, observed.launcher_report.report.ledger.pod_failures - old.pod_failures)
+        if observed.launcher_report and job.spec.in_place
+        else 0
+    )
     if charged:
         assert new.budget_used <= job.spec.restart_policy.max_restarts
     alone = job.spec.in_place or job.spec.restart_scope == "Pod"
-    assert 0 <= charged <= told + (1 if alone else step.status.attempt - job.status.attempt)
+    assert 0 <= charged <= reported_pod_failures + (1 if alone else step.status.attempt - job.status.attempt)
     assert all(
         getattr(new, count) >= getattr(old, count) for count in ("counted", "in_place", "disruptions", "recreated")
     )
@@ -144,12 +149,12 @@ def _the_same_failure_is_one(job: Job, step: Step) -> None:
         assert step.status.restarts.counted == job.status.restarts.counted + 1
 
 
-def _only_own_pods_go(job: Job, seen: Observed, step: Step) -> None:
-    going = {each.uid for each in step.delete_pods}
+def _only_own_pods_go(job: Job, observed: Observed, step: Step) -> None:
+    deleted = {each.uid for each in step.delete_pods}
     # Of an earlier job's pods only those that somebody has asked to go, and whose node is lost.
-    assert going <= {pod.uid for pod in seen.pods} | {pod.uid for pod in seen.earlier if pod.node_lost}
+    assert deleted <= {pod.uid for pod in observed.pods} | {pod.uid for pod in observed.earlier if pod.node_lost}
     if job.spec is not None and job.spec.in_place and step.status.phase not in AT_REST:
-        members = [pod for pod in seen.replicas if pod.replica in job.spec.gang and pod.uid in going]
+        members = [pod for pod in observed.replicas if pod.replica in job.spec.gang and pod.uid in deleted]
         present = [pod for pod in members if pod.attempt == step.status.attempt]
         given_up = job.status.replaced.values()
         assert all(needs_replacement(pod) or pod.uid in given_up for pod in present), (
@@ -157,11 +162,11 @@ def _only_own_pods_go(job: Job, seen: Observed, step: Step) -> None:
         )
 
 
-def _force_only_for_the_lost(seen: Observed, step: Step, patience: int, now: datetime) -> None:
+def _force_only_for_the_lost(observed: Observed, step: Step, patience: int, now: datetime) -> None:
     """Grace 0 is for pods whose node is gone, out of service, or has not been ready for as long as the job says."""
     forced = {each.uid for each in step.delete_pods if each.grace == 0}
-    for pod in (*seen.replicas, *seen.earlier) if seen.nodes is not None else ():
-        node = seen.nodes.named.get(pod.node) if pod.uid in forced and seen.nodes else None
+    for pod in (*observed.replicas, *observed.earlier) if observed.nodes is not None else ():
+        node = observed.nodes.named.get(pod.node) if pod.uid in forced and observed.nodes else None
         since = node and node.unready_since
         if node is not None and not node.gone and not node.out_of_service:
             assert since and since + timedelta(seconds=patience) <= now
@@ -177,28 +182,31 @@ def _pauses_are_kept(job: Job, step: Step, now: datetime) -> None:
         assert now >= last.time + pause
 
 
-def _counted_as_what_it_is(job: Job, seen: Observed, step: Step, now: datetime) -> None:
+def _counted_as_what_it_is(job: Job, observed: Observed, step: Step, now: datetime) -> None:
     old, new = job.status, step.status
-    beside = any(note.reason == "EvaluatorReplaced" for note in step.events)
+    evaluator_replaced = any(note.reason == "EvaluatorReplaced" for note in step.events)
     resumed = old.phase == "Suspended" and new.phase != "Suspended" and not new.terminal
     if resumed:
         assert new.start_time == now.replace(microsecond=0)
         assert new.attempt == old.attempt + bool(old.replicas)
-    elif new.attempt > max([old.attempt, *(pod.attempt for pod in seen.replicas)]) > 0 and old.phase != "Suspended":
-        assert new.restarts.recreated - old.restarts.recreated == 1 + beside
+    elif new.attempt > max([old.attempt, *(pod.attempt for pod in observed.replicas)]) > 0 and old.phase != "Suspended":
+        assert new.restarts.recreated - old.restarts.recreated == 1 + evaluator_replaced
     progress, spec = new.progress, job.spec
     charged = new.restarts.pod_failures > old.restarts.pod_failures
     if spec is not None and charged and progress is not None and progress.epoch is not None:
         refilled = progress.epoch > (old.restarts.epoch or 0) and spec.restart_policy.budget_reset == "OnProgress"
         assert not refilled or new.restarts.budget_used <= max(1, new.restarts.counted - old.restarts.counted)
-    assert new.restarts.disruptions <= old.restarts.disruptions + 1 + beside
+    assert new.restarts.disruptions <= old.restarts.disruptions + 1 + evaluator_replaced
     for role, counts in old.replicas.items():
         assert new.replicas[role].highest >= counts.highest
 
 
-def _a_quiet_minute_refills(job: Job, seen: Observed, step: Step) -> None:
+def _a_quiet_minute_refills(job: Job, observed: Observed, step: Step) -> None:
     """Where no program tells of epochs, and no launcher counts."""
-    ready, ended = job.status.condition("Ready"), [pod.exit.finished_at for pod in seen.pods if pod.failed and pod.exit]
+    ready, ended = (
+        job.status.condition("Ready"),
+        [pod.exit.finished_at for pod in observed.pods if pod.failed and pod.exit],
+    )
     if job.spec is None or job.spec.in_place or ready is None or ready.status != "True":
         return
     long = all(at is not None and at >= ready.last_transition_time + timedelta(seconds=60) for at in ended)
@@ -206,13 +214,17 @@ def _a_quiet_minute_refills(job: Job, seen: Observed, step: Step) -> None:
         assert step.status.restarts.budget_used == 1 or job.spec.restart_policy.budget_reset == "Never"
 
 
-def _processes_are_counted_by_launchers(job: Job, seen: Observed, step: Step) -> None:
+def _processes_are_counted_by_launchers(job: Job, observed: Observed, step: Step) -> None:
     """The operator counts pods only, and knows of no other failure than what the launchers have told it of."""
     if job.spec is None or not job.spec.in_place:
         return
-    told = [seen.heard.report.ledger] if seen.heard is not None else []
-    told += [pod.exit.verdict.ledger for pod in seen.replicas if pod.exit is not None and pod.exit.verdict is not None]
-    known = max([job.status.restarts.counted - job.status.restarts.pod_failures, *(e.process_failures for e in told)])
+    ledgers = [observed.launcher_report.report.ledger] if observed.launcher_report is not None else []
+    ledgers += [
+        pod.exit.result.ledger for pod in observed.replicas if pod.exit is not None and pod.exit.result is not None
+    ]
+    known = max(
+        [job.status.restarts.counted - job.status.restarts.pod_failures, *(e.process_failures for e in ledgers)]
+    )
     assert step.status.restarts.counted - step.status.restarts.pod_failures <= known
 
 
@@ -222,24 +234,27 @@ def _launchers_are_told_what_the_spec_says(job: Job, step: Step) -> None:
             variables = {each["name"]: each.get("value") for each in container.get("env") or ()}
             if "TFTRAINING_LAUNCHER" not in variables:
                 continue
-            told, spec = json.loads(variables["TFTRAINING_LAUNCHER"] or ""), job.spec
+            settings, spec = json.loads(variables["TFTRAINING_LAUNCHER"] or ""), job.spec
             assert spec is not None
-            assert (told["minReplicas"], told["scope"]) == (spec.min_replicas, spec.restart_scope)
-            assert (told["maxRestarts"], told["attempt"]) == (spec.restart_policy.max_restarts, step.status.attempt)
-            assert told["sameFailureLimit"] == spec.restart_policy.same_failure_limit
+            assert (settings["minReplicas"], settings["scope"]) == (spec.min_replicas, spec.restart_scope)
+            assert (settings["maxRestarts"], settings["attempt"]) == (
+                spec.restart_policy.max_restarts,
+                step.status.attempt,
+            )
+            assert settings["sameFailureLimit"] == spec.restart_policy.same_failure_limit
             row = step.status.restarts.same_failure
-            assert told["ledger"].get("sameFailure", {}).get("count", 0) == (row.count if row else 0)
+            assert settings["ledger"].get("sameFailure", {}).get("count", 0) == (row.count if row else 0)
 
 
-def _a_size_that_launchers_can_change_takes_no_new_pods(job: Job, seen: Observed, step: Step) -> None:
-    last, heard = step.status.last_restart, seen.heard
-    if step.status.attempt == job.status.attempt or last is None or last.reason != "Resized" or heard is None:
+def _a_size_that_launchers_can_change_takes_no_new_pods(job: Job, observed: Observed, step: Step) -> None:
+    last, report = step.status.last_restart, observed.launcher_report
+    if step.status.attempt == job.status.attempt or last is None or last.reason != "Resized" or report is None:
         return
     if job.status.phase == "Suspended":
         return  # it takes new pods as it is resumed, and the last restart was before
-    present = [pod for pod in seen.replicas if pod.attempt == job.status.attempt]
-    chief = any(pod.uid == heard.uid for pod in present)
-    assert not (chief and heard.report.gang and all(pod.orders and not pod.queued for pod in present))
+    present = [pod for pod in observed.replicas if pod.attempt == job.status.attempt]
+    chief = any(pod.uid == report.pod_uid for pod in present)
+    assert not (chief and report.report.gang and all(pod.spec_updates and not pod.queued for pod in present))
 
 
 def _what_has_finished_stays_finished(job: Job, step: Step) -> None:
@@ -251,23 +266,31 @@ def _what_has_finished_stays_finished(job: Job, step: Step) -> None:
             assert not chosen(counts.completed_indexes, [index]), "what has finished runs again"
 
 
-def _surplus_goes_when_the_launchers_know(job: Job, seen: Observed, step: Step) -> None:
-    spec, going = job.spec, {each.uid for each in step.delete_pods}
-    present = [pod for pod in seen.replicas if pod.attempt == step.status.attempt == job.status.attempt]
+def _surplus_goes_when_the_launchers_know(job: Job, observed: Observed, step: Step) -> None:
+    spec, deleted = job.spec, {each.uid for each in step.delete_pods}
+    present = [pod for pod in observed.replicas if pod.attempt == step.status.attempt == job.status.attempt]
     chief = next((pod for pod in present if spec is not None and pod.replica == spec.chief), None)
     if spec is None or not spec.in_place or step.status.phase in AT_REST or chief is None:
         return
-    if not chief.running or chief.deleting or chief.uid in job.status.replaced.values() or seen.silent:
+    if not chief.running or chief.deleting or chief.uid in job.status.replaced.values() or observed.launcher_silent:
         return
-    heard = seen.heard.report.gang if seen.heard is not None and seen.heard.uid == chief.uid else None
+    reported_gang = (
+        observed.launcher_report.report.gang
+        if observed.launcher_report is not None and observed.launcher_report.pod_uid == chief.uid
+        else None
+    )
     for pod in present:
         worker = pod.replica is not None and pod.replica.role == "worker"
-        surplus = worker and pod.replica not in spec.gang and not pod.queued and pod.uid in going
-        assert not surplus or pod.uid in job.status.replaced.values() or (heard and heard.full <= len(spec.trainers))
+        surplus = worker and pod.replica not in spec.gang and not pod.queued and pod.uid in deleted
+        assert (
+            not surplus
+            or pod.uid in job.status.replaced.values()
+            or (reported_gang and reported_gang.full <= len(spec.trainers))
+        )
 
 
-def _keys_are_never_mixed(job: Job, seen: Observed, step: Step) -> None:
+def _keys_are_never_mixed(job: Job, observed: Observed, step: Step) -> None:
     if step.create_secret is not None:
         given_up = step.status.replaced.values()
-        present = [pod for pod in seen.replicas if pod.attempt == step.status.attempt and pod.uid not in given_up]
+        present = [pod for pod in observed.replicas if pod.attempt == step.status.attempt and pod.uid not in given_up]
         assert job.spec is not None and not any(pod.running for pod in present if pod.replica in job.spec.gang)

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer, stamp
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining_api.model.spec import Manifest
 
 UNPREPARED = {"type": "PodReadyToStartContainers", "status": "False"}
@@ -15,16 +15,16 @@ UNMOUNTED: Manifest = {"phase": "Pending", "conditions": [UNPREPARED]}
 class Kubelet:
     """All nodes at once. Pods are called by their names."""
 
-    def __init__(self, api: ApiServer, machines: Machines) -> None:
+    def __init__(self, api: ApiServer, nodes: SimulatedNodes) -> None:
         self._api = api
-        self._machines = machines
-        self.keys: dict[str, int] = {}  # what launchers have read, by the UID of their pod
+        self._nodes = nodes
+        self.launcher_secrets: dict[str, int] = {}  # what launchers have read, by the UID of their pod
 
     def start(self, *names: str, ready: bool = True) -> None:
         """Place the pods and run their containers."""
         for name in names:
             pod = self._api.pods[name]
-            pod["spec"].setdefault("nodeName", self._machines.place() or "node-a")
+            pod["spec"].setdefault("nodeName", self._nodes.pick_node() or "node-a")
             if not self._mounted(pod):
                 continue
             announced = [each for each in pod["status"].get("conditions", ()) if each["type"] == "DisruptionTarget"]
@@ -35,7 +35,7 @@ class Kubelet:
     def start_all(self, launched: bool = False) -> bool:
         """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
         idle = [name for name, pod in self._api.pods.items() if pod["status"] in (PENDING, UNMOUNTED)]
-        idle = [name for name in idle if self._heeded(name) and self._machines.place()]
+        idle = [name for name in idle if self._kubelet_reachable(name) and self._nodes.pick_node()]
         for name in idle:
             if "deletionTimestamp" not in self._api.pods[name]["metadata"]:
                 self.start(name, ready=not launched or name.endswith("-cleanup"))
@@ -44,7 +44,7 @@ class Kubelet:
     def remove_deleted(self) -> bool:
         """Carry out the deletions that were asked for; whether there was one."""
         gone = [name for name, pod in self._api.pods.items() if "deletionTimestamp" in pod["metadata"]]
-        gone = [name for name in gone if self._heeded(name)]
+        gone = [name for name in gone if self._kubelet_reachable(name)]
         for name in gone:
             del self._api.pods[name]
         return bool(gone)
@@ -85,14 +85,14 @@ class Kubelet:
         others = [each for each in status.get("conditions", ()) if each["type"] != condition["type"]]
         status["conditions"] = [*others, condition]
 
-    def hold(self, name: str, reason: str, message: str = "") -> None:
+    def set_waiting(self, name: str, reason: str, message: str = "") -> None:
         """The pod is placed, and its container waits for a reason, such as ErrImagePull."""
         pod = self._api.pods[name]
         pod["spec"]["nodeName"] = "node-a"
         waiting = {"waiting": {"reason": reason, "message": message}}
         pod["status"] |= {"containerStatuses": [{**each, "state": waiting} for each in self._containers(pod, False)]}
 
-    def lose(self, *names: str) -> None:
+    def force_delete(self, *names: str) -> None:
         """The pods are gone without a word, as after a forced deletion."""
         for name in names:
             del self._api.pods[name]
@@ -105,17 +105,17 @@ class Kubelet:
     def _mounted(self, pod: Manifest) -> bool:
         """Whether the pod has the Secrets that it needs, now or since it was started; otherwise they are waited for."""
         uid = pod["metadata"]["uid"]
-        needed = [] if uid in self.keys else _secrets(pod)
+        needed = [] if uid in self.launcher_secrets else _secrets(pod)
         if not all(name in self._api.secrets for name in needed):
             pod["status"] = copy.deepcopy(UNMOUNTED)
             return False
         for name in needed:
-            self.keys[uid] = self._api.secrets[name]
+            self.launcher_secrets[uid] = self._api.secrets[name]
         return True
 
-    def _heeded(self, name: str) -> bool:
+    def _kubelet_reachable(self, name: str) -> bool:
         """Whether the pod's kubelet is there to do anything for it."""
-        return self._machines.hears(self._api.pods[name]["spec"].get("nodeName", ""))
+        return self._nodes.is_reachable(self._api.pods[name]["spec"].get("nodeName", ""))
 
     def _containers(self, pod: Manifest, ready: bool) -> list[Manifest]:
         state = {"running": {"startedAt": stamp(self._api.now)}}

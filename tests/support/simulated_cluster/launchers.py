@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer
 from tests.support.simulated_cluster.kubelet import Kubelet
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.model.observed import Heard
-from tftraining_operator.model.report import parse_report
+from tftraining_operator.model.launcher_report import parse_report
+from tftraining_operator.model.observed import LauncherReport
 
 NEVER = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
 
@@ -34,12 +34,12 @@ def decoded(text: str) -> dict[str, Any]:
     return found
 
 
-class Launchers:
+class SimulatedLaunchers:
     """All launchers of the present attempt. Members are called by their short names, such as worker-1."""
 
-    def __init__(self, api: ApiServer, machines: Machines, kubelet: Kubelet) -> None:
+    def __init__(self, api: ApiServer, nodes: SimulatedNodes, kubelet: Kubelet) -> None:
         self._api = api
-        self._machines = machines
+        self._nodes = nodes
         self._kubelet = kubelet
         self._job: str = api.job["metadata"]["name"]
         self.verdict_in: dict[str, str] = {}
@@ -219,13 +219,13 @@ class Launchers:
 
     # --- what they say
 
-    def heard(self) -> Heard | None:
+    def last_report(self) -> LauncherReport | None:
         """What the chief's launcher answers, if it is there."""
         chief = self.members[0] if self.members else ""
         if chief not in self.running:
             return None
         self._notice_attempt()
-        return Heard(self.running[chief], parse_report(json.dumps(self.status()).encode()))
+        return LauncherReport(self.running[chief], parse_report(json.dumps(self.status()).encode()))
 
     def status(self) -> dict[str, Any]:
         """The chief's /status."""
@@ -265,7 +265,7 @@ class Launchers:
         """The UIDs of those whose launchers run, and whom the chief's lets in."""
         alive = {name: pod for name, pod in self.pods.items() if pod["status"]["phase"] == "Running"}
         uids = {name: pod["metadata"]["uid"] for name, pod in alive.items()}
-        chief, keys = self._chief(), self._kubelet.keys
+        chief, keys = self._chief(), self._kubelet.launcher_secrets
         key = keys.get(chief["metadata"]["uid"]) if chief else None
         return {name: uid for name, uid in uids.items() if key in (None, keys[uid])}
 
@@ -304,10 +304,10 @@ class Launchers:
 
     def _start(self, running: dict[str, str]) -> None:
         for member in running:
-            told = self.settings(member)["ledger"]
-            if told["processFailures"] > self.ledger["processFailures"]:
-                self.row = SameFailure.from_json(told.get("sameFailure") or {})
-            self.ledger = {name: max(value, told[name]) for name, value in self.ledger.items()}
+            given = self.settings(member)["ledger"]
+            if given["processFailures"] > self.ledger["processFailures"]:
+                self.row = SameFailure.from_json(given.get("sameFailure") or {})
+            self.ledger = {name: max(value, given[name]) for name, value in self.ledger.items()}
         old = self.joined.items()
         self.ledger["inPlace"] += bool(old) and (old <= running.items() or running.items() <= old)
         self.joined, self.done = running, set()
@@ -347,7 +347,7 @@ class Launchers:
     def _training_pods(self) -> Iterator[tuple[str, Manifest]]:
         for name, pod in self._api.pods.items():
             labels = pod["metadata"]["labels"]
-            if pod["spec"].get("nodeName") in self._machines.dead:
+            if pod["spec"].get("nodeName") in self._nodes.powered_off:
                 continue
             if labels.get(LABEL_ROLE) in ("chief", "worker", "ps") and pod["status"]["phase"] not in DONE:
                 yield name, pod
@@ -363,8 +363,8 @@ class Launchers:
         """What the annotation of the chief's pod says now; whether that is news."""
         before = self.orders
         if chief := self._chief():
-            told = chief["metadata"]["annotations"].get("tftraining.dev/orders")
-            self.orders = (chief["metadata"]["uid"], json.loads(told) if told else {})
+            annotation = chief["metadata"]["annotations"].get("tftraining.dev/orders")
+            self.orders = (chief["metadata"]["uid"], json.loads(annotation) if annotation else {})
         return self.orders != before
 
     def _orders(self) -> dict[str, Any]:
@@ -381,8 +381,8 @@ class Launchers:
         if not self.pods:
             return {}
         if (config := self._variable("TF_CONFIG")) is None:
-            told = decoded(self._variable("TFTRAINING_LAUNCHER") or "")["cluster"]
-            return {role: [address] * count for role, (count, address) in told.items()}
+            roles = decoded(self._variable("TFTRAINING_LAUNCHER") or "")["cluster"]
+            return {role: [address] * count for role, (count, address) in roles.items()}
         cluster: dict[str, list[str]] = decoded(config)["cluster"]
         return cluster
 

@@ -1,7 +1,8 @@
 """The planner in a simulated cluster with a clock that only tests move.
 
-The operator here does what the real one does: parse, plan, status first (refused if the job was seen outdated), then
-the children. Every plan is held to the invariants of the planner, whatever the test is about. Never sleeps.
+The operator here does what the real one does: parse, plan, status first (refused if the snapshot of the job is
+outdated), then the children. Every plan is held to the invariants of the planner, whatever the test is about. Never
+sleeps.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,16 +14,16 @@ from tests.support.simulated_cluster.apiserver import ApiServer, Rejected, Snaps
 from tests.support.simulated_cluster.builders import JobBuilder
 from tests.support.simulated_cluster.invariants import hold_invariants
 from tests.support.simulated_cluster.kubelet import Kubelet
-from tests.support.simulated_cluster.launchers import Launchers
-from tests.support.simulated_cluster.machines import Machines
+from tests.support.simulated_cluster.launchers import SimulatedLaunchers
+from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job, parse_job
 from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
-from tftraining_operator.model.node import Node, Nodes, heard_since, parse_node
-from tftraining_operator.model.observed import Heard, Observed, Refusal, owned_by, parse_child, pods_of
+from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
+from tftraining_operator.model.observed import LauncherReport, Observed, Refusal, owned_by, parse_child, pods_of
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.status_writes import can_wait
@@ -30,24 +31,24 @@ from tftraining_operator.plan.step import Event, Step
 
 IMAGE = "operator:1"
 MOST_PASSES = 60
-LOOK = "look at "  # what changes nothing
+READ_ONLY = "look at "  # what changes nothing
 CHANGES = ("DELETE ", "PATCH ")  # what asks for no child
 FOREIGN = "exists already and does not belong to this job"
 
 Write = tuple[str, Callable[[], None]]
 
 
-class World:
+class SimulatedCluster:
     """A job, its cluster and its operator. `trajectory` holds each status written, as `Phase ready reason`."""
 
     def __init__(self, job: JobBuilder) -> None:
         self.api = ApiServer(job.raw())
-        self.machines = Machines(self.api)
-        self.kubelet = Kubelet(self.api, self.machines)
+        self.nodes = SimulatedNodes(self.api)
+        self.kubelet = Kubelet(self.api, self.nodes)
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
-        self.launchers = Launchers(self.api, self.machines, self.kubelet)
-        self.heard: Heard | None = None
-        self.silent = False
+        self.launchers = SimulatedLaunchers(self.api, self.nodes, self.kubelet)
+        self.launcher_report: LauncherReport | None = None
+        self.launcher_silent = False
         self.events: list[Event] = []
         self.trajectory: list[str] = []
         self.timer: datetime | None = None
@@ -80,51 +81,53 @@ class World:
 
     # --- the operator
 
-    def observe(self, seen: Snapshot) -> tuple[Job, Observed]:
-        """What the operator makes of what it has seen."""
-        job = parse_job(seen.job)
-        service = any(each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in seen.services)
-        pods, services = [[parse_child(each) for each in kind] for kind in (seen.pods, seen.services)]
+    def observe(self, snapshot: Snapshot) -> tuple[Job, Observed]:
+        """The observation that the operator makes of a snapshot."""
+        job = parse_job(snapshot.job)
+        service = any(
+            each["metadata"]["name"] == job.key.name and owned_by(each, job.uid) for each in snapshot.services
+        )
+        pods, services = [[parse_child(each) for each in kind] for kind in (snapshot.pods, snapshot.services)]
         left = of_earlier(job, pods)
         return job, Observed(
             pods=pods_of(pods, job.uid),
             service=service,
             refusal=self.refusal,
             refused_changes=self.refused_changes,
-            heard=self.heard,
-            silent=self.silent,
-            nodes=None if seen.nodes is None else nodes_of(seen.pods, seen.nodes),
+            launcher_report=self.launcher_report,
+            launcher_silent=self.launcher_silent,
+            nodes=None if snapshot.nodes is None else nodes_of(snapshot.pods, snapshot.nodes),
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
         )
 
-    def plan(self, seen: Snapshot | None = None) -> Step:
-        """What the operator would do, on what it sees now or has `seen` before."""
-        job, observed = self.observe(seen or self.api.snapshot())
+    def plan(self, snapshot: Snapshot | None = None) -> Step:
+        """The step that the operator would take, given the present cluster or an earlier `snapshot`."""
+        job, observed = self.observe(snapshot or self.api.snapshot())
         step = plan(job, observed, self.now, IMAGE, self.operator_selector)
         hold_invariants(job, observed, step, self.now)
         return step
 
-    def step(self, seen: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
+    def step(self, snapshot: Snapshot | None = None, writes: int | None = None, soon: bool = False) -> bool:
         """One pass; whether it changed anything. After `writes` writes the operator crashes and forgets everything.
 
         In a pass that comes `soon` after another a status is not written yet that can wait.
         """
-        seen = seen or self.api.snapshot()
-        step = self.plan(seen)
+        snapshot = snapshot or self.api.snapshot()
+        step = self.plan(snapshot)
         self.timer = step.requeue_at
-        old = parse_job(seen.job).status
+        old = parse_job(snapshot.job).status
         kept = step.status == old or (soon and can_wait(old, step.status))
-        if kept and self._outdated(seen, step):
+        if kept and self._outdated(snapshot, step):
             return False
         done, wanted = 0, set(step.held_writes)
         before = len(self.api.writes)
-        for write in self._writes(seen, step, kept):
+        for write in self._writes(snapshot, step, kept):
             if done == writes:
                 break
             wanted.add(write[0])
             going_on = self._carry_out(write)
-            done += not (going_on and write[0].startswith(LOOK))
+            done += not (going_on and write[0].startswith(READ_ONLY))
             if not going_on:
                 break
         self.refused_changes = {each: old for each, old in self.refused_changes.items() if each in wanted}
@@ -134,7 +137,7 @@ class World:
 
     def forget(self) -> None:
         """The operator is started anew: it knows only what is in the cluster."""
-        self.refusal, self.timer, self.heard, self.silent = None, None, None, False
+        self.refusal, self.timer, self.launcher_report, self.launcher_silent = None, None, None, False
         self.refused_changes = {}
 
     def settle(self) -> Self:
@@ -149,17 +152,17 @@ class World:
         for _ in range(MOST_PASSES):
             self.settle()
             removed, started = self.kubelet.remove_deleted(), self.kubelet.start_all(self.launched)
-            if not removed and not started and not self.listen():
+            if not removed and not started and not self.poll_launchers():
                 return self
         raise AssertionError(f"no fixpoint: {self.api.writes[-10:]}")
 
-    def listen(self) -> bool:
+    def poll_launchers(self) -> bool:
         """The launchers act, if there are any, and the operator asks the chief's; whether that brings anything new."""
         if not self.launched:
             return False
-        acted, before = self.launchers.tick(), self.heard
-        self.heard = self.launchers.heard()
-        return acted or self.heard != before
+        acted, before = self.launchers.tick(), self.launcher_report
+        self.launcher_report = self.launchers.last_report()
+        return acted or self.launcher_report != before
 
     def wait(self, seconds: float) -> Self:
         """Let time pass; nobody acts in it."""
@@ -175,7 +178,7 @@ class World:
             self.api.now = self.timer
         raise AssertionError(f"still waiting after {most} timers")
 
-    # --- events of the world
+    # --- what programs and people do
 
     def exit(self, *pods: str, code: int = 1, reason: str = "", message: str = "") -> Self:
         for each in pods:
@@ -190,44 +193,44 @@ class World:
 
     # --- internals
 
-    def _outdated(self, seen: Snapshot, step: Step) -> bool:
+    def _outdated(self, snapshot: Snapshot, step: Step) -> bool:
         """Whether children would be touched for a job that has changed: the operator asks the API server before."""
-        versions = {each["metadata"]["resourceVersion"] for each in (seen.job, self.api.job)}
+        versions = {each["metadata"]["resourceVersion"] for each in (snapshot.job, self.api.job)}
         return step.touches_children and len(versions) > 1
 
-    def _writes(self, seen: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
-        api, job = self.api, parse_job(seen.job)
+    def _writes(self, snapshot: Snapshot, step: Step, kept: bool) -> Iterator[Write]:
+        api, job = self.api, parse_job(snapshot.job)
         if not kept:
-            version, condition = seen.job["metadata"]["resourceVersion"], step.patch_condition
+            version, condition = snapshot.job["metadata"]["resourceVersion"], step.patch_condition
             put = partial(api.put_status, version, step.status)
             yield "status", put if condition is None else partial(api.patch_condition, version, condition)
-            self._publish(step)
+            self._record_events(step)
         for each in step.delete_pods:
             yield f"DELETE pod/{each.name}", partial(api.delete_pod, each.name, each.grace, each.uid)
-        for ending in step.fail_pods:
-            yield f"PATCH pod/{ending.name}/status", partial(api.end_pod, ending.name, ending.uid)
+        for failure in step.fail_pods:
+            yield f"PATCH pod/{failure.name}/status", partial(api.fail_pod, failure.name, failure.uid)
         if (wanted := step.annotate_pod) is not None:
-            told = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
-            yield f"PATCH pod/{wanted.name}", told
+            annotate = partial(api.annotate_pod, wanted.name, (wanted.uid, wanted.version), wanted.values)
+            yield f"PATCH pod/{wanted.name}", annotate
         if step.delete_job:
-            version = seen.job["metadata"]["resourceVersion"]
+            version = snapshot.job["metadata"]["resourceVersion"]
             yield f"DELETE tftrainingjob/{job.key.name}", partial(api.delete_job, version)
-        for companion in step.delete_auxiliary_objects:
-            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
-            yield f"DELETE {kind}/{name}", partial(api.delete_companion, companion)
+        for auxiliary_object in step.delete_auxiliary_objects:
+            kind, name = auxiliary_object["kind"].lower(), auxiliary_object["metadata"]["name"]
+            yield f"DELETE {kind}/{name}", partial(api.delete_auxiliary_object, auxiliary_object)
         beside = [f"DELETE {each['kind'].lower()}/{each['metadata']['name']}" for each in step.delete_auxiliary_objects]
         if step.delete_service and not any(each in self.refused_changes for each in beside):
             yield f"DELETE service/{job.key.name}", partial(api.delete_service, job.key.name)
         if (service := step.create_service) is not None:
             yield f"service/{service['metadata']['name']}", partial(api.create_service, service)
-        for companion in step.auxiliary_objects:
-            kind, name = companion["kind"].lower(), companion["metadata"]["name"]
-            yield f"{kind}/{name}", partial(api.ensure_companion, companion)
+        for auxiliary_object in step.auxiliary_objects:
+            kind, name = auxiliary_object["kind"].lower(), auxiliary_object["metadata"]["name"]
+            yield f"{kind}/{name}", partial(api.ensure_auxiliary_object, auxiliary_object)
         if (secret := step.create_secret) is not None:
-            there = LOOK if secret["metadata"]["name"] in api.secrets else ""
+            there = READ_ONLY if secret["metadata"]["name"] in api.secrets else ""
             yield f"{there}secret/{secret['metadata']['name']}", partial(api.create_secret, secret)
         if (secret := step.verify_secret) is not None:
-            yield f"{LOOK}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
+            yield f"{READ_ONLY}secret/{secret['metadata']['name']}", partial(api.verify_secret, secret)
         for pod in step.create_pods:
             yield f"pod/{pod['metadata']['name']}", partial(self._create_pod, pod)
 
@@ -237,7 +240,7 @@ class World:
             assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
         self.api.create_pod(pod)
 
-    def _publish(self, step: Step) -> None:
+    def _record_events(self, step: Step) -> None:
         self.events += step.events
         self.trajectory.append(f"{step.status.phase} {step.status.ready} {step.status.reason}")
 
@@ -249,10 +252,10 @@ class World:
                 raise Rejected(*self.api.refusals[what])
             do()
         except Rejected as error:
-            return self._judge(what.removeprefix(LOOK), error)
+            return self._judge(what.removeprefix(READ_ONLY), error)
         if what.startswith(CHANGES):
             self.refused_changes = {each: old for each, old in self.refused_changes.items() if each != what}
-        elif "/" in what and not what.startswith(LOOK):
+        elif "/" in what and not what.startswith(READ_ONLY):
             self.refusal = None
         return True
 
@@ -284,4 +287,4 @@ def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
     known = {node.name: node for node in map(parse_node, raws)}
     names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
     named = {name: known.get(name, Node(name, gone=True)) for name in names}
-    return Nodes(named, heard_since(known.values()))
+    return Nodes(named, any_ready_since(known.values()))

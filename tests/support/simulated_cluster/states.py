@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.simulated_cluster.apiserver import START, stamp
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.unit.operator.plan import test_idle as idle
 from tests.unit.operator.plan.test_deadlines import stalled
 from tests.unit.operator.plan.test_elastic import why_not_started
@@ -16,75 +16,75 @@ CURRENT, IN_PROGRESS, FAILED, TERMINATING = "Current", "InProgress", "Failed", "
 NO_IMAGE = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
 
 
-def starting() -> World:
-    return World(a_job()).settle()
+def starting() -> SimulatedCluster:
+    return SimulatedCluster(a_job()).settle()
 
 
-def starting_and_held_up() -> World:
-    world = World(a_job()).settle()
+def starting_and_held_up() -> SimulatedCluster:
+    cluster = SimulatedCluster(a_job()).settle()
     statuses = [{"name": "tensorflow", "image": "x", "imageID": "", "restartCount": 0, "ready": False, **NO_IMAGE}]
-    world.api.pods["mnist-worker-1"]["status"]["containerStatuses"] = statuses
-    return world.settle()
+    cluster.api.pods["mnist-worker-1"]["status"]["containerStatuses"] = statuses
+    return cluster.settle()
 
 
-def running_with_fewer_workers() -> World:
+def running_with_fewer_workers() -> SimulatedCluster:
     return why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
 
 
-def running_while_one_is_made_anew() -> World:
-    world = World(a_job().workers(3).set("restartPolicy.scope", "Pod")).run()
-    return world.exit("worker-1").settle()
+def running_while_one_is_made_anew() -> SimulatedCluster:
+    cluster = SimulatedCluster(a_job().workers(3).set("restartPolicy.scope", "Pod")).run()
+    return cluster.exit("worker-1").settle()
 
 
-def running_and_not_ready() -> World:
-    world = World(a_job()).run()
-    world.kubelet.start("mnist-worker-1", ready=False)
-    return world.settle()
+def running_and_not_ready() -> SimulatedCluster:
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.kubelet.start("mnist-worker-1", ready=False)
+    return cluster.settle()
 
 
-def running_after_a_stall() -> World:
+def running_after_a_stall() -> SimulatedCluster:
     return stalled().run()
 
 
-def restarting_by_new_pods() -> World:
-    return World(a_job()).run().exit("worker-1").settle()
+def restarting_by_new_pods() -> SimulatedCluster:
+    return SimulatedCluster(a_job()).run().exit("worker-1").settle()
 
 
-def failed_after_a_stall() -> World:
-    world = stalled()
-    world.launchers.end("Failed", "MaxRestartsExceeded", "worker-1 stalled; all restarts are used up", {})
-    return world.run()
+def failed_after_a_stall() -> SimulatedCluster:
+    cluster = stalled()
+    cluster.launchers.end("Failed", "MaxRestartsExceeded", "worker-1 stalled; all restarts are used up", {})
+    return cluster.run()
 
 
-def failed_on_the_deadline_while_it_stalls() -> World:
-    world = stalled()
-    world.api.edit("runPolicy.activeDeadlineSeconds", 1)
-    return world.wait(2).settle()
+def failed_on_the_deadline_while_it_stalls() -> SimulatedCluster:
+    cluster = stalled()
+    cluster.api.edit("runPolicy.activeDeadlineSeconds", 1)
+    return cluster.wait(2).settle()
 
 
-def suspended_while_it_stalls() -> World:
-    world = stalled()
-    world.api.edit("runPolicy.suspend", True)
-    return world.settle()
+def suspended_while_it_stalls() -> SimulatedCluster:
+    cluster = stalled()
+    cluster.api.edit("runPolicy.suspend", True)
+    return cluster.settle()
 
 
-def succeeded_before_the_cleanup() -> World:
-    return World(a_job().storage()).run().exit("worker-0", code=0).settle()
+def succeeded_before_the_cleanup() -> SimulatedCluster:
+    return SimulatedCluster(a_job().storage()).run().exit("worker-0", code=0).settle()
 
 
-def changed_after_the_end() -> World:
-    world = idle.succeeded()
-    world.api.edit("runPolicy.ttlSecondsAfterFinished", 3600)
-    return world.settle()
+def changed_after_the_end() -> SimulatedCluster:
+    cluster = idle.succeeded()
+    cluster.api.edit("runPolicy.ttlSecondsAfterFinished", 3600)
+    return cluster.settle()
 
 
-def deleted_while_it_runs() -> World:
-    world = idle.running()
-    world.api.job["metadata"]["deletionTimestamp"] = stamp(world.now)
-    return world.settle()
+def deleted_while_it_runs() -> SimulatedCluster:
+    cluster = idle.running()
+    cluster.api.job["metadata"]["deletionTimestamp"] = stamp(cluster.now)
+    return cluster.settle()
 
 
-STATES: dict[Callable[[], World], tuple[str, str]] = {
+STATES: dict[Callable[[], SimulatedCluster], tuple[str, str]] = {
     starting: ("Starting", IN_PROGRESS),
     starting_and_held_up: ("Starting", IN_PROGRESS),
     idle.resumed: ("Running", CURRENT),

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.config.settings import with_tf_config
 from tftraining.launch.in_user_process.tf_config import LONGEST, size
 from tftraining_api.manifests.pod import pod
@@ -171,9 +171,9 @@ def test_the_launcher_goes_by_the_operator_whatever_the_image_sets() -> None:
 def test_one_that_cannot_be_set_makes_the_job_invalid(job: JobBuilder, said: str) -> None:
     assert parse_job(job.workers(2).raw()).problem is None
     length = size(as_before(a_job().workers(LARGER), Replica("worker", LARGER - 1)))
-    world = World(job.workers(LARGER)).run()
-    assert (world.status.phase, world.status.reason, world.pods) == ("Failed", "InvalidSpec", [])
-    message = world.status.message or ""
+    cluster = SimulatedCluster(job.workers(LARGER)).run()
+    assert (cluster.status.phase, cluster.status.reason, cluster.pods) == ("Failed", "InvalidSpec", [])
+    message = cluster.status.message or ""
     assert message.startswith(f"TF_CONFIG of worker-4999 would have {length} bytes, and Linux takes {LONGEST} ")
     assert said in message
 
@@ -196,14 +196,14 @@ def test_the_limit_is_kept_to_the_byte(port: int, length: int) -> None:
 
 
 def test_a_gang_that_outgrows_what_its_command_can_be_told_trains_on_as_it_is() -> None:
-    world = World(a_launched_job().container(command=["bash", "train.sh"])).run()
-    before = world.pods
-    world.api.edit("replicaSpecs.worker.replicas", LARGER)
-    world.run()
-    condition = world.status.condition("Unreadable")
+    cluster = SimulatedCluster(a_launched_job().container(command=["bash", "train.sh"])).run()
+    before = cluster.pods
+    cluster.api.edit("replicaSpecs.worker.replicas", LARGER)
+    cluster.run()
+    condition = cluster.status.condition("Unreadable")
     assert condition is not None and "TF_CONFIG of worker-4999" in condition.message
-    assert (world.status.phase, world.pods) == ("Running", before)
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run_timers()
-    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
-    assert world.status.condition("Unreadable") is None
+    assert (cluster.status.phase, cluster.pods) == ("Running", before)
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run_timers()
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", "3/3")
+    assert cluster.status.condition("Unreadable") is None

@@ -11,7 +11,7 @@ from tests.support.control_plane.manifests import changed, minimal
 from tftraining_client.config_maps import LIMIT, ConfigMaps, parse_config_maps
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports
-from tftraining_client.local.replica import Start, local_job, take_places
+from tftraining_client.local.process_spec import ProcessSpec, allocate, local_job
 from tftraining_client.local.run import prepare
 from tftraining_client.manifest import read_manifest
 from tftraining_client.validation import validate
@@ -24,9 +24,9 @@ def config_map(**parts: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, **parts}
 
 
-def starts(
+def specs(
     tmp_path: Path, source: dict[str, Any], changes: dict[str, Any], mount: dict[str, Any] | None = None
-) -> dict[str, Start]:
+) -> dict[str, ProcessSpec]:
     """How the replicas are started with this volume, which is mounted at /program; its files are written."""
     volumes = {
         "spec.template.spec.volumes": [{"name": "program", "configMap": source}],
@@ -37,15 +37,15 @@ def starts(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with Ports() as ports:
-        return {str(each.replica): each for each in prepare(local, take_places(local, ports, scratch), {})}
+        return {str(each.replica): each for each in prepare(local, allocate(local, ports, scratch), {})}
 
 
-def program(start: Start) -> list[str]:
-    return list(start.command[start.command.index("--") + 2 :])
+def program(spec: ProcessSpec) -> list[str]:
+    return list(spec.command[spec.command.index("--") + 2 :])
 
 
 def test_the_script_of_a_volume_is_a_file_of_this_machine_and_the_same_for_every_replica(tmp_path: Path) -> None:
-    found = starts(tmp_path, {"name": "program"}, {})
+    found = specs(tmp_path, {"name": "program"}, {})
     (script,) = program(found["worker-0"])
     assert program(found["worker-1"]) == [script]
     assert Path(script).read_bytes() == b"import model"
@@ -78,15 +78,15 @@ def test_a_mounted_path_is_replaced_wherever_it_is_named_and_no_other_is(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     env = [{"name": "WHERE", "value": "/program"}, {"name": "HERE", "value": "/here"}, {"name": "TEXT", "value": text}]
-    start = starts(tmp_path, {"name": "program"}, {f"{CONTAINER}.args": [text], f"{CONTAINER}.env": env})["worker-0"]
+    spec = specs(tmp_path, {"name": "program"}, {f"{CONTAINER}.args": [text], f"{CONTAINER}.env": env})["worker-0"]
     place = str(tmp_path / "scratch" / "volumes" / "program")
-    assert program(start)[1] == start.environment["TEXT"] == expected.replace("{}", place)
+    assert program(spec)[1] == spec.environment["TEXT"] == expected.replace("{}", place)
 
 
 def test_some_keys_under_other_names_with_their_modes(tmp_path: Path) -> None:
     items = [{"key": "train.py", "path": "a/b.py"}, {"key": "run.sh", "path": "run", "mode": 0o500}]
     source = {"name": "program", "items": items, "defaultMode": 0o400}
-    (script,) = program(starts(tmp_path, source, {f"{CONTAINER}.command": ["python", "/program/a/b.py"]})["worker-0"])
+    (script,) = program(specs(tmp_path, source, {f"{CONTAINER}.command": ["python", "/program/a/b.py"]})["worker-0"])
     place = Path(script).parents[1]
     assert sorted(str(each.relative_to(place)) for each in place.rglob("*")) == ["a", "a/b.py", "run"]
     assert [(place / each).stat().st_mode & 0o777 for each in ("a/b.py", "run")] == [0o400, 0o500]
@@ -95,7 +95,7 @@ def test_some_keys_under_other_names_with_their_modes(tmp_path: Path) -> None:
 def test_one_file_of_a_volume(tmp_path: Path) -> None:
     mount = {"name": "program", "mountPath": "/app/main.py", "subPath": "train.py"}
     command = {f"{CONTAINER}.command": ["python", "/app/main.py"]}
-    (script,) = program(starts(tmp_path, {"name": "program"}, command, mount)["worker-0"])
+    (script,) = program(specs(tmp_path, {"name": "program"}, command, mount)["worker-0"])
     assert Path(script).read_bytes() == b"import model"
 
 
@@ -109,7 +109,7 @@ def test_one_file_of_a_volume(tmp_path: Path) -> None:
 )
 def test_items_that_a_kubelet_would_refuse(tmp_path: Path, items: list[Any], words: str) -> None:
     with pytest.raises(UserError, match="the volume program") as error:
-        starts(tmp_path, {"name": "program", "items": items}, {})
+        specs(tmp_path, {"name": "program", "items": items}, {})
     assert words in str(error.value)
     assert not (tmp_path / "scratch" / "volumes").exists()
 
@@ -124,7 +124,7 @@ def test_items_that_a_kubelet_would_refuse(tmp_path: Path, items: list[Any], wor
     ids=str,
 )
 def test_what_is_no_volume_of_these_config_maps_changes_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert program(starts(tmp_path, {"name": "program"}, changes)["worker-0"]) == ["/program/train.py"]
+    assert program(specs(tmp_path, {"name": "program"}, changes)["worker-0"]) == ["/program/train.py"]
 
 
 def test_a_variable_from_a_config_map_is_text_that_nothing_is_expanded_in() -> None:
@@ -135,7 +135,7 @@ def test_a_variable_from_a_config_map_is_text_that_nothing_is_expanded_in() -> N
 def test_a_variable_takes_its_value_from_a_key(tmp_path: Path) -> None:
     source = {"configMapKeyRef": {"name": "program", "key": "train.py"}}
     env = {f"{CONTAINER}.env": [{"name": "SOURCE", "valueFrom": source}]}
-    assert starts(tmp_path, {"name": "program"}, env)["worker-1"].environment["SOURCE"] == "import model"
+    assert specs(tmp_path, {"name": "program"}, env)["worker-1"].environment["SOURCE"] == "import model"
 
 
 def test_the_config_maps_of_the_jobs_namespace_are_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def listen(port: int, reuse: bool = True) -> socket.socket:
 
 def test_the_job_can_listen_there_again_and_again() -> None:
     with Ports() as ports:
-        port = ports.take()
+        port = ports.reserve()
         for _ in range(3):
             with listen(port), socket.create_connection((HOST, port), timeout=5):
                 pass
@@ -23,7 +23,7 @@ def test_the_job_can_listen_there_again_and_again() -> None:
 
 def test_no_two_are_the_same_and_nobody_who_asks_for_any_port_gets_one() -> None:
     with Ports() as ports:
-        taken = {ports.take() for _ in range(200)}
+        taken = {ports.reserve() for _ in range(200)}
         assert len(taken) == 200
         others = [listen(0) for _ in range(200)]
         assert taken.isdisjoint(each.getsockname()[1] for each in others)
@@ -33,5 +33,5 @@ def test_no_two_are_the_same_and_nobody_who_asks_for_any_port_gets_one() -> None
 
 def test_afterwards_they_are_free() -> None:
     with Ports() as ports:
-        port = ports.take()
+        port = ports.reserve()
     listen(port, reuse=False).close()

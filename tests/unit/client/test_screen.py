@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tftraining_client.local.display import fraction
 from tftraining_client.local.screen import LiveScreen, PlainScreen, make_screen
-from tftraining_client.local.story import Story
+from tftraining_client.local.timeline import Timeline
 
 NAMES = ("worker-0", "evaluator-0")
 STATUS = {
@@ -22,9 +22,9 @@ STATUS = {
 }
 
 
-def story() -> Story:
-    seen = Story()
-    seen.see(STATUS, 5.0)
+def timeline() -> Timeline:
+    seen = Timeline()
+    seen.record_status(STATUS, 5.0)
     return seen
 
 
@@ -34,8 +34,8 @@ def test_plain() -> None:
     screen.output("worker-0", ["one [bold]", "\033[31mtwo"])
     screen.output("evaluator-0", [""])
     screen.note("three\nfour")
-    screen.show(story(), 5.0)
-    screen.show(story(), 6.0)
+    screen.show(timeline(), 5.0)
+    screen.show(timeline(), 6.0)
     screen.close()
     assert stream.getvalue().splitlines()[:5] == [
         "worker-0    | one [bold]",
@@ -53,7 +53,7 @@ def shown(**options: object) -> str:
     screen = LiveScreen(NAMES, console)
     screen.output("worker-0", ["one [bold]", "\033[31mtwo\033[0m"])
     screen.note("three")
-    screen.show(story(), 5.0)
+    screen.show(timeline(), 5.0)
     screen.close()
     return stream.getvalue()
 

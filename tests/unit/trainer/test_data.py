@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from tftraining import data
-from tftraining.data import DataError, Examples
+from tftraining.lib import data
+from tftraining.lib.data import DataError, Examples
 
 SIZES = {"train": 30, "t10k": 20}
 

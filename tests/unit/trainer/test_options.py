@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tftraining import options
-from tftraining.data import DataError
-from tftraining.options import MARK, Defaults, UsageError, check_packages, make_directory, make_parser, run_program
+from tftraining.lib import options
+from tftraining.lib.data import DataError
+from tftraining.lib.options import MARK, Defaults, UsageError, check_packages, make_directory, make_parser, run_program
 
 DEFAULTS = Defaults(3, 16, 0.5, batch="for each worker", optimizer="Adam")
 

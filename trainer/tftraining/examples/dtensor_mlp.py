@@ -4,7 +4,7 @@
 
 Every device gets its part of each batch, and with --model-parts also only a part of the weights: the first layer is cut
 by its outputs and the second by its inputs, so that one sum over the parts gives the result. Layers and optimizer are
-plain TensorFlow (tftraining.mesh). What is trained does not depend on the mesh, and neither does the state in
+plain TensorFlow (tftraining.lib.mesh). What is trained does not depend on the mesh, and neither does the state in
 `<directory>/state.npz`: a program that is started again goes on from the last epoch, on the same mesh or another. At
 the end the whole weights go to `<directory>/weights.npz`, and are measured once more by a program without a mesh.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tftraining.options import (
+from tftraining.lib.options import (
     Defaults,
     UsageError,
     check_early,
@@ -76,12 +76,12 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.experimental import dtensor
 
-from tftraining import data, machine
-from tftraining.data import Examples
-from tftraining.journal import Journal, say
-from tftraining.loop import metrics_of_test, metrics_of_training, per_example_losses
-from tftraining.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
-from tftraining.pipeline import Order, as_tensors, epoch_batches
+from tftraining.lib import data, device_setup
+from tftraining.lib.data import Examples
+from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches
+from tftraining.lib.mesh import BATCH, MODEL, Adam, Dense, make_mesh, sharded, whole, xavier
+from tftraining.lib.train_step import metrics_of_test, metrics_of_training, per_example_losses
+from tftraining.lib.training_log import TrainingLog, say
 
 CUTS = ((dtensor.UNSHARDED, MODEL), (MODEL, dtensor.UNSHARDED), (dtensor.UNSHARDED, dtensor.UNSHARDED))
 
@@ -106,7 +106,7 @@ class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
         return self.layers[-1](values, self.dtype)
 
 
-class Training:
+class MeshTraining:
     """A perceptron and its optimizer on a mesh, with the training and test steps."""
 
     def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], options: argparse.Namespace) -> None:
@@ -163,7 +163,7 @@ def _told(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Ten
     return tf.stack([loss, tf.reduce_sum(right * weights), tf.reduce_sum(weights)])
 
 
-def train(options: argparse.Namespace, training: Training, examples: data.Data, journal: Journal) -> State:
+def train(options: argparse.Namespace, training: MeshTraining, examples: data.Data, training_log: TrainingLog) -> State:
     """Train to the last epoch, from the last state if there is one; the state at the end."""
     steps = options.steps_per_epoch or max(len(examples.train) // options.batch_size, 1)
     order = Order(options.batch_size, options.seed, steps)
@@ -171,27 +171,27 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     done = int(state.get("epoch", np.zeros((), np.int64)))
     if done:
         training.restore(state)
-    journal.start(done, int(state.get("adam/step", 0)), steps)
+    training_log.start(done, int(state.get("adam/step", 0)), steps)
     tensors = as_tensors(examples.train)
     for epoch in range(done, options.epochs):
-        journal.begin()
-        batches = journal.follow(epoch_batches(tensors, order, epoch).as_numpy_iterator())
-        told = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
+        training_log.begin()
+        batches = training_log.follow(epoch_batches(tensors, order, epoch).as_numpy_iterator())
+        tallies = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
         tested = test(training, examples.test, options.batch_size)
-        journal.end(epoch + 1, metrics_of_training(_sum(told), steps) | tested)
+        training_log.end(epoch + 1, metrics_of_training(_sum(tallies), steps) | tested)
         save_state(Path(options.directory) / "state.npz", training.state() | {"epoch": np.asarray(epoch + 1)})
     return training.state()
 
 
-def test(training: Training, examples: Examples, batch_size: int) -> dict[str, float]:
+def test(training: MeshTraining, examples: Examples, batch_size: int) -> dict[str, float]:
     """Loss and accuracy over all examples, on the mesh."""
     cuts = (slice(start, start + batch_size) for start in range(0, len(examples), batch_size))
     batches = (training.on_mesh(examples.images[cut], examples.labels[cut], batch_size) for cut in cuts)
     return metrics_of_test(_sum([training.test(*batch) for batch in batches]))
 
 
-def _sum(told: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.convert_to_tensor(np.sum([whole(each) for each in told], axis=0))
+def _sum(tallies: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.convert_to_tensor(np.sum([whole(each) for each in tallies], axis=0))
 
 
 def save_state(path: Path, state: State) -> None:
@@ -235,17 +235,17 @@ def run(options: argparse.Namespace) -> None:
     loaded = data.load(options.data, options.data_dir)
     examples = data.Data(first(loaded.train, options.examples), first(loaded.test, options.examples))
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
-    devices = machine.prepare(options, parts)
+    devices = device_setup.prepare(options, parts)
     check(options, len(devices))
     make_directory("dtensor_mlp", options, "data", "hidden")
     mesh = make_mesh(devices, options.model_parts)
     say(f"{len(examples.train)} images of {options.data} on {len(devices)} devices, into {options.directory}")
-    journal = Journal(options.epochs, options)
+    training_log = TrainingLog(options.epochs, options)
     sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
-    state = train(options, Training(mesh, sizes, options), examples, journal)
+    state = train(options, MeshTraining(mesh, sizes, options), examples, training_log)
     save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
     measured = measure(load_state(Path(options.directory) / "weights.npz"), examples.test)
-    journal.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})
+    training_log.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

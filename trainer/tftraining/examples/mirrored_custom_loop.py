@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from tftraining.options import STYLES, Defaults, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import STYLES, Defaults, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
 TEST_BATCH = 500
@@ -43,12 +43,12 @@ if __name__ == "__main__":
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining import data, machine
-from tftraining.checkpoints import State, restored
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
-from tftraining.mirrored import Training
-from tftraining.pipeline import as_tensors, epoch_batches, order_of, plain_batches
+from tftraining.lib import data, device_setup
+from tftraining.lib.checkpoints import State, restored
+from tftraining.lib.custom_loop import Training
+from tftraining.lib.input_pipeline import as_tensors, epoch_batches, order_of, plain_batches
+from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training, scaling_optimizer
+from tftraining.lib.training_log import TrainingLog, say
 
 
 def make_model(shape: tuple[int, ...], weight_decay: float = 0.0) -> keras.Model:
@@ -77,21 +77,21 @@ def make_training(strategy: tf.distribute.Strategy, shape: tuple[int, ...], opti
         model = make_model(shape, options.weight_decay)
         optimizer = scaling_optimizer(keras.optimizers.Adam(options.learning_rate), options.precision, keras)
     batch_size = options.batch_size * strategy.num_replicas_in_sync
-    return Training(strategy, Replica(model, optimizer, batch_size, jit=options.jit))
+    return Training(strategy, TrainStep(model, optimizer, batch_size, jit=options.jit))
 
 
-def train(options: argparse.Namespace, training: Training, examples: data.Data, journal: Journal) -> str:
+def train(options: argparse.Namespace, training: Training, examples: data.Data, training_log: TrainingLog) -> str:
     """Train to the last epoch, from the last checkpoint if there is one; the path of the last checkpoint."""
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps = order.steps(len(examples.train))
-    state = State(training.replica, options.directory)
-    journal.start(state.epoch, state.step, steps)
+    state = State(training.train_step, options.directory)
+    training_log.start(state.epoch, state.step, steps)
     tensors = as_tensors(examples.train)
     for epoch in range(state.epoch, options.epochs):
-        journal.begin()
-        told = training.train(options.style, epoch_batches(tensors, order, epoch), steps, journal.follow)
+        training_log.begin()
+        tallies = training.train(options.style, epoch_batches(tensors, order, epoch), steps, training_log.follow)
         tested = training.test(plain_batches(examples.test, TEST_BATCH))
-        journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
+        training_log.end(epoch + 1, metrics_of_training(tallies, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:
             state.save(epoch + 1)
     return state.latest
@@ -100,15 +100,15 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
     examples = data.load(options.data, options.data_dir)
-    devices = machine.prepare(options, options.logical_devices)
+    devices = device_setup.prepare(options, options.logical_devices)
     make_directory("mirrored_custom_loop", options, "data", "precision")
     strategy = tf.distribute.MirroredStrategy(devices)
     say(f"{len(examples.train)} images of {options.data} on {', '.join(devices)}, into {options.directory}")
-    journal = Journal(options.epochs, options)
+    training_log = TrainingLog(options.epochs, options)
     shape = examples.train.images.shape[1:]
-    checkpoint = train(options, make_training(strategy, shape, options), examples, journal)
+    checkpoint = train(options, make_training(strategy, shape, options), examples, training_log)
     measured = evaluate(restored(make_model(shape), checkpoint), plain_batches(examples.test, TEST_BATCH))
-    journal.finish(
+    training_log.finish(
         {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "devices": len(devices)},
     )
 

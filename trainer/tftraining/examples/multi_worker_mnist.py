@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.cluster import Task, task_from_environment
-from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(
     10,
@@ -91,16 +91,17 @@ if __name__ == "__main__":
 import tensorflow as tf
 import tf_keras
 
-from tftraining import data, machine, paths
-from tftraining.callbacks import Progress, SaveEvery
-from tftraining.checkpoints import State, checkpoints_of
-from tftraining.data import Examples
-from tftraining.evaluator import Evaluator, measure_with
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, metrics_of_training
-from tftraining.mirrored import Training
-from tftraining.pipeline import Order, as_tensors, epoch_batches, plain_batches
-from tftraining.proof import ProofError, prove
+from tftraining import paths
+from tftraining.lib import data, device_setup
+from tftraining.lib.callbacks import LogEpochs, SaveEvery
+from tftraining.lib.checkpoints import State, checkpoints_of
+from tftraining.lib.custom_loop import Training
+from tftraining.lib.data import Examples
+from tftraining.lib.evaluator import Evaluator, measure_with
+from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches
+from tftraining.lib.train_step import TrainStep, metrics_of_training
+from tftraining.lib.training_log import TrainingLog, say
+from tftraining.lib.verify_model import VerificationError, verify
 
 Save = Callable[[], None]
 
@@ -169,7 +170,7 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
     return model
 
 
-def train(options: argparse.Namespace, task: Task, examples: Examples, journal: Journal) -> None:
+def train(options: argparse.Namespace, task: Task, examples: Examples, training_log: TrainingLog) -> None:
     """Train to the last epoch and save. All workers must call this."""
     strategy = make_strategy(options.communication)
     with strategy.scope():
@@ -179,14 +180,16 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, journal: 
         model.save(paths.write_filepath(Places(options.directory, options.keras).model, task))
         say(f"saved the model after step {int(model.optimizer.iterations.numpy())}")
 
-    replica = Replica(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
+    train_step = TrainStep(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
     if options.loop == "fit":
-        state = State(replica, options.directory, task, resume=False) if options.keep_checkpoints else None
-        train_by_fit(options, model, make_dataset(examples, options, task), journal, callbacks_of(options, save, state))
+        state = State(train_step, options.directory, task, resume=False) if options.keep_checkpoints else None
+        train_by_fit(
+            options, model, make_dataset(examples, options, task), training_log, callbacks_of(options, save, state)
+        )
         if state is not None:
             state.save(options.epochs)
     else:
-        train_by_hand(options, task, Training(strategy, replica), examples, journal, save)
+        train_by_hand(options, task, Training(strategy, train_step), examples, training_log, save)
     save()
 
 
@@ -197,7 +200,11 @@ def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -
 
 
 def train_by_fit(
-    options: argparse.Namespace, model: Any, dataset: tf.data.Dataset, journal: Journal, callbacks: Sequence[Any]
+    options: argparse.Namespace,
+    model: Any,
+    dataset: tf.data.Dataset,
+    training_log: TrainingLog,
+    callbacks: Sequence[Any],
 ) -> None:
     """Train with Keras's own loop."""
     # The backup outlives `fit`: if a worker dies while the model is saved, all workers restart, and need to repeat only
@@ -209,41 +216,46 @@ def train_by_fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, Progress(journal), *callbacks],
+        callbacks=[backup, LogEpochs(training_log), *callbacks],
         verbose=0,
     )
 
 
 def train_by_hand(
-    options: argparse.Namespace, task: Task, training: Training, examples: Examples, journal: Journal, save: Save
+    options: argparse.Namespace,
+    task: Task,
+    training: Training,
+    examples: Examples,
+    training_log: TrainingLog,
+    save: Save,
 ) -> None:
     """Train with a custom loop, with a checkpoint after each epoch, or also every --save-freq steps."""
-    state = State(training.replica, options.directory, task)
-    journal.start(state.epoch, state.step, options.steps_per_epoch)
+    state = State(training.train_step, options.directory, task)
+    training_log.start(state.epoch, state.step, options.steps_per_epoch)
     tensors = as_tensors(examples)
     for epoch in range(state.epoch, options.epochs):
-        journal.begin()
+        training_log.begin()
         batches = epoch_batches(tensors, order_for(options, task), epoch, state.place)
-        told = train_epoch(options, training, sharded(batches, options.auto_shard), state, journal)
-        journal.end(epoch + 1, metrics_of_training(told, options.steps_per_epoch))
+        tallies = train_epoch(options, training, sharded(batches, options.auto_shard), state, training_log)
+        training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch))
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
             save()
 
 
 def train_epoch(
-    options: argparse.Namespace, training: Training, batches: tf.data.Dataset, state: State, journal: Journal
+    options: argparse.Namespace, training: Training, batches: tf.data.Dataset, state: State, training_log: TrainingLog
 ) -> tf.Tensor:
     """Train to the end of the epoch of `state`, with checkpoints between tf.functions; the sum of the tallies."""
-    told, done, iterator = state.told, state.place, training.begin(batches)
+    tallies, done, iterator = state.tallies, state.place, training.begin(batches)
     begin = state.epoch * options.steps_per_epoch
     for end in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq):
-        told += training.take(iterator, end - begin - done)
+        tallies += training.take(iterator, end - begin - done)
         done = end - begin
         if done < options.steps_per_epoch:
-            journal.reach(end)
-            state.save(state.epoch, done, told)
-    return told
+            training_log.reach(end)
+            state.save(state.epoch, done, tallies)
+    return tallies
 
 
 def ends_of_parts(begin: int, end: int, save_freq: str | int) -> Iterator[int]:
@@ -279,15 +291,18 @@ def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
-    """Verify the saved model, write the result, delete the backup (chief only). ProofError for an unusable model."""
+def finish(options: argparse.Namespace, task: Task, training_log: TrainingLog) -> None:
+    """Verify the saved model, write the result, delete the backup (chief only).
+
+    VerificationError for a model that cannot be used.
+    """
     places = Places(options.directory, options.keras)
-    proof = prove(places.model, options.data, options.data_dir)
+    verified = verify(places.model, options.data, options.data_dir)
     say(
-        f"loaded the saved model in a single process: test accuracy {proof['accuracy']:.4f},"
-        f" and trained it one step more: loss {proof['loss_of_step']:.4f}"
+        f"loaded the saved model in a single process: test accuracy {verified['accuracy']:.4f},"
+        f" and trained it one step more: loss {verified['loss_of_step']:.4f}"
     )
-    journal.finish({"accuracy": proof["accuracy"], "loss": proof["loss"], "workers": task.workers})
+    training_log.finish({"accuracy": verified["accuracy"], "loss": verified["loss"], "workers": task.workers})
     if not options.keep_checkpoints:
         for done_with in (Path(places.backup) / "chief", Path(checkpoints_of(options.directory))):
             shutil.rmtree(done_with, ignore_errors=True)
@@ -296,8 +311,8 @@ def finish(options: argparse.Namespace, task: Task, journal: Journal) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run the whole program for one process of the job."""
     task = task_from_environment()
-    check(options, task, machine.take_gpus(options.gpus_each, task.rank))
-    machine.prepare(options, keras=keras_of(options))
+    check(options, task, device_setup.take_gpus(options.gpus_each, task.rank))
+    device_setup.prepare(options, keras=keras_of(options))
     loaded = data.load(options.data, options.data_dir)
     make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision")
     if task.type == "evaluator":
@@ -308,11 +323,11 @@ def run(options: argparse.Namespace) -> None:
 
 def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> None:
     """Run the chief or a worker."""
-    journal = Journal(options.epochs, options if task.is_chief else None)
+    training_log = TrainingLog(options.epochs, options if task.is_chief else None)
     say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
-    train(options, task, examples, journal)
+    train(options, task, examples, training_log)
     if task.is_chief:
-        finish(options, task, journal)
+        finish(options, task, training_log)
     elif "TFTRAINING_DIR" not in os.environ:
         paths.remove_own_temporary_directory(options.directory, task)
 
@@ -321,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """0 if the model is trained and verified; 2, with one line, for an impossible request; 1 for an unusable model."""
     try:
         return run_program("multi_worker_mnist", parse(argv), run)
-    except ProofError as error:
+    except VerificationError as error:
         print(f"multi_worker_mnist: {error}", file=sys.stderr, flush=True)
         return 1
 

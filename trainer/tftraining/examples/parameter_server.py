@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tftraining.cluster import Task, task_from_environment
-from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(5, 32, 0.05, batch="for each worker", optimizer="plain gradient descent", steps_per_epoch=100)
 TEST_BATCH = 500
@@ -74,13 +74,13 @@ if __name__ == "__main__":
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining import data, machine
-from tftraining.callbacks import Progress
-from tftraining.checkpoints import State, restored
-from tftraining.data import Data, Examples
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training
-from tftraining.pipeline import endless_batches, order_of, plain_batches
+from tftraining.lib import data, device_setup
+from tftraining.lib.callbacks import LogEpochs
+from tftraining.lib.checkpoints import State, restored
+from tftraining.lib.data import Data, Examples
+from tftraining.lib.input_pipeline import endless_batches, order_of, plain_batches
+from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training
+from tftraining.lib.training_log import TrainingLog, say
 
 
 def serve(task: Task, cluster: Cluster, linger: float) -> NoReturn:
@@ -165,34 +165,36 @@ def worker_batches(examples: Examples, options: argparse.Namespace) -> tf.data.D
     return endless_batches(examples, order_of(options, 1), place)
 
 
-def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
+def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data, training_log: TrainingLog) -> None:
     """Train with Keras's own loop, which schedules the steps on the workers by itself."""
     backup = keras.callbacks.BackupAndRestore(str(Path(options.directory) / "backup"), delete_checkpoint=False)
     model.fit(
         keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, Progress(journal)],
+        callbacks=[backup, LogEpochs(training_log)],
         verbose=0,
     )
 
 
-def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Data, journal: Journal) -> None:
+def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Data, training_log: TrainingLog) -> None:
     """Train with a custom loop: schedule the steps of an epoch, wait for all of them, sum their tallies."""
     strategy = model.distribute_strategy
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         model.optimizer.build(model.trainable_variables)
-        replica = Replica(model, model.optimizer, options.batch_size)
-        state = State(replica, options.directory)
-    step = tf.function(lambda batches: strategy.run(replica.train, args=next(batches)))
+        train_step = TrainStep(model, model.optimizer, options.batch_size)
+        state = State(train_step, options.directory)
+    step = tf.function(lambda batches: strategy.run(train_step.train, args=next(batches)))
     batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
-    journal.start(state.epoch, state.step, options.steps_per_epoch)
+    training_log.start(state.epoch, state.step, options.steps_per_epoch)
     for epoch in range(state.epoch, options.epochs):
-        journal.begin()
-        told = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
+        training_log.begin()
+        tallies = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
         coordinator.join()
-        journal.end(epoch + 1, metrics_of_training(tf.add_n([each.fetch() for each in told]), options.steps_per_epoch))
+        training_log.end(
+            epoch + 1, metrics_of_training(tf.add_n([each.fetch() for each in tallies]), options.steps_per_epoch)
+        )
         state.save(epoch + 1)
 
 
@@ -210,21 +212,21 @@ def coordinate(options: argparse.Namespace, cluster: Cluster) -> None:
     strategy = make_strategy(cluster, options.shard_variables)
     workers, servers = len(cluster["worker"]), len(cluster["ps"])
     say(f"{len(examples.train)} images of {options.data}, {workers} workers, {servers} ps, into {options.directory}")
-    journal = Journal(options.epochs, options)
+    training_log = TrainingLog(options.epochs, options)
     shape = examples.train.images.shape[1:]
     with strategy.scope():
         model = make_model(shape, options)
-    (train_by_fit if options.loop == "fit" else train_by_hand)(options, model, examples, journal)
+    (train_by_fit if options.loop == "fit" else train_by_hand)(options, model, examples, training_log)
     alone = taken_out(model, make_model(shape, options), options.directory)
     alone.save(str(Path(options.directory) / "model"))
     measured = evaluate(alone, plain_batches(examples.test, TEST_BATCH))
-    journal.finish({"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "workers": workers})
+    training_log.finish({"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "workers": workers})
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program for one process of the job."""
     task, cluster = part_of_cluster(options)
-    machine.prepare(options, ordered=False)
+    device_setup.prepare(options, ordered=False)
     if not cluster:
         cluster, _servers = local_cluster(options.workers, options.ps)
         coordinate(options, cluster)

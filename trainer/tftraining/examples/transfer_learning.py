@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tftraining.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
 
 DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
 
@@ -71,13 +71,13 @@ import tensorflow as tf
 import tf_keras as keras
 from tqdm import tqdm
 
-from tftraining import data, machine
-from tftraining.checkpoints import State, restored
-from tftraining.folders import Pictures, find_pictures, picture_batches, split, write_folders
-from tftraining.journal import Journal, say
-from tftraining.loop import Replica, evaluate, metrics_of_training, scaling_optimizer
-from tftraining.mirrored import Training
-from tftraining.pipeline import order_of
+from tftraining.lib import data, device_setup
+from tftraining.lib.checkpoints import State, restored
+from tftraining.lib.custom_loop import Training
+from tftraining.lib.image_folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.lib.input_pipeline import order_of
+from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training, scaling_optimizer
+from tftraining.lib.training_log import TrainingLog, say
 
 
 def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
@@ -104,31 +104,33 @@ def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
     return restored(model, options.weights) if ours else model
 
 
-def train(options: argparse.Namespace, training: Training, parts: tuple[Pictures, Pictures], journal: Journal) -> Path:
+def train(
+    options: argparse.Namespace, training: Training, parts: tuple[Pictures, Pictures], training_log: TrainingLog
+) -> Path:
     """Train to the last epoch, from the last checkpoint if there is one; the path of the best checkpoint."""
     order = order_of(options, training.strategy.num_replicas_in_sync)
-    steps, state = order.steps(len(parts[0])), State(training.replica, options.directory)
-    journal.start(state.epoch, state.step, steps)
+    steps, state = order.steps(len(parts[0])), State(training.train_step, options.directory)
+    training_log.start(state.epoch, state.step, steps)
     best = Path(options.directory) / "best" / "weights"
-    saver = tf.train.Checkpoint(model=training.replica.model)
+    saver = tf.train.Checkpoint(model=training.train_step.model)
     epochs = range(state.epoch, options.epochs)
     for epoch in tqdm(epochs, "epochs", options.epochs, initial=state.epoch, file=sys.stderr):
-        journal.begin()
+        training_log.begin()
         bar = tqdm(desc=f"epoch {epoch + 1}", total=steps, leave=False, file=sys.stderr, unit="step")
         batches = picture_batches(parts[0], order, options.size, epoch)
-        told = training.train("dataset", batches, steps, partial(watched, bar, journal))
+        tallies = training.train("dataset", batches, steps, partial(watched, bar, training_log))
         tested = training.test(picture_batches(parts[1], order, options.size, None))
-        if tested["test_accuracy"] > max((record["test_accuracy"] for record in journal.history), default=-1.0):
+        if tested["test_accuracy"] > max((record["test_accuracy"] for record in training_log.history), default=-1.0):
             saver.write(str(best))
-        journal.end(epoch + 1, metrics_of_training(told, steps) | tested)
+        training_log.end(epoch + 1, metrics_of_training(tallies, steps) | tested)
         state.save(epoch + 1)
     return best
 
 
-def watched(bar: tqdm, journal: Journal, batches: Iterable[Any]) -> Iterator[Any]:
+def watched(bar: tqdm, training_log: TrainingLog, batches: Iterable[Any]) -> Iterator[Any]:
     """The batches; the bar and the launcher count each completed one."""
     with bar:
-        for batch in journal.follow(batches):
+        for batch in training_log.follow(batches):
             yield batch
             bar.update()
 
@@ -139,7 +141,7 @@ def make_training(strategy: tf.distribute.Strategy, classes: int, options: argpa
         model = make_model(classes, options)
         optimizer = scaling_optimizer(keras.optimizers.Adam(options.learning_rate), options.precision, keras)
     batch_size = options.batch_size * strategy.num_replicas_in_sync
-    return Training(strategy, Replica(model, optimizer, batch_size, jit=options.jit))
+    return Training(strategy, TrainStep(model, optimizer, batch_size, jit=options.jit))
 
 
 def pictures_of(options: argparse.Namespace) -> Pictures:
@@ -154,18 +156,18 @@ def pictures_of(options: argparse.Namespace) -> Pictures:
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
     check(options)
-    devices = machine.prepare(options, options.logical_devices)
+    devices = device_setup.prepare(options, options.logical_devices)
     make_directory("transfer_learning", options, "width", "precision")
     parts = split(pictures_of(options), options.validation, options.seed)
     names = parts[0].names
     say(f"{len(parts[0])} pictures of {len(names)} classes on {', '.join(devices)}, into {options.directory}")
-    journal = Journal(options.epochs, options)
+    training_log = TrainingLog(options.epochs, options)
     training = make_training(tf.distribute.MirroredStrategy(devices), len(names), options)
-    best = restored(make_model(len(names), options), str(train(options, training, parts, journal)))
+    best = restored(make_model(len(names), options), str(train(options, training, parts, training_log)))
     order = order_of(options, len(devices))
     measured = evaluate(best, picture_batches(parts[1], order, options.size, None))
     values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}
-    journal.finish({**values, "devices": len(devices)})
+    training_log.finish({**values, "devices": len(devices)})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,7 +20,7 @@ def known(jobs: Jobs) -> dict[str, str]:
 
 
 def take(jobs: Jobs, raw: dict[str, Any], deleted: bool = False) -> None:
-    jobs.take(raw, deleted, lambda key: None)
+    jobs.update(raw, deleted, lambda key: None)
 
 
 async def test_events_of_an_earlier_job_of_the_name_come_too_late() -> None:

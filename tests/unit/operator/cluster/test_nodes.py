@@ -103,7 +103,7 @@ def test_an_outage_is_when_no_node_is_ready() -> None:
     def heard(store: NodeStore) -> str:
         nodes = store.of({"a"})
         assert nodes is not None
-        return str(nodes.heard_since)
+        return str(nodes.any_ready_since)
 
     store = a_store(node("a", 1, "Unknown"), node("b", 1), node("c", 1, since="2026-01-02T00:00:00Z"))
     assert heard(store) == "2026-01-01 00:00:00+00:00", "since the first of those that are ready"

@@ -10,7 +10,15 @@ import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
 from tftraining_api.model.names import Key
-from tftraining_operator.cluster.quotas import KIND, MOST_WATCHES, MOST_WOKEN, Quotas, fits, parse_ask, room_of
+from tftraining_operator.cluster.quotas import (
+    KIND,
+    MOST_WATCHES,
+    MOST_WOKEN,
+    Quotas,
+    fits,
+    parse_exceeded_quota,
+    room_of,
+)
 from tftraining_operator.model.observed import Refusal
 from tftraining_operator.plan.creation_errors import judge
 
@@ -75,14 +83,14 @@ async def watching(everywhere: bool = True) -> AsyncIterator[Running]:
 def test_room_is_what_is_left_of_what_was_refused(
     asked: str, hard: dict[str, str], used: dict[str, str], room: bool
 ) -> None:
-    ask = parse_ask(refused(asked).message)
+    ask = parse_exceeded_quota(refused(asked).message)
     assert ask is not None and ask.quota == "q"
     assert fits(ask, room_of({"hard": hard, "used": used})) == room
 
 
 @pytest.mark.parametrize("words", ["", "failed quota: q: must specify cpu", "exceeded quota: q, requested: x, used: y"])
 def test_other_words_are_no_quota(words: str) -> None:
-    assert parse_ask(words) is None
+    assert parse_exceeded_quota(words) is None
 
 
 async def test_a_job_is_woken_once_there_is_room() -> None:

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, pod, serving
-from tests.unit.operator.cluster.test_refusals import JOB, NOW, OWN
+from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Progress, Status
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Launchers, through
+from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
@@ -27,7 +27,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Planner, Step
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 KEY = Key("ns", "job")
 CORE = "/api/v1/namespaces/ns"
@@ -48,11 +48,13 @@ async def reconciling(
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
         children = Children(api, Store(), Store(), NodeStore(api, print))
-        launchers = Launchers(through(api), queue.add, most_hanging=1)
+        launchers = LauncherReports(through_api_server(api), queue.add, max_long_polls=1)
         quotas = Quotas(api, queue.add, everywhere=True)
-        world = World(jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter()))
+        dependencies = Dependencies(
+            jobs, children, launchers, quotas, Events(api, "test"), Metrics(jobs.all, Counter())
+        )
         try:
-            yield fake, jobs, Reconciler(world, queue, decide or partial(plan, image="image"))
+            yield fake, jobs, Reconciler(dependencies, queue, decide or partial(plan, image="image"))
         finally:
             queue.close()
             await launchers.close()
@@ -65,14 +67,14 @@ def writes(fake: FakeServer) -> list[tuple[str, str]]:
 
 async def test_nothing_is_made_for_a_job_that_is_gone_though_the_watch_has_not_told() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(job(5), False, lambda key: None)
+        jobs.update(job(5), False, lambda key: None)
         await reconcile(KEY)
         assert writes(fake) == [] and jobs.get(KEY) is None
 
 
 async def test_nothing_is_made_for_a_job_that_was_replaced_meanwhile() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(job(5), False, lambda key: None)
+        jobs.update(job(5), False, lambda key: None)
         fake.on(f"GET {PATH}", Answer(job(9, uid="another")))
         await reconcile(KEY)
         assert writes(fake) == []
@@ -82,7 +84,7 @@ async def test_nothing_is_made_for_a_job_that_was_replaced_meanwhile() -> None:
 
 async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(
+        jobs.update(
             job(5, phase="Starting", attempt=1, lastRestart={"time": "2026-01-01T00:00:00Z"}), False, lambda key: None
         )
         fake.on(f"PUT {PATH}/status", Answer({"message": "conflict"}, 409))
@@ -93,7 +95,7 @@ async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
 
 async def test_a_status_that_cannot_be_read_is_never_replaced() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(job(5, phase="Resizing", newer=1), False, lambda key: None)
+        jobs.update(job(5, phase="Resizing", newer=1), False, lambda key: None)
         fake.on(f"PATCH {PATH}/status", Answer({"message": "conflict"}, 409), Answer(job(6, phase="Resizing")))
         fake.on(f"GET {PATH}", Answer(job(5, phase="Resizing", newer=1)))
         for _ in range(2):
@@ -103,7 +105,7 @@ async def test_a_status_that_cannot_be_read_is_never_replaced() -> None:
 
 async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(job(5), False, lambda key: None)
+        jobs.update(job(5), False, lambda key: None)
         fake.on(f"GET {PATH}", Answer(job(5)))
         fake.on(f"POST {CORE}/services", Answer({"message": "no room"}, 503))
         await reconcile(KEY)
@@ -132,7 +134,7 @@ async def test_counts_wait_for_a_second_and_not_for_a_clock_that_was_set_back(
     ago: float, written: list[tuple[str, str]]
 ) -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(job(5, phase="Running", attempt=1, ready="1/2"), False, lambda key: None)
+        jobs.update(job(5, phase="Running", attempt=1, ready="1/2"), False, lambda key: None)
         fake.on(f"PUT {PATH}/status", Answer(job(6)))
         reconcile._memory(JOB, NOW - timedelta(seconds=ago))
         reconcile.clock = lambda: NOW
@@ -146,8 +148,8 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
     ago: float, training: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        monkeypatch.setattr(Launchers, "followed", training)
-        jobs.take(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
+        monkeypatch.setattr(LauncherReports, "followed", training)
+        jobs.update(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
         fake.on(f"PUT {PATH}/status", Answer(job(6)))
         reconcile._memory(JOB, NOW - timedelta(seconds=ago))
         reconcile.clock = lambda: NOW
@@ -172,7 +174,7 @@ def expired(version: int, **run_policy: int) -> dict[str, Any]:
 
 async def test_a_job_whose_time_has_come_is_deleted_even_if_its_status_was_just_written() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        jobs.update(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
         fake.on(f"DELETE {PATH}", Answer({}))
         await reconcile(KEY)
         assert writes(fake) == [("DELETE", PATH)]
@@ -180,7 +182,7 @@ async def test_a_job_whose_time_has_come_is_deleted_even_if_its_status_was_just_
 
 async def test_a_job_that_is_changed_while_it_is_deleted_is_looked_at_again() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        jobs.update(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
         fake.on(f"DELETE {PATH}", Answer({"message": "the resourceVersion does not match"}, 409))
         fake.on(f"GET {PATH}", Answer(expired(6)))
         await reconcile(KEY)
@@ -191,7 +193,7 @@ async def test_a_job_that_is_changed_while_it_is_deleted_is_looked_at_again() ->
 
 async def test_a_job_that_may_not_be_deleted_says_so_and_is_tried_again_later() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.take(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
+        jobs.update(expired(5, ttlSecondsAfterFinished=1), False, lambda key: None)
         fake.on(f"DELETE {PATH}", Answer({"message": "not today"}, 403))
         fake.on(f"PUT {PATH}/status", Answer(expired(6, ttlSecondsAfterFinished=1)))
         reconcile._memory(JOB, NOW)
@@ -217,7 +219,7 @@ async def test_a_try_of_a_job_that_a_quota_holds_is_a_look_at_the_job_and_one_po
             take({**seen, "metadata": {**seen["metadata"], "resourceVersion": version}, "status": dump_status(status)})
 
         def take(stored: dict[str, Any]) -> None:
-            jobs.take(stored, False, lambda key: None)
+            jobs.update(stored, False, lambda key: None)
             fake.on(f"GET {PATH}", Answer(stored))
 
         take(raw)

@@ -14,13 +14,13 @@ from tests.support.ports import free_port
 from tftraining_api.kube.api import Api
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.status import LastRestart, Restarts, Status
+from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.server import serve
-from tftraining_operator.runtime import Operator, Settings, _check_installed, read_settings
+from tftraining_operator.runtime import Operator, OperatorConfig, _check_installed, read_settings
 
 
 def test_settings_of_an_empty_environment_are_the_defaults() -> None:
-    assert read_settings({}) == Settings()
+    assert read_settings({}) == OperatorConfig()
 
 
 def test_settings_are_read() -> None:
@@ -32,7 +32,7 @@ def test_settings_are_read() -> None:
         "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
     }
     operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"})
-    settings = Settings(
+    settings = OperatorConfig(
         namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
     )
     assert read_settings(env) == settings
@@ -87,7 +87,7 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
         monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
         monkeypatch.setattr("tftraining_operator.cluster.events.Events.run", broken)
         fake.on("GET /apis/tftraining.dev/v1", Answer({"resources": [{"name": "tftrainingjobs"}]}))
-        operator = await Operator.start(msgspec.structs.replace(Settings(), port=free_port()))
+        operator = await Operator.start(msgspec.structs.replace(OperatorConfig(), port=free_port()))
         try:
             await asyncio.sleep(0.05)
             assert operator.dead() == ["the events has ended"]
@@ -122,7 +122,7 @@ async def test_the_start_waits_for_the_api_server_and_is_well_meanwhile(
         monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
         fake.on("GET /apis/tftraining.dev/v1", *[Answer({"message": "starting"}, 503)] * 5, INSTALLED)
         port = free_port()
-        starting = asyncio.create_task(Operator.start(Settings(port=port)))
+        starting = asyncio.create_task(Operator.start(OperatorConfig(port=port)))
         await asyncio.sleep(0.12)
         assert await get(f"http://127.0.0.1:{port}/healthz") == (200, "ok"), "its watches have not begun"
         assert (await get(f"http://127.0.0.1:{port}/readyz"))[0] == 500

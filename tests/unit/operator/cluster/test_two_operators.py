@@ -8,14 +8,14 @@ import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, serving
 from tests.support.simulated_cluster.builders import a_launched_job
-from tests.support.simulated_cluster.simulation import World as Cluster
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import ANNOTATION_ORDERS, Key
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.launcher import Launchers, through
+from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.nodes import NodeStore
 from tftraining_operator.cluster.queue import WorkQueue
@@ -24,7 +24,7 @@ from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
-from tftraining_operator.reconcile import Reconciler, World
+from tftraining_operator.reconcile import Dependencies, Reconciler
 
 Manifest = dict[str, Any]
 
@@ -32,7 +32,7 @@ Manifest = dict[str, Any]
 class AnOperator:
     """One operator that has seen the cluster as it is given to it, and nothing since."""
 
-    def __init__(self, api: Api, cluster: Cluster, job: Manifest) -> None:
+    def __init__(self, api: Api, cluster: SimulatedCluster, job: Manifest) -> None:
         self.jobs, self.queue = Jobs(api), WorkQueue()
         meta = job["metadata"]
         self.key = Key(meta["namespace"], meta["name"])
@@ -41,12 +41,12 @@ class AnOperator:
         for store, raws in ((self.children.pods, seen.pods), (self.children.services, seen.services)):
             for raw in raws:
                 store.upsert(raw)
-        self.jobs.take(job, False, lambda key: None)
-        self.launchers = Launchers(through(api), self.queue.add, most_hanging=1)
+        self.jobs.update(job, False, lambda key: None)
+        self.launchers = LauncherReports(through_api_server(api), self.queue.add, max_long_polls=1)
         self.quotas = Quotas(api, self.queue.add, everywhere=True)
         watched = (self.jobs, self.children, self.launchers, self.quotas)
-        world = World(*watched, Events(api, "test"), Metrics(self.jobs.all, Counter()))
-        self.reconcile = Reconciler(world, self.queue, lambda job, seen, now: plan(job, seen, now, "operator:1"))
+        dependencies = Dependencies(*watched, Events(api, "test"), Metrics(self.jobs.all, Counter()))
+        self.reconcile = Reconciler(dependencies, self.queue, lambda job, seen, now: plan(job, seen, now, "operator:1"))
         self.reconcile.clock = lambda: cluster.now
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ def job_path(key: Key) -> str:
 
 
 async def test_an_operator_with_an_outdated_job_leaves_the_orders_of_the_other_one_alone() -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     before = cluster.api.snapshot().job
     cluster.api.edit("restartPolicy.maxRestarts", 7)
     cluster.run()
@@ -98,7 +98,7 @@ async def test_an_operator_with_an_outdated_job_leaves_the_orders_of_the_other_o
     ],
 )
 async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[str, Any]) -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     before = cluster.api.snapshot().job
     cluster.api.edit("restartPolicy.maxRestarts", 7)
 
@@ -117,7 +117,7 @@ async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[
 
 
 async def test_a_patch_names_the_pod_as_it_was_seen_and_one_that_has_changed_is_left_to_the_next_pass() -> None:
-    cluster = Cluster(a_launched_job()).run()
+    cluster = SimulatedCluster(a_launched_job()).run()
     chief = cluster.api.pods["mnist-worker-0"]["metadata"]
     chief["annotations"][ANNOTATION_ORDERS] = '{"maxRestarts": 99}'
     chief["resourceVersion"] = "12"

@@ -1,13 +1,14 @@
 """The frame of the behaviour matrix: one file a row of what must hold on the bad days, each sentence a test.
 
-Rows that hold with and without launchers are checked under both: `world` is a gang of two that trains, in either mode.
+Rows that hold with and without launchers are checked under both: `cluster` is a gang of two that trains, in either
+mode.
 The simulated cluster (tests/support/simulated_cluster) holds every plan to the planner's invariants.
 """
 
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
 @pytest.fixture(params=["InPlace", "Recreate"])
@@ -18,20 +19,20 @@ def job(request: pytest.FixtureRequest) -> JobBuilder:
 
 
 @pytest.fixture
-def world(job: JobBuilder) -> World:
+def cluster(job: JobBuilder) -> SimulatedCluster:
     """The same, which trains, and may not fail a single time; what it has told so far is forgotten."""
-    world = World(job.max_restarts(0)).run()
-    assert world.status.phase == "Running"
-    world.events.clear()
-    world.trajectory.clear()
-    return world
+    cluster = SimulatedCluster(job.max_restarts(0)).run()
+    assert cluster.status.phase == "Running"
+    cluster.events.clear()
+    cluster.trajectory.clear()
+    return cluster
 
 
-def until_it_cleans(world: World) -> World:
+def until_it_cleans(cluster: SimulatedCluster) -> SimulatedCluster:
     """The end of a job, until its temporary directories are being removed, or there is nothing left to do."""
     for _ in range(20):
-        world.run()
-        if "cleanup" in world.pods or world.timer is None:
-            return world
-        world.wait(1)
-    return world
+        cluster.run()
+        if "cleanup" in cluster.pods or cluster.timer is None:
+            return cluster
+        cluster.wait(1)
+    return cluster

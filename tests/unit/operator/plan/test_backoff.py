@@ -3,120 +3,120 @@
 import pytest
 
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Restarts
 
 
-def crash(world: World) -> float:
+def crash(cluster: SimulatedCluster) -> float:
     """Crash worker 1 at once, wait for the gang to train again; the seconds that the restart waited."""
-    world.exit("worker-1").settle()
-    world.kubelet.remove_deleted()
-    before = world.now
-    world.run_timers()
-    return (world.now - before).total_seconds()
+    cluster.exit("worker-1").settle()
+    cluster.kubelet.remove_deleted()
+    before = cluster.now
+    cluster.run_timers()
+    return (cluster.now - before).total_seconds()
 
 
 def test_the_first_restart_is_immediate_and_the_next_ones_wait_longer_and_longer() -> None:
-    world = World(a_job().max_restarts(100)).run()
-    assert [crash(world) for _ in range(10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    cluster = SimulatedCluster(a_job().max_restarts(100)).run()
+    assert [crash(cluster) for _ in range(10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_nothing_is_created_before_the_wait_is_over() -> None:
-    world = World(a_job()).run()
-    crash(world)
-    world.exit("worker-0").settle()
-    world.kubelet.remove_deleted()
-    assert world.settle().pods == []
-    assert world.status.message is not None and "restarting the gang in 1 s as attempt 3" in world.status.message
-    assert world.wait(0.9).settle().pods == []
-    assert world.wait(0.1).settle().pods == ["worker-0", "worker-1"]
+    cluster = SimulatedCluster(a_job()).run()
+    crash(cluster)
+    cluster.exit("worker-0").settle()
+    cluster.kubelet.remove_deleted()
+    assert cluster.settle().pods == []
+    assert cluster.status.message is not None and "restarting the gang in 1 s as attempt 3" in cluster.status.message
+    assert cluster.wait(0.9).settle().pods == []
+    assert cluster.wait(0.1).settle().pods == ["worker-0", "worker-1"]
 
 
 def test_the_wait_survives_a_restart_of_the_operator() -> None:
-    world = World(a_job()).run()
-    crash(world)
-    world.exit("worker-0").settle()
-    world.kubelet.remove_deleted()
-    world.forget()
-    world.settle()
-    assert world.pods == []
-    assert world.timer is not None and world.timer > world.now
+    cluster = SimulatedCluster(a_job()).run()
+    crash(cluster)
+    cluster.exit("worker-0").settle()
+    cluster.kubelet.remove_deleted()
+    cluster.forget()
+    cluster.settle()
+    assert cluster.pods == []
+    assert cluster.timer is not None and cluster.timer > cluster.now
 
 
 def test_a_minute_of_training_refills_the_budget_and_ends_the_waits() -> None:
-    world = World(a_job().max_restarts(2)).run()
-    assert [crash(world), crash(world)] == [0, 1]
-    world.wait(60)
-    assert crash(world) == 0
-    assert world.status.restarts == Restarts(counted=3, recreated=3, budget_used=1, without_progress=1)
+    cluster = SimulatedCluster(a_job().max_restarts(2)).run()
+    assert [crash(cluster), crash(cluster)] == [0, 1]
+    cluster.wait(60)
+    assert crash(cluster) == 0
+    assert cluster.status.restarts == Restarts(counted=3, recreated=3, budget_used=1, without_progress=1)
 
 
 def test_less_than_a_minute_of_training_refills_nothing() -> None:
-    world = World(a_job().max_restarts(2)).run()
-    crash(world)
-    crash(world)
-    world.wait(59)
-    crash(world)
-    assert world.status.phase == "Failed"
+    cluster = SimulatedCluster(a_job().max_restarts(2)).run()
+    crash(cluster)
+    crash(cluster)
+    cluster.wait(59)
+    crash(cluster)
+    assert cluster.status.phase == "Failed"
 
 
 def test_the_minute_counts_to_the_crash_not_to_its_discovery() -> None:
-    world = World(a_job()).run()
-    crash(world)
-    world.exit("worker-1").wait(600).settle()
-    assert world.status.restarts.budget_used == 2
+    cluster = SimulatedCluster(a_job()).run()
+    crash(cluster)
+    cluster.exit("worker-1").wait(600).settle()
+    assert cluster.status.restarts.budget_used == 2
 
 
 def test_never_means_that_progress_refills_nothing_but_ends_the_waits() -> None:
-    world = World(a_job().max_restarts(2).set("restartPolicy.budgetReset", "Never")).run()
+    cluster = SimulatedCluster(a_job().max_restarts(2).set("restartPolicy.budgetReset", "Never")).run()
     for _ in range(2):
-        world.wait(3600)
-        assert crash(world) == 0
-    world.wait(3600).exit("worker-1").run()
-    assert world.status.phase == "Failed"
+        cluster.wait(3600)
+        assert crash(cluster) == 0
+    cluster.wait(3600).exit("worker-1").run()
+    assert cluster.status.phase == "Failed"
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])
 def test_an_exhausted_budget_fails_the_job(allowed: int) -> None:
-    world = World(a_job().max_restarts(allowed)).run()
+    cluster = SimulatedCluster(a_job().max_restarts(allowed)).run()
     for _ in range(allowed):
-        crash(world)
-    world.exit("worker-1", code=3).run_timers()
-    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
-    assert world.status.restarts.counted == allowed
-    assert world.status.message == (
+        crash(cluster)
+    cluster.exit("worker-1", code=3).run_timers()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
+    assert cluster.status.restarts.counted == allowed
+    assert cluster.status.message == (
         f"worker-1 failed: exit code 3; all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
     )
-    assert world.status.failure is not None and world.status.failure.exit_code == 3
-    assert world.status.completion_time is not None
+    assert cluster.status.failure is not None and cluster.status.failure.exit_code == 3
+    assert cluster.status.completion_time is not None
 
 
 def test_the_failed_pod_is_kept_and_the_others_go() -> None:
-    world = World(a_job().max_restarts(0)).run().exit("worker-1").run()
-    assert world.pods == ["worker-1"]
-    assert world.api.services == {}
+    cluster = SimulatedCluster(a_job().max_restarts(0)).run().exit("worker-1").run()
+    assert cluster.pods == ["worker-1"]
+    assert cluster.api.services == {}
 
 
 def test_a_budget_that_is_raised_while_the_job_runs_counts() -> None:
-    world = World(a_job().max_restarts(0)).run()
-    world.api.edit("restartPolicy.maxRestarts", 1)
-    crash(world)
-    assert world.status.phase == "Running"
+    cluster = SimulatedCluster(a_job().max_restarts(0)).run()
+    cluster.api.edit("restartPolicy.maxRestarts", 1)
+    crash(cluster)
+    assert cluster.status.phase == "Running"
 
 
 def test_a_budget_that_is_lowered_below_what_is_used_fails_only_at_the_next_failure() -> None:
-    world = World(a_job()).run()
+    cluster = SimulatedCluster(a_job()).run()
     for _ in range(3):
-        crash(world)
-    world.api.edit("restartPolicy.maxRestarts", 1)
-    assert world.run().status.phase == "Running"
-    crash(world)
-    assert world.status.phase == "Failed"
+        crash(cluster)
+    cluster.api.edit("restartPolicy.maxRestarts", 1)
+    assert cluster.run().status.phase == "Running"
+    crash(cluster)
+    assert cluster.status.phase == "Failed"
 
 
 def test_disruptions_wait_too_but_cost_nothing() -> None:
-    world = World(a_job().max_restarts(0)).run()
+    cluster = SimulatedCluster(a_job().max_restarts(0)).run()
     for _ in range(4):
-        world.delete("worker-1").run_timers()
-    assert world.status.restarts == Restarts(disruptions=4, recreated=4, without_progress=4)
-    assert (world.status.phase, world.status.attempt) == ("Running", 5)
+        cluster.delete("worker-1").run_timers()
+    assert cluster.status.restarts == Restarts(disruptions=4, recreated=4, without_progress=4)
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 5)

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
-def left_alone(world: World) -> str:
+def left_alone(cluster: SimulatedCluster) -> str:
     """What a new job says that has been left alone."""
-    condition = world.status.condition("Unreadable")
-    assert (world.status.phase, world.pods, world.api.services) == ("Pending", [], {})
+    condition = cluster.status.condition("Unreadable")
+    assert (cluster.status.phase, cluster.pods, cluster.api.services) == ("Pending", [], {})
     assert condition is not None and (condition.status, condition.reason) == ("True", "SpecUnreadable")
     return condition.message
 
@@ -23,13 +23,13 @@ def test_defaults_that_are_written_out_ask_for_nothing() -> None:
     job.set("successPolicy", "Chief")
     run = {"suspend": False, "startDeadlineSeconds": 600, "evaluatorGraceSeconds": 60, "nodeLostSeconds": 60}
     job.set("runPolicy", {**run, "cleanPodPolicy": "Running"})
-    assert World(job).run().status.phase == "Running"
+    assert SimulatedCluster(job).run().status.phase == "Running"
 
 
 def test_the_fields_that_work_are_not_refused() -> None:
     job = a_job().set("restartPolicy.mode", "Recreate").set("launcher.terminationGraceSeconds", 2)
     job.set("runPolicy.scheduling", {"priorityClassName": "high"})
-    assert World(job).run().status.phase == "Running"
+    assert SimulatedCluster(job).run().status.phase == "Running"
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_the_fields_that_work_are_not_refused() -> None:
 )
 def test_a_spec_that_cannot_be_read(path: str, value: object, said: str) -> None:
     """A later version may be able to: the job waits, and says so."""
-    world = World(a_job().set(path, value)).run()
-    assert said in left_alone(world)
+    cluster = SimulatedCluster(a_job().set(path, value)).run()
+    assert said in left_alone(cluster)
 
 
 @pytest.mark.parametrize(("path", "value"), [("replicaSpecs", {}), ("replicaSpecs.worker.replicas", 0)])
 def test_a_spec_that_nobody_could_run(path: str, value: object) -> None:
-    world = World(a_job().set(path, value)).run()
-    assert (world.status.phase, world.status.reason, world.pods) == ("Failed", "InvalidSpec", [])
-    assert "needs a chief or a worker" in (world.status.message or "")
+    cluster = SimulatedCluster(a_job().set(path, value)).run()
+    assert (cluster.status.phase, cluster.status.reason, cluster.pods) == ("Failed", "InvalidSpec", [])
+    assert "needs a chief or a worker" in (cluster.status.message or "")
 
 
 @pytest.mark.parametrize(
@@ -75,22 +75,22 @@ def test_a_template_whose_parts_are_of_another_type(role: str, path: str, value:
     first, _, rest = path.partition(".0.")
     place = template["spec"]["containers"][0] if rest else template["spec"]
     place[rest or first] = value
-    world = World(a_job().set(f"{role}template", template)).run()
-    message = left_alone(world)
+    cluster = SimulatedCluster(a_job().set(f"{role}template", template)).run()
+    message = left_alone(cluster)
     assert f"spec.{role}template cannot be read" in message and said in message
 
 
 @pytest.mark.parametrize("spec", [None, [], "none"])
 def test_a_spec_that_is_no_object_at_all(spec: object) -> None:
-    world = World(a_job())
-    world.api.job["spec"] = spec
-    assert "the spec cannot be read" in left_alone(world.run())
+    cluster = SimulatedCluster(a_job())
+    cluster.api.job["spec"] = spec
+    assert "the spec cannot be read" in left_alone(cluster.run())
 
 
 def test_a_missing_spec() -> None:
-    world = World(a_job())
-    del world.api.job["spec"]
-    assert "the spec cannot be read" in left_alone(world.run())
+    cluster = SimulatedCluster(a_job())
+    del cluster.api.job["spec"]
+    assert "the spec cannot be read" in left_alone(cluster.run())
 
 
 @pytest.mark.parametrize(
@@ -102,44 +102,44 @@ def test_a_missing_spec() -> None:
     ],
 )
 def test_a_template_that_the_api_server_will_never_accept(code: int, message: str) -> None:
-    world = World(a_job())
-    world.api.refusals["pod/mnist-worker-0"] = (code, message)
-    world.run()
-    assert (world.status.phase, world.status.reason) == ("Failed", "InvalidPodTemplate")
-    assert world.status.message == f"pod/mnist-worker-0: {message}"
-    assert (world.pods, world.api.services) == ([], {})
+    cluster = SimulatedCluster(a_job())
+    cluster.api.refusals["pod/mnist-worker-0"] = (code, message)
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "InvalidPodTemplate")
+    assert cluster.status.message == f"pod/mnist-worker-0: {message}"
+    assert (cluster.pods, cluster.api.services) == ([], {})
 
 
 @pytest.mark.parametrize(("code", "message"), [(403, "exceeded quota: pods=10"), (500, "etcd"), (429, "too many")])
 def test_a_refusal_that_may_pass_is_shown_and_tried_again(code: int, message: str) -> None:
-    world = World(a_job())
-    world.api.refusals["pod/mnist-worker-1"] = (code, message)
-    world.settle()
-    assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
-    assert world.status.message == f"pod/mnist-worker-1: {message}"
-    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "CreationRefused")
-    assert not world.step(), "no hot loop"
-    del world.api.refusals["pod/mnist-worker-1"]
-    assert world.run_timers().status.phase == "Running"
-    assert world.status.restarts.recreated == 0
+    cluster = SimulatedCluster(a_job())
+    cluster.api.refusals["pod/mnist-worker-1"] = (code, message)
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
+    assert cluster.status.message == f"pod/mnist-worker-1: {message}"
+    assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "CreationRefused")
+    assert not cluster.step(), "no hot loop"
+    del cluster.api.refusals["pod/mnist-worker-1"]
+    assert cluster.run_timers().status.phase == "Running"
+    assert cluster.status.restarts.recreated == 0
 
 
 def test_refusals_are_tried_again_less_and_less_often() -> None:
-    world = World(a_job())
-    world.api.refusals["service/mnist"] = (500, "etcd")
+    cluster = SimulatedCluster(a_job())
+    cluster.api.refusals["service/mnist"] = (500, "etcd")
     waits = []
     for _ in range(9):
-        world.settle()
-        assert world.timer is not None
-        waits.append((world.timer - world.now).total_seconds())
-        world.api.now = world.timer
+        cluster.settle()
+        assert cluster.timer is not None
+        waits.append((cluster.timer - cluster.now).total_seconds())
+        cluster.api.now = cluster.timer
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
 def test_an_operator_that_has_forgotten_a_refusal_finds_it_again() -> None:
-    world = World(a_job())
-    world.api.refusals["pod/mnist-worker-1"] = (403, "exceeded quota")
-    world.settle()
-    world.forget()
-    world.settle()
-    assert world.status.reason == "CreationRefused"
+    cluster = SimulatedCluster(a_job())
+    cluster.api.refusals["pod/mnist-worker-1"] = (403, "exceeded quota")
+    cluster.settle()
+    cluster.forget()
+    cluster.settle()
+    assert cluster.status.reason == "CreationRefused"

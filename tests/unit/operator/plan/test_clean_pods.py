@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,9 @@ from tests.support.simulated_cluster.simulation import World
     ],
 )
 def test_after_a_success_with_a_worker_done_and_one_running(policy: str, pods: list[str], services: list[str]) -> None:
-    world = World(a_job().workers(3).set("runPolicy.cleanPodPolicy", policy)).run()
-    world.exit("worker-1", code=0).exit("worker-0", code=0).run()
-    assert (world.pods, list(world.api.services)) == (pods, services)
+    cluster = SimulatedCluster(a_job().workers(3).set("runPolicy.cleanPodPolicy", policy)).run()
+    cluster.exit("worker-1", code=0).exit("worker-0", code=0).run()
+    assert (cluster.pods, list(cluster.api.services)) == (pods, services)
 
 
 @pytest.mark.parametrize(
@@ -29,49 +29,51 @@ def test_after_a_success_with_a_worker_done_and_one_running(policy: str, pods: l
     ],
 )
 def test_after_a_failure(policy: str, pods: list[str], services: list[str]) -> None:
-    world = World(a_job().max_restarts(0).set("runPolicy.cleanPodPolicy", policy)).run().exit("worker-1").run()
-    assert (world.pods, list(world.api.services)) == (pods, services)
+    cluster = (
+        SimulatedCluster(a_job().max_restarts(0).set("runPolicy.cleanPodPolicy", policy)).run().exit("worker-1").run()
+    )
+    assert (cluster.pods, list(cluster.api.services)) == (pods, services)
 
 
 def test_the_service_stays_as_long_as_a_pod_may_still_use_it() -> None:
-    world = World(a_job()).run().exit("worker-0", code=0).settle()
-    assert list(world.api.services) == ["mnist"]
-    world.kubelet.remove_deleted()
-    assert world.settle().api.services == {}
+    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0).settle()
+    assert list(cluster.api.services) == ["mnist"]
+    cluster.kubelet.remove_deleted()
+    assert cluster.settle().api.services == {}
 
 
 def test_a_side_car_does_not_outlive_the_job() -> None:
-    world = World(a_job().beside(name="logs", image="logs:1")).run()
-    world.exit("worker-0", "worker-1", code=0).run()
-    assert world.pods == []
+    cluster = SimulatedCluster(a_job().beside(name="logs", image="logs:1")).run()
+    cluster.exit("worker-0", "worker-1", code=0).run()
+    assert cluster.pods == []
 
 
 def test_the_pod_of_a_chief_that_has_just_exited_is_kept_for_its_log() -> None:
     # The kubelet reports the exit some moments before it moves the pod's phase.
-    world = World(a_job()).run().exit("worker-0", code=0)
-    world.api.pods["mnist-worker-0"]["status"]["phase"] = "Running"
-    assert world.run().pods == ["worker-0"]
+    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0)
+    cluster.api.pods["mnist-worker-0"]["status"]["phase"] = "Running"
+    assert cluster.run().pods == ["worker-0"]
 
 
 def test_what_the_counts_say_at_the_end() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-0", code=0).run()
-    workers = world.status.replicas["worker"]
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-0", code=0).run()
+    workers = cluster.status.replicas["worker"]
     assert (workers.desired, workers.active, workers.ready, workers.succeeded, workers.highest) == (3, 0, 0, 1, 2)
 
 
 def test_pods_on_their_way_out_still_count() -> None:
-    world = World(a_job().workers(3)).run().exit("worker-0", code=0).settle()
-    assert world.status.replicas["worker"].active == 2
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-0", code=0).settle()
+    assert cluster.status.replicas["worker"].active == 2
 
 
 def test_leftovers_of_an_older_attempt_go_under_running() -> None:
-    world = World(a_job()).run().exit("worker-1").run().exit("worker-1", code=1)
-    world.api.pods["mnist-worker-1"]["metadata"]["labels"]["tftraining.dev/attempt"] = "1"
-    world.exit("worker-0", code=0).run()
-    assert (world.status.phase, world.pods) == ("Succeeded", ["worker-0"])
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").run().exit("worker-1", code=1)
+    cluster.api.pods["mnist-worker-1"]["metadata"]["labels"]["tftraining.dev/attempt"] = "1"
+    cluster.exit("worker-0", code=0).run()
+    assert (cluster.status.phase, cluster.pods) == ("Succeeded", ["worker-0"])
 
 
 def test_none_keeps_the_service_also_when_every_pod_is_done() -> None:
-    world = World(a_job().set("runPolicy.cleanPodPolicy", "None")).run()
-    world.exit("worker-1", "worker-0", code=0).run()
-    assert list(world.api.services) == ["mnist"]
+    cluster = SimulatedCluster(a_job().set("runPolicy.cleanPodPolicy", "None")).run()
+    cluster.exit("worker-1", "worker-0", code=0).run()
+    assert list(cluster.api.services) == ["mnist"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.pod_group import pod_group
@@ -26,10 +26,10 @@ def queued(job: JobBuilder) -> JobBuilder:
     return job.labelled(**{"kueue.x_k8s.io__queue_name": "research"})
 
 
-def guarded(job: JobBuilder) -> World:
-    world = World(job)
-    world.operator_selector = ASKER
-    return world
+def guarded(job: JobBuilder) -> SimulatedCluster:
+    cluster = SimulatedCluster(job)
+    cluster.operator_selector = ASKER
+    return cluster
 
 
 def group_of(job: JobBuilder) -> dict[str, Any]:
@@ -94,70 +94,70 @@ def test_no_group_no_trace() -> None:
 
 
 def test_the_group_is_there_before_any_pod() -> None:
-    world = World(grouped(a_job()))
-    world.settle()
-    assert world.api.writes.index(f"ensure {GROUP}") < world.api.writes.index("create pod/mnist-worker-0")
+    cluster = SimulatedCluster(grouped(a_job()))
+    cluster.settle()
+    assert cluster.api.writes.index(f"ensure {GROUP}") < cluster.api.writes.index("create pod/mnist-worker-0")
 
 
 @pytest.mark.parametrize("job", [a_job(), a_job().role("evaluator")], ids=["workers", "evaluator"])
 def test_a_scheduler_that_is_not_there_is_said_and_waited_for(job: JobBuilder) -> None:
-    world = World(grouped(job))
-    world.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
-    world.settle()
-    assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
-    assert world.status.message == f"{GROUP}: the cluster knows no PodGroup"
-    assert world.pods == [] and not world.step(), "no hot loop"
-    del world.api.refusals[GROUP]
-    assert world.run_timers().status.phase == "Running"
+    cluster = SimulatedCluster(grouped(job))
+    cluster.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
+    assert cluster.status.message == f"{GROUP}: the cluster knows no PodGroup"
+    assert cluster.pods == [] and not cluster.step(), "no hot loop"
+    del cluster.api.refusals[GROUP]
+    assert cluster.run_timers().status.phase == "Running"
 
 
 @pytest.mark.parametrize("code", [400, 403, 422, 500])
 def test_a_group_that_is_refused_is_tried_again(code: int) -> None:
     # The CRD was kept to: what is wrong, such as a queue that is closed, may change.
-    world = World(grouped(a_job()))
-    world.api.refusals[GROUP] = (code, "the queue is closed")
-    world.settle()
-    assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
+    cluster = SimulatedCluster(grouped(a_job()))
+    cluster.api.refusals[GROUP] = (code, "the queue is closed")
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
 
 
 def test_a_scheduler_that_never_comes_ends_the_wait() -> None:
-    world = World(grouped(a_job().set("runPolicy.startDeadlineSeconds", 60)))
-    world.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
-    world.settle().wait(61).settle()
-    assert (world.status.phase, world.status.reason) == ("Failed", "StartDeadlineExceeded")
-    assert world.status.message is not None and "the cluster knows no PodGroup" in world.status.message
+    cluster = SimulatedCluster(grouped(a_job().set("runPolicy.startDeadlineSeconds", 60)))
+    cluster.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    cluster.settle().wait(61).settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "StartDeadlineExceeded")
+    assert cluster.status.message is not None and "the cluster knows no PodGroup" in cluster.status.message
 
 
 def test_the_group_grows_with_the_gang() -> None:
-    world = World(grouped(a_job())).run()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run()
-    assert world.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 3
+    cluster = SimulatedCluster(grouped(a_job())).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run()
+    assert cluster.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 3
 
 
 def test_a_group_that_was_asked_for_in_a_suspension_that_nobody_saw() -> None:
-    world = World(a_job()).run()
-    world.api.edit("runPolicy.scheduling", {"podGroup": {"apiVersion": VOLCANO}})
-    world.run()
-    assert (world.status.attempt, list(world.api.auxiliary_objects)) == (2, [GROUP])
-    assert world.status.last_restart is not None and world.status.last_restart.reason == "SpecChanged"
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.api.edit("runPolicy.scheduling", {"podGroup": {"apiVersion": VOLCANO}})
+    cluster.run()
+    assert (cluster.status.attempt, list(cluster.api.auxiliary_objects)) == (2, [GROUP])
+    assert cluster.status.last_restart is not None and cluster.status.last_restart.reason == "SpecChanged"
 
 
 # --- NetworkPolicy
 
 
 def test_the_policy_is_there_before_any_pod_and_names_who_may_come_in() -> None:
-    world = guarded(a_launched_job())
-    world.run()
-    assert world.api.writes.index(f"ensure {POLICY}") < world.api.writes.index("create pod/mnist-worker-0")
-    own, operator = world.api.auxiliary_objects[POLICY]["spec"]["ingress"]
+    cluster = guarded(a_launched_job())
+    cluster.run()
+    assert cluster.api.writes.index(f"ensure {POLICY}") < cluster.api.writes.index("create pod/mnist-worker-0")
+    own, operator = cluster.api.auxiliary_objects[POLICY]["spec"]["ingress"]
     assert own == {"from": [{"podSelector": {"matchLabels": {"tftraining.dev/job-name": "mnist"}}}]}
     assert operator["from"][0]["podSelector"] == {"matchLabels": {"app": "operator"}}
     assert operator["ports"] == [{"protocol": "TCP", "port": 8472}]
 
 
 def test_without_the_setting_there_is_none() -> None:
-    assert World(a_job()).run().api.auxiliary_objects == {}
+    assert SimulatedCluster(a_job()).run().api.auxiliary_objects == {}
 
 
 @pytest.mark.parametrize("role", ["worker", "chief"])
@@ -168,46 +168,46 @@ def test_no_policy_where_a_pod_is_on_its_nodes_network(role: str) -> None:
 
 
 def test_a_job_that_runs_is_not_given_a_policy_by_a_new_version() -> None:
-    world = World(a_job()).run()
-    world.operator_selector = ASKER
-    assert not world.step()
-    world.exit("worker-1").run()
-    assert list(world.api.auxiliary_objects) == [POLICY]
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.operator_selector = ASKER
+    assert not cluster.step()
+    cluster.exit("worker-1").run()
+    assert list(cluster.api.auxiliary_objects) == [POLICY]
 
 
 # --- both
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_companions_go_with_the_service(code: int) -> None:
-    world = guarded(grouped(a_job().max_restarts(0))).run()
-    assert sorted(world.api.auxiliary_objects) == [POLICY, GROUP]
-    world.exit("worker-0", code=code).run()
-    assert world.status.terminal and (world.api.auxiliary_objects, world.api.services) == ({}, {})
-    assert not world.step()
+def test_auxiliary_objects_go_with_the_service(code: int) -> None:
+    cluster = guarded(grouped(a_job().max_restarts(0))).run()
+    assert sorted(cluster.api.auxiliary_objects) == [POLICY, GROUP]
+    cluster.exit("worker-0", code=code).run()
+    assert cluster.status.terminal and (cluster.api.auxiliary_objects, cluster.api.services) == ({}, {})
+    assert not cluster.step()
 
 
-def test_companions_are_kept_with_everything_else() -> None:
-    world = guarded(grouped(a_job().set("runPolicy.cleanPodPolicy", "None"))).run()
-    world.exit("worker-0", code=0).run()
-    assert sorted(world.api.auxiliary_objects) == [POLICY, GROUP]
+def test_auxiliary_objects_are_kept_with_everything_else() -> None:
+    cluster = guarded(grouped(a_job().set("runPolicy.cleanPodPolicy", "None"))).run()
+    cluster.exit("worker-0", code=0).run()
+    assert sorted(cluster.api.auxiliary_objects) == [POLICY, GROUP]
 
 
 def test_a_suspended_job_holds_no_place_in_a_queue() -> None:
-    world = guarded(grouped(a_job())).run()
-    world.api.edit("runPolicy.suspend", True)
-    world.run()
-    assert list(world.api.auxiliary_objects) == [POLICY]
-    assert not world.step()
-    world.api.edit("runPolicy.suspend", False)
-    assert sorted(world.run().api.auxiliary_objects) == [POLICY, GROUP]
+    cluster = guarded(grouped(a_job())).run()
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.run()
+    assert list(cluster.api.auxiliary_objects) == [POLICY]
+    assert not cluster.step()
+    cluster.api.edit("runPolicy.suspend", False)
+    assert sorted(cluster.run().api.auxiliary_objects) == [POLICY, GROUP]
 
 
 def test_a_crash_while_they_go_leaves_none() -> None:
-    world = guarded(grouped(a_job())).run().exit("worker-0", code=0)
+    cluster = guarded(grouped(a_job())).run().exit("worker-0", code=0)
     for writes in (2, 3, 4):
-        world.step(writes=writes)
-    assert world.run().api.auxiliary_objects == {}
+        cluster.step(writes=writes)
+    assert cluster.run().api.auxiliary_objects == {}
 
 
 # --- Kueue
@@ -239,136 +239,136 @@ def test_a_priority_without_a_queue_asks_for_nothing() -> None:
 
 def test_a_lost_pod_of_a_queued_job_takes_its_group_along() -> None:
     # Kueue would keep the pod, and so its name, until another has taken its place in the group.
-    world = World(queued(a_launched_job())).run()
-    world.exit("worker-1", code=137, reason="OOMKilled").run()
-    assert (world.status.attempt, world.attempts(), world.status.phase) == (2, {"2"}, "Running")
-    assert world.status.restarts.counted == 1
-    world.delete("worker-0").run_timers()
-    assert (world.status.attempt, world.status.restarts.disruptions) == (3, 1)
+    cluster = SimulatedCluster(queued(a_launched_job())).run()
+    cluster.exit("worker-1", code=137, reason="OOMKilled").run()
+    assert (cluster.status.attempt, cluster.attempts(), cluster.status.phase) == (2, {"2"}, "Running")
+    assert cluster.status.restarts.counted == 1
+    cluster.delete("worker-0").run_timers()
+    assert (cluster.status.attempt, cluster.status.restarts.disruptions) == (3, 1)
 
 
 def test_an_evaluator_of_a_queued_job_is_replaced_alone() -> None:
-    world = World(queued(a_launched_job().role("evaluator"))).run().delete("evaluator-0").run_timers()
-    assert (world.status.attempt, world.status.phase) == (1, "Running")
-    assert world.pods == ["evaluator-0", "worker-0", "worker-1"]
+    cluster = SimulatedCluster(queued(a_launched_job().role("evaluator"))).run().delete("evaluator-0").run_timers()
+    assert (cluster.status.attempt, cluster.status.phase) == (1, "Running")
+    assert cluster.pods == ["evaluator-0", "worker-0", "worker-1"]
 
 
 @pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
 def test_a_worker_that_is_restarted_alone_is_not_in_a_queue(mode: str) -> None:
     job = a_job().role("ps").chief().set("restartPolicy.mode", mode)
-    assert World(job).run().exit("worker-1", code=137).run().status.attempt == 1
-    world = World(queued(job)).run().exit("worker-1", code=137).run()
-    assert (world.status.attempt, world.attempts()) == (2, {"2"})
+    assert SimulatedCluster(job).run().exit("worker-1", code=137).run().status.attempt == 1
+    cluster = SimulatedCluster(queued(job)).run().exit("worker-1", code=137).run()
+    assert (cluster.status.attempt, cluster.attempts()) == (2, {"2"})
 
 
 def test_a_queued_job_changes_its_size_with_a_group_of_its_own() -> None:
     # Kueue would take pods that are more than the group's total count for too many, and delete them.
-    world = World(queued(a_launched_job())).run()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run()
-    assert (world.status.attempt, world.attempts(), world.status.ready) == (2, {"2"}, "3/3")
+    cluster = SimulatedCluster(queued(a_launched_job())).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run()
+    assert (cluster.status.attempt, cluster.attempts(), cluster.status.ready) == (2, {"2"}, "3/3")
     counts = {
-        each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for each in world.api.pods.values()
+        each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for each in cluster.api.pods.values()
     }
     assert counts == {"3"}
 
 
-def gate(world: World, *names: str) -> None:
+def gate(cluster: SimulatedCluster, *names: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     for name in names:
-        world.kubelet.condition(world.name(name), {**condition, "message": "blocked"})
+        cluster.kubelet.condition(cluster.name(name), {**condition, "message": "blocked"})
 
 
 def test_the_time_in_the_queue_is_not_the_jobs() -> None:
-    world = World(queued(a_job().set("runPolicy.startDeadlineSeconds", 60))).settle()
-    gate(world, "worker-0", "worker-1")
-    world.wait(3600).settle()
-    assert world.status.phase == "Starting"
-    assert world.status.message == (
+    cluster = SimulatedCluster(queued(a_job().set("runPolicy.startDeadlineSeconds", 60))).settle()
+    gate(cluster, "worker-0", "worker-1")
+    cluster.wait(3600).settle()
+    assert cluster.status.phase == "Starting"
+    assert cluster.status.message == (
         "worker-0: waits for its quota: a scheduling gate is still on it,"
         " see kubectl describe workload mnist-job-uid-1 (and 1 more)"
     )
     for name in ("worker-0", "worker-1"):
-        now = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ")
         placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-        world.kubelet.hold(world.name(name), "ErrImagePull", "no such image")
-        world.kubelet.condition(world.name(name), placed)
-    assert world.wait(59).settle().status.phase == "Starting"
-    assert world.wait(2).settle().status.reason == "StartDeadlineExceeded"
+        cluster.kubelet.set_waiting(cluster.name(name), "ErrImagePull", "no such image")
+        cluster.kubelet.condition(cluster.name(name), placed)
+    assert cluster.wait(59).settle().status.phase == "Starting"
+    assert cluster.wait(2).settle().status.reason == "StartDeadlineExceeded"
 
 
-def kept(world: World, finalizer: str = "kueue.x-k8s.io/managed") -> World:
-    for each in world.api.pods.values():
+def kept(cluster: SimulatedCluster, finalizer: str = "kueue.x-k8s.io/managed") -> SimulatedCluster:
+    for each in cluster.api.pods.values():
         each["metadata"]["finalizers"] = [finalizer]
-    return world
+    return cluster
 
 
 def test_a_queued_pod_that_was_never_placed_is_said_to_have_ended() -> None:
     # There is no kubelet to say so, and Kueue holds the names of the group until somebody has.
-    world = kept(World(queued(a_job())).settle())
-    world.api.edit("runPolicy.suspend", True)
-    world.settle()
-    assert {pod["status"]["phase"] for pod in world.api.pods.values()} == {"Failed"}
+    cluster = kept(SimulatedCluster(queued(a_job())).settle())
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.settle()
+    assert {pod["status"]["phase"] for pod in cluster.api.pods.values()} == {"Failed"}
 
 
 def test_a_queued_gang_on_a_silent_node_is_not_waited_for() -> None:
-    world = World(queued(a_launched_job()))
-    world.machines.add("node-b")
-    kept(world.run()).machines.die("node-b")
-    world.run().wait(61).run()
-    assert (world.status.attempt, world.status.phase) == (2, "Restarting")
-    (left,) = world.api.pods.values()
+    cluster = SimulatedCluster(queued(a_launched_job()))
+    cluster.nodes.add("node-b")
+    kept(cluster.run()).nodes.power_off("node-b")
+    cluster.run().wait(61).run()
+    assert (cluster.status.attempt, cluster.status.phase) == (2, "Restarting")
+    (left,) = cluster.api.pods.values()
     assert (left["spec"]["nodeName"], left["status"]["phase"]) == ("node-b", "Failed")
 
 
 def test_a_job_that_expires_leaves_no_pod_behind_that_its_queue_keeps() -> None:
     limits = {"ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 30, "nodeLostSeconds": 60}
-    world = World(queued(a_job().set("runPolicy", limits)))
-    world.machines.add("node-b")
-    kept(world.run()).machines.die("node-b")
-    (left,) = world.wait(31).run().api.pods
-    world.api.delete_pod(left, 0)  # a person loses patience, in vain
-    assert world.run().status.reason == "DeadlineExceeded" and not world.api.gone
-    writes = world.wait(60).run().api.writes
+    cluster = SimulatedCluster(queued(a_job().set("runPolicy", limits)))
+    cluster.nodes.add("node-b")
+    kept(cluster.run()).nodes.power_off("node-b")
+    (left,) = cluster.wait(31).run().api.pods
+    cluster.api.delete_pod(left, 0)  # a person loses patience, in vain
+    assert cluster.run().status.reason == "DeadlineExceeded" and not cluster.api.gone
+    writes = cluster.wait(60).run().api.writes
     assert writes.index(f"end pod/{left}") < writes.index("delete job")
 
 
 def test_what_a_kubelet_or_nobody_has_been_told_to_end_is_left_to_it() -> None:
-    world = kept(World(queued(a_launched_job())).run())
-    world.api.edit("runPolicy.suspend", True)
-    world.settle()
-    plain = kept(World(a_job()).settle(), "example.com/mine")
+    cluster = kept(SimulatedCluster(queued(a_launched_job())).run())
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.settle()
+    plain = kept(SimulatedCluster(a_job()).settle(), "example.com/mine")
     plain.api.edit("runPolicy.suspend", True)
     plain.settle()
-    assert not any(write.startswith("end ") for write in (*world.api.writes, *plain.api.writes))
+    assert not any(write.startswith("end ") for write in (*cluster.api.writes, *plain.api.writes))
 
 
 def test_a_preemption_by_kueue_is_told_in_its_words_and_free() -> None:
-    world = World(queued(a_launched_job())).run()
+    cluster = SimulatedCluster(queued(a_launched_job())).run()
     said = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvicted", "message": "Preempted by b"}
     for name in ("worker-0", "worker-1"):
-        world.kubelet.condition(world.name(name), said)
-    world.delete("worker-0", "worker-1").run_timers()
-    assert (world.status.restarts.counted, world.status.restarts.disruptions) == (0, 1)
-    assert world.status.last_restart is not None and world.status.last_restart.reason == "WorkloadEvicted"
-    (note,) = (each for each in world.events if each.reason == "WorkloadEvicted")
+        cluster.kubelet.condition(cluster.name(name), said)
+    cluster.delete("worker-0", "worker-1").run_timers()
+    assert (cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (0, 1)
+    assert cluster.status.last_restart is not None and cluster.status.last_restart.reason == "WorkloadEvicted"
+    (note,) = (each for each in cluster.events if each.reason == "WorkloadEvicted")
     assert "worker-0 was disrupted: WorkloadEvicted (Preempted by b)" in note.message
 
 
 def test_what_has_its_quota_and_finds_no_node_is_held_to_the_start_deadline() -> None:
-    world = World(queued(a_job().set("runPolicy.startDeadlineSeconds", 60))).settle()
-    gate(world, "worker-0", "worker-1")
-    world.wait(3600).settle()
-    assert world.status.admitted_time is None
+    cluster = SimulatedCluster(queued(a_job().set("runPolicy.startDeadlineSeconds", 60))).settle()
+    gate(cluster, "worker-0", "worker-1")
+    cluster.wait(3600).settle()
+    assert cluster.status.admitted_time is None
     # The condition keeps the time of its first reason, as Kubernetes has it.
     full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     for name in ("worker-0", "worker-1"):
-        world.kubelet.condition(world.name(name), full)
-    world.settle()
-    world.forget()
-    assert world.wait(59).settle().status.phase == "Starting"
-    assert world.wait(2).settle().status.reason == "StartDeadlineExceeded"
-    assert "cannot be scheduled: 0/3 nodes" in str(world.status.message)
+        cluster.kubelet.condition(cluster.name(name), full)
+    cluster.settle()
+    cluster.forget()
+    assert cluster.wait(59).settle().status.phase == "Starting"
+    assert cluster.wait(2).settle().status.reason == "StartDeadlineExceeded"
+    assert "cannot be scheduled: 0/3 nodes" in str(cluster.status.message)
 
 
 # --- another controller
@@ -376,9 +376,9 @@ def test_what_has_its_quota_and_finds_no_node_is_held_to_the_start_deadline() ->
 
 @pytest.mark.parametrize("spec", [None, {"replicaSpecs": "what the next version has"}], ids=["readable", "unreadable"])
 def test_a_job_of_another_controller_is_left_alone(spec: dict[str, object] | None) -> None:
-    world = guarded(grouped(a_job()).set("runPolicy.managedBy", "kueue.x-k8s.io/multikueue"))
+    cluster = guarded(grouped(a_job()).set("runPolicy.managedBy", "kueue.x-k8s.io/multikueue"))
     if spec:
-        world.api.job["spec"] |= spec
-    assert not world.step() and world.api.writes == []
-    world.api.job["status"] = {"phase": "Running", "attempt": 3}
-    assert not world.step()
+        cluster.api.job["spec"] |= spec
+    assert not cluster.step() and cluster.api.writes == []
+    cluster.api.job["status"] = {"phase": "Running", "attempt": 3}
+    assert not cluster.step()

@@ -8,42 +8,42 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import a_launched_job
-from tests.support.simulated_cluster.simulation import IMAGE, World
+from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_operator.plan.planner import plan
 
 
-def all_train(world: World) -> None:
+def all_train(cluster: SimulatedCluster) -> None:
     """Nothing happens to it."""
 
 
-def half_lost(world: World) -> None:
-    world.kubelet.lose(*sorted(world.api.pods)[1::2])
+def half_lost(cluster: SimulatedCluster) -> None:
+    cluster.kubelet.force_delete(*sorted(cluster.api.pods)[1::2])
 
 
-def successors_on_their_way(world: World) -> None:
-    half_lost(world)
-    world.settle()
+def successors_on_their_way(cluster: SimulatedCluster) -> None:
+    half_lost(cluster)
+    cluster.settle()
 
 
-def half_deleted(world: World) -> None:
-    for name in sorted(world.api.pods)[1::2]:
-        world.api.delete_pod(name, 30)
+def half_deleted(cluster: SimulatedCluster) -> None:
+    for name in sorted(cluster.api.pods)[1::2]:
+        cluster.api.delete_pod(name, 30)
 
 
-def node_gone(world: World) -> None:
-    world.machines.remove("node-a")
+def node_gone(cluster: SimulatedCluster) -> None:
+    cluster.nodes.remove("node-a")
 
 
-def smaller(world: World) -> None:
-    workers = world.api.job["spec"]["replicaSpecs"]["worker"]["replicas"]
-    world.api.edit("replicaSpecs.worker.replicas", workers // 2)
+def smaller(cluster: SimulatedCluster) -> None:
+    workers = cluster.api.job["spec"]["replicaSpecs"]["worker"]["replicas"]
+    cluster.api.edit("replicaSpecs.worker.replicas", workers // 2)
 
 
-def work_for(workers: int, happen: Callable[[World], None]) -> int:
+def work_for(workers: int, happen: Callable[[SimulatedCluster], None]) -> int:
     """How many functions are called for the decision."""
-    world = World(a_launched_job().workers(workers)).run()
-    happen(world)
-    job, seen = world.observe(world.api.snapshot())
+    cluster = SimulatedCluster(a_launched_job().workers(workers)).run()
+    happen(cluster)
+    job, seen = cluster.observe(cluster.api.snapshot())
     calls = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -53,14 +53,14 @@ def work_for(workers: int, happen: Callable[[World], None]) -> int:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        plan(job, seen, world.now, IMAGE)
+        plan(job, seen, cluster.now, IMAGE)
     finally:
         sys.setprofile(before)
     return calls
 
 
 @pytest.mark.parametrize("happen", [all_train, half_lost, successors_on_their_way, half_deleted, node_gone, smaller])
-def test_twice_the_gang_is_twice_the_work(happen: Callable[[World], None]) -> None:
+def test_twice_the_gang_is_twice_the_work(happen: Callable[[SimulatedCluster], None]) -> None:
     small, large = work_for(40, happen), work_for(80, happen)
     assert large < 2.2 * small
     assert large < 80 * 100, "calls a worker"

@@ -5,80 +5,80 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
-Story = Callable[[World], World]
-
-
-def start(world: World) -> World:
-    return world.run()
+Timeline = Callable[[SimulatedCluster], SimulatedCluster]
 
 
-def crash_of_a_worker(world: World) -> World:
-    return world.run().exit("worker-1", code=137).run()
+def start(cluster: SimulatedCluster) -> SimulatedCluster:
+    return cluster.run()
 
 
-def crash_and_deletion(world: World) -> World:
-    world.run().exit("worker-1").run().delete("worker-0")
-    return world.run_timers()
+def crash_of_a_worker(cluster: SimulatedCluster) -> SimulatedCluster:
+    return cluster.run().exit("worker-1", code=137).run()
 
 
-def scale_up(world: World) -> World:
-    world.run()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    return world.run()
+def crash_and_deletion(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run().exit("worker-1").run().delete("worker-0")
+    return cluster.run_timers()
 
 
-def success(world: World) -> World:
-    world.run().exit("worker-0", code=0).run()
-    world.exit("cleanup", code=0, message='{"removed": 2}')
-    return world.run()
+def scale_up(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    return cluster.run()
 
 
-def exhausted(world: World) -> World:
-    world.run().exit("worker-1").run().exit("worker-1").run()
-    world.exit("cleanup", code=0, message='{"removed": 0}')
-    return world.run()
+def success(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run().exit("worker-0", code=0).run()
+    cluster.exit("cleanup", code=0, message='{"removed": 2}')
+    return cluster.run()
 
 
-def crash_in_place(world: World) -> World:
-    world.run()
-    world.launchers.advance(2, 100)
-    world.launchers.crash("worker-1")
-    return world.run()
+def exhausted(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run().exit("worker-1").run().exit("worker-1").run()
+    cluster.exit("cleanup", code=0, message='{"removed": 0}')
+    return cluster.run()
 
 
-def lost_pods(world: World) -> World:
-    world.run().exit("worker-1", code=137, reason="OOMKilled").run()
-    return world.delete("worker-0").run_timers()
+def crash_in_place(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run()
+    cluster.launchers.advance(2, 100)
+    cluster.launchers.crash("worker-1")
+    return cluster.run()
 
 
-def verdict_of_failure(world: World) -> World:
-    world.run()
-    world.launchers.crash("worker-1")
-    world.run()
-    world.launchers.crash("worker-0", code=1)
-    return world.run()
+def lost_pods(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run().exit("worker-1", code=137, reason="OOMKilled").run()
+    return cluster.delete("worker-0").run_timers()
 
 
-def suspension(world: World) -> World:
-    world.run()
-    world.api.edit("runPolicy.suspend", True)
-    world.run().exit("cleanup", code=0, message='{"removed": 2}').run()
-    world.api.edit("runPolicy.suspend", False)
-    return world.run()
+def verdict_of_failure(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run()
+    cluster.launchers.crash("worker-1")
+    cluster.run()
+    cluster.launchers.crash("worker-0", code=1)
+    return cluster.run()
 
 
-def too_late(world: World) -> World:
-    world.api.edit("runPolicy.activeDeadlineSeconds", 60)
-    return world.run().wait(60).run()
+def suspension(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.run()
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.run().exit("cleanup", code=0, message='{"removed": 2}').run()
+    cluster.api.edit("runPolicy.suspend", False)
+    return cluster.run()
+
+
+def too_late(cluster: SimulatedCluster) -> SimulatedCluster:
+    cluster.api.edit("runPolicy.activeDeadlineSeconds", 60)
+    return cluster.run().wait(60).run()
 
 
 LAUNCHED_STORIES = [suspension, too_late, start, crash_in_place, lost_pods, scale_up, verdict_of_failure]
 STORIES = [suspension, too_late, start, crash_of_a_worker, crash_and_deletion, scale_up, success, exhausted]
 
 
-class Forgetful(World):
+class Forgetful(SimulatedCluster):
     """Its operator crashes after that many writes of each pass, and after each pass."""
 
     def __init__(self, job: JobBuilder, writes: int) -> None:
@@ -94,98 +94,98 @@ class Forgetful(World):
 
     def _live(self) -> bool:
         """One life: it hears the launchers, makes a pass, and dies."""
-        self.heard = self.launchers.heard() if self.launched else None
+        self.launcher_report = self.launchers.last_report() if self.launched else None
         return self.step(writes=self._writes_a_life)
 
-    def listen(self) -> bool:
+    def poll_launchers(self) -> bool:
         """Each life asks for itself."""
         return self.launched and self.launchers.tick()
 
 
-def end_of(world: World) -> tuple[object, ...]:
+def end_of(cluster: SimulatedCluster) -> tuple[object, ...]:
     """All that counts of where a story ends."""
-    status = world.status
+    status = cluster.status
     cleanup = status.cleanup.removed if status.cleanup else None
-    return status.phase, status.attempt, status.ready, status.restarts, status.replicas, cleanup, world.pods
+    return status.phase, status.attempt, status.ready, status.restarts, status.replicas, cleanup, cluster.pods
 
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
-def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Story, writes: int) -> None:
+def test_crashing_after_so_many_writes_of_each_pass_changes_nothing(story: Timeline, writes: int) -> None:
     job = a_job().max_restarts(1).storage()
-    undisturbed = story(World(job))
-    world = Forgetful(job, writes)
-    story(world)
-    assert end_of(world) == end_of(undisturbed)
+    undisturbed = story(SimulatedCluster(job))
+    cluster = Forgetful(job, writes)
+    story(cluster)
+    assert end_of(cluster) == end_of(undisturbed)
 
 
 @pytest.mark.parametrize("story", LAUNCHED_STORIES)
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
-def test_the_same_with_launchers(story: Story, writes: int) -> None:
+def test_the_same_with_launchers(story: Timeline, writes: int) -> None:
     job = a_launched_job().max_restarts(1).storage()
-    undisturbed = story(World(job))
-    world = Forgetful(job, writes)
-    story(world)
-    assert end_of(world) == end_of(undisturbed)
+    undisturbed = story(SimulatedCluster(job))
+    cluster = Forgetful(job, writes)
+    story(cluster)
+    assert end_of(cluster) == end_of(undisturbed)
 
 
 def test_a_lost_pod_is_charged_once_however_often_the_operator_crashes() -> None:
-    world = World(a_launched_job()).run().exit("worker-1", code=137)
-    world.step(writes=1)
-    assert (world.status.restarts.pod_failures, world.pods) == (1, ["worker-0", "worker-1"])
-    world.forget()
-    world.settle()
-    assert (world.status.restarts.pod_failures, "worker-1" in world.status.replaced) == (1, True)
-    assert world.run().status.restarts.pod_failures == 1
+    cluster = SimulatedCluster(a_launched_job()).run().exit("worker-1", code=137)
+    cluster.step(writes=1)
+    assert (cluster.status.restarts.pod_failures, cluster.pods) == (1, ["worker-0", "worker-1"])
+    cluster.forget()
+    cluster.settle()
+    assert (cluster.status.restarts.pod_failures, "worker-1" in cluster.status.replaced) == (1, True)
+    assert cluster.run().status.restarts.pod_failures == 1
 
 
 def test_a_crash_between_the_status_and_the_deletions() -> None:
-    world = World(a_job()).run().exit("worker-1")
-    world.step(writes=1)
-    assert (world.status.attempt, world.pods) == (2, ["worker-0", "worker-1"])
-    assert world.run().status.restarts.counted == 1
-    assert world.attempts() == {"2"}
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1")
+    cluster.step(writes=1)
+    assert (cluster.status.attempt, cluster.pods) == (2, ["worker-0", "worker-1"])
+    assert cluster.run().status.restarts.counted == 1
+    assert cluster.attempts() == {"2"}
 
 
 def test_a_crash_between_the_deletions_and_the_creations() -> None:
-    world = World(a_job()).run().exit("worker-1")
-    world.step(writes=3)
-    world.kubelet.remove_deleted()
-    assert world.pods == []
-    assert world.run().status.restarts.counted == 1
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1")
+    cluster.step(writes=3)
+    cluster.kubelet.remove_deleted()
+    assert cluster.pods == []
+    assert cluster.run().status.restarts.counted == 1
 
 
 def test_a_crash_between_two_creations() -> None:
-    world = World(a_job().workers(4))
-    world.step(writes=4)
-    assert world.pods == ["worker-0", "worker-1"]
-    assert world.run().status.phase == "Running"
-    assert world.status.attempt == 1
+    cluster = SimulatedCluster(a_job().workers(4))
+    cluster.step(writes=4)
+    assert cluster.pods == ["worker-0", "worker-1"]
+    assert cluster.run().status.phase == "Running"
+    assert cluster.status.attempt == 1
 
 
 def test_an_operator_that_was_down_while_a_job_crashed_charges_once() -> None:
-    world = World(a_job().workers(3)).run()
-    world.exit("worker-2").wait(2).exit("worker-0", "worker-1").wait(3600)
-    world.forget()
-    world.run()
-    assert (world.status.phase, world.status.restarts.counted) == ("Running", 1)
-    assert world.status.failure is not None and world.status.failure.pod == "mnist-worker-2"
+    cluster = SimulatedCluster(a_job().workers(3)).run()
+    cluster.exit("worker-2").wait(2).exit("worker-0", "worker-1").wait(3600)
+    cluster.forget()
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 1)
+    assert cluster.status.failure is not None and cluster.status.failure.pod == "mnist-worker-2"
 
 
 def test_a_wiped_status_adopts_the_attempt_of_the_pods() -> None:
-    world = World(a_job()).run().exit("worker-1").run()
-    del world.api.job["status"]
-    world.run()
-    assert (world.status.phase, world.status.attempt, world.status.ready) == ("Running", 2, "2/2")
-    assert world.pods == ["worker-0", "worker-1"]
-    assert world.attempts() == {"2"}
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").run()
+    del cluster.api.job["status"]
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.attempt, cluster.status.ready) == ("Running", 2, "2/2")
+    assert cluster.pods == ["worker-0", "worker-1"]
+    assert cluster.attempts() == {"2"}
 
 
 def test_a_status_wiped_in_the_middle_of_a_restart_still_says_what_it_waits_for() -> None:
-    world = World(a_job()).run().exit("worker-1").settle()
-    world.kubelet.remove_deleted()
-    world.settle()
-    del world.api.job["status"]
-    world.settle()
-    assert world.status.phase == "Restarting"
-    assert world.status.reason and world.status.message
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").settle()
+    cluster.kubelet.remove_deleted()
+    cluster.settle()
+    del cluster.api.job["status"]
+    cluster.settle()
+    assert cluster.status.phase == "Restarting"
+    assert cluster.status.reason and cluster.status.message

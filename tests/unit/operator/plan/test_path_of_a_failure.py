@@ -8,7 +8,7 @@ import pytest
 
 import tftraining_operator.plan
 from tests.support.simulated_cluster.builders import JobBuilder, a_job
-from tests.support.simulated_cluster.simulation import IMAGE, World
+from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_operator.plan.planner import plan
 
 FOLDER = Path(tftraining_operator.plan.__file__).parent
@@ -20,7 +20,7 @@ FILES, DEPTH = 12, 8
 def calls_of(job: JobBuilder) -> list[list[str]]:
     """The calls in the planner for the pass after worker-1 has failed: each from the outermost function to the one
     called, as `file:function`."""
-    world = World(job).run().exit("worker-1")
+    cluster = SimulatedCluster(job).run().exit("worker-1")
     calls: list[list[str]] = []
 
     def note(frame: FrameType | None, event: str, _: object) -> None:
@@ -34,10 +34,10 @@ def calls_of(job: JobBuilder) -> list[list[str]]:
             frame = frame.f_back
         calls.append(stack[::-1])
 
-    seen, observed = world.observe(world.api.snapshot())
+    seen, observed = cluster.observe(cluster.api.snapshot())
     sys.setprofile(note)
     try:
-        step = plan(seen, observed, world.now, IMAGE)
+        step = plan(seen, observed, cluster.now, IMAGE)
     finally:
         sys.setprofile(None)
     assert step.status.phase == "Restarting"

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.simulated_cluster.apiserver import Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World, nodes_of
+from tests.support.simulated_cluster.simulation import SimulatedCluster, nodes_of
 from tftraining_api.model.indexes import chosen
 from tftraining_api.model.names import GANG_ROLES
 from tftraining_operator.model.observed import owned_by
@@ -97,16 +97,16 @@ def later(moment: datetime, seconds: float) -> datetime:
     return moment + timedelta(seconds=seconds)
 
 
-def used_temporaries(world: World) -> bool:
+def used_temporaries(cluster: SimulatedCluster) -> bool:
     """Whether there may be a temporary directory: there was a worker that is not the chief."""
-    first = 0 if "chief" in world.status.replicas else 1
-    return any(f"create pod/{world.name(f'worker-{index}')}" in world.api.writes for index in range(first, 5))
+    first = 0 if "chief" in cluster.status.replicas else 1
+    return any(f"create pod/{cluster.name(f'worker-{index}')}" in cluster.api.writes for index in range(first, 5))
 
 
 class Life(RuleBasedStateMachine):
     """The life of one job among faults."""
 
-    world: World
+    cluster: SimulatedCluster
 
     def a_program_finishes(self, which: int) -> None:
         """It does its work."""
@@ -114,12 +114,12 @@ class Life(RuleBasedStateMachine):
 
     def begin(self, job: JobBuilder, started: bool) -> None:
         """A new job, or one that has had the time to start: then faults strike a gang that trains."""
-        self.world = World(job)
-        self.world.machines.add("node-b", "node-c")
+        self.cluster = SimulatedCluster(job)
+        self.cluster.nodes.add("node-b", "node-c")
         if started:
-            self.world.run()
+            self.cluster.run()
         self.end: tuple[object, ...] | None = None
-        self.seen: list[Snapshot] = [self.world.api.snapshot()]
+        self.seen: list[Snapshot] = [self.cluster.api.snapshot()]
         self.faults = 0
         self.failures = 0  # those included that a rule forgives
         self.blows = 0  # disruptions that were dealt, at most one each
@@ -133,89 +133,93 @@ class Life(RuleBasedStateMachine):
         """What a pass has seen it remembers (the cleanup must know of each index that was ever used), and what is asked
         for it counts by."""
         there = [pod["metadata"]["labels"] for pod in self._training()]
-        self.world.step()
-        status = self.world.status
+        self.cluster.step()
+        status = self.cluster.status
         if status.phase in ("Starting", "Running", "Restarting", "Suspended"):
             for each in there:
                 role, index = each["tftraining.dev/role"], int(each["tftraining.dev/index"])
                 assert index <= status.replicas[role].highest
-            asked = self.world.api.job["spec"]["replicaSpecs"]
+            asked = self.cluster.api.job["spec"]["replicaSpecs"]
             for name, counts in status.replicas.items():
                 assert counts.desired == asked[name].get("replicas", 1)
 
     @rule(writes=st.integers(0, 4), soon=st.booleans())
     def a_pass_that_is_cut_short(self, writes: int, soon: bool) -> None:
-        self.world.step(writes=writes, soon=soon)
+        self.cluster.step(writes=writes, soon=soon)
 
     @rule()
     def a_pass_whose_status_can_wait(self) -> None:
-        self.world.step(soon=True)
+        self.cluster.step(soon=True)
 
     @rule()
     def passes_until_nothing_is_left_to_do(self) -> None:
-        self.world.settle()
-        written = len(self.world.api.writes)
-        assert not self.world.step()
-        assert len(self.world.api.writes) == written
-        timer, now = self.world.timer, self.world.now
+        self.cluster.settle()
+        written = len(self.cluster.api.writes)
+        assert not self.cluster.step()
+        assert len(self.cluster.api.writes) == written
+        timer, now = self.cluster.timer, self.cluster.now
         assert timer is None or timer > now, "it would look again at once, for ever"
         if timer is None or timer > now + timedelta(seconds=1):
-            self.world.wait(1).step()
-            assert len(self.world.api.writes) == written, "nothing has happened but that time has passed"
+            self.cluster.wait(1).step()
+            assert len(self.cluster.api.writes) == written, "nothing has happened but that time has passed"
 
     @rule()
     def look_without_acting(self) -> None:
-        self.seen.append(self.world.api.snapshot())
+        self.seen.append(self.cluster.api.snapshot())
 
     @rule()
     def all_that_is_due_is_done(self) -> None:
         """After its passes an operator that hears all has left nothing undone."""
-        world, run_policy = self.world, self.world.api.job["spec"]["runPolicy"]
-        world.heard = world.launchers.heard() if world.launched else None
-        world.settle()
-        status = world.status
-        if status.phase not in ("Starting", "Running", "Restarting") or world.refusal:
+        cluster, run_policy = self.cluster, self.cluster.api.job["spec"]["runPolicy"]
+        cluster.launcher_report = cluster.launchers.last_report() if cluster.launched else None
+        cluster.settle()
+        status = cluster.status
+        if status.phase not in ("Starting", "Running", "Restarting") or cluster.refusal:
             return
         assert not self._absent() or not self._is_free_to_make_pods()
         limit = run_policy.get("activeDeadlineSeconds")
-        assert limit is None or status.start_time is None or world.now < later(status.start_time, limit)
+        assert limit is None or status.start_time is None or cluster.now < later(status.start_time, limit)
         assert not [pod for pod in self._training() if self._is_given_up(pod, run_policy.get("nodeLostSeconds", 60))]
-        gang = world.heard.report.gang if world.heard is not None and world.heard.report.phase == "Training" else None
+        gang = (
+            cluster.launcher_report.report.gang
+            if cluster.launcher_report is not None and cluster.launcher_report.report.phase == "Training"
+            else None
+        )
         if gang is not None and gang.size < gang.full and status.ready != f"{gang.full}/{gang.full}":
             assert (status.phase, status.reason) == ("Running", "FewerWorkers")
 
     @rule(which=ANY)
     def a_pass_on_an_old_observation(self, which: int) -> None:
-        self.world.step(seen=self.seen[which % len(self.seen)])
+        self.cluster.step(snapshot=self.seen[which % len(self.seen)])
 
     @rule()
     def the_operator_is_restarted(self) -> None:
-        self.world.forget()
+        self.cluster.forget()
 
     @rule(seconds=st.sampled_from([0, 0, 1, 70]))
     def all_goes_well_for_a_while(self, seconds: float) -> None:
         """Without this few examples would ever get as far as a gang that trains."""
-        self.world.wait(seconds).run()
+        self.cluster.wait(seconds).run()
 
     # --- the cluster
 
     @rule()
     def kubelets_start_everything(self) -> None:
-        self.world.kubelet.start_all(self.world.launched)
+        self.cluster.kubelet.start_all(self.cluster.launched)
 
     @rule(which=ANY)
     def a_kubelet_starts_one(self, which: int) -> None:
-        self._on(which, self._waiting, lambda name: self.world.kubelet.start(name, ready=not self.world.launched))
+        self._on(which, self._waiting, lambda name: self.cluster.kubelet.start(name, ready=not self.cluster.launched))
 
     @rule()
     def kubelets_carry_out_deletions(self) -> None:
-        self.world.kubelet.remove_deleted()
+        self.cluster.kubelet.remove_deleted()
 
     @rule(which=ANY, code=st.sampled_from([1, 2, 137, 143]))
     def a_program_fails(self, which: int, code: int, exception: str = "") -> None:
-        forgiven = code == 2 and RULES[0] == self.world.api.job["spec"]["restartPolicy"].get("rules")
+        forgiven = code == 2 and RULES[0] == self.cluster.api.job["spec"]["restartPolicy"].get("rules")
         words = f"Traceback (most recent call last):\n{exception}\n" if exception else ""
-        done = self._on(which, self._running, lambda name: self.world.kubelet.exit(name, code, message=words))
+        done = self._on(which, self._running, lambda name: self.cluster.kubelet.exit(name, code, message=words))
         self.failures += done
         self.faults += done and not forgiven
 
@@ -224,10 +228,10 @@ class Life(RuleBasedStateMachine):
         """A loop of crashes: only so the budget and the pauses are ever used up."""
         for _ in range(times):
             self.a_program_fails(which, code)
-            self.world.settle().kubelet.remove_deleted()
+            self.cluster.settle().kubelet.remove_deleted()
             self._catch_up()
-            self.world.wait(pause)
-        self.world.wait(61 - pause)
+            self.cluster.wait(pause)
+        self.cluster.wait(61 - pause)
         self.all_that_is_due_is_done()
 
     @rule(which=ANY, exception=EXCEPTIONS, times=st.integers(2, 4), pause=st.sampled_from([31, 61]))
@@ -235,139 +239,139 @@ class Life(RuleBasedStateMachine):
         """After half a minute, in which a program has made steps, or more."""
         for _ in range(times):
             self._catch_up()
-            self.world.wait(pause)
+            self.cluster.wait(pause)
             self.a_program_fails(which, 1, exception)
-            self.world.settle().kubelet.remove_deleted()
+            self.cluster.settle().kubelet.remove_deleted()
         self._catch_up()
 
     @rule(which=ANY)
     def one_that_has_finished_is_deleted(self, which: int) -> None:
         self.a_program_finishes(which)
-        self.world.settle()
-        ended = [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Succeeded"]
-        self.blows += self._on(which, lambda: ended, self.world.kubelet.lose)
-        self.world.settle()
+        self.cluster.settle()
+        ended = [name for name in self._existing() if self.cluster.api.pods[name]["status"]["phase"] == "Succeeded"]
+        self.blows += self._on(which, lambda: ended, self.cluster.kubelet.force_delete)
+        self.cluster.settle()
 
     @rule(which=ANY, seconds=st.sampled_from([0, 61, 200]))
     def a_machine_with_pods_dies(self, which: int, seconds: float) -> None:
         """And the node controller notices, while others are well."""
-        self.world.machines.add("node-z")
-        nodes = [self.world.api.pods[name]["spec"]["nodeName"] for name in self._running()]
-        if nodes and (name := nodes[which % len(nodes)]) in self.world.api.nodes and name != "node-z":
-            self.something_happens_to_a_machine(name, "die")
-            self.something_happens_to_a_machine(name, "notice")
-            self.world.wait(seconds)
+        self.cluster.nodes.add("node-z")
+        nodes = [self.cluster.api.pods[name]["spec"]["nodeName"] for name in self._running()]
+        if nodes and (name := nodes[which % len(nodes)]) in self.cluster.api.nodes and name != "node-z":
+            self.something_happens_to_a_node(name, "die")
+            self.something_happens_to_a_node(name, "notice")
+            self.cluster.wait(seconds)
             self.all_that_is_due_is_done()
 
     @rule(which=ANY, how=st.sampled_from(["evict", "announce", "delete", "delete", "vanish"]), grace=GRACE)
     def a_pod_is_taken(self, which: int, how: str, grace: int) -> None:
-        kubelet, delete = self.world.kubelet, self.world.api.delete_pod
+        kubelet, delete = self.cluster.kubelet, self.cluster.api.delete_pod
         ways: dict[str, Callable[[str], None]] = {
             "evict": kubelet.evict,
             "announce": lambda name: kubelet.mark_disrupted(name, "PreemptionByScheduler"),
             "delete": lambda name: delete(name, grace),
-            "vanish": kubelet.lose,
+            "vanish": kubelet.force_delete,
         }
         self.blows += self._on(which, self._running if how in ("evict", "announce") else self._existing, ways[how])
 
     @rule(which=ANY)
     def what_waits_beside_the_gang_ends(self, which: int) -> None:
         """An evaluator has seen enough, a cleanup is done."""
-        self._on(which, self._aside, lambda name: self.world.kubelet.exit(name, 0, message='{"removed": 1}'))
+        self._on(which, self._aside, lambda name: self.cluster.kubelet.exit(name, 0, message='{"removed": 1}'))
 
     @rule(refused=st.sampled_from(["", "", "chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0", "cleanup"]))
     def a_quota_has_no_room(self, refused: str) -> None:
         """Or it has room again."""
-        self.world.api.refusals.clear()
+        self.cluster.api.refusals.clear()
         if refused:
-            self.world.api.refusals[f"pod/mnist-{refused}"] = (403, "exceeded quota: pods")
+            self.cluster.api.refusals[f"pod/mnist-{refused}"] = (403, "exceeded quota: pods")
 
-    # --- the machines
+    # --- the nodes
 
     @rule(name=NODES, what=st.sampled_from(["die", "cut", "notice", "come back", "remove", "taint", "join"]))
-    def something_happens_to_a_machine(self, name: str, what: str) -> None:
-        machines, there = self.world.machines, name in self.world.api.nodes
-        hears, dead = machines.hears(name), name in machines.dead
+    def something_happens_to_a_node(self, name: str, what: str) -> None:
+        nodes, there = self.cluster.nodes, name in self.cluster.api.nodes
+        hears, dead = nodes.is_reachable(name), name in nodes.powered_off
         may: dict[str, tuple[bool, Callable[[str], None]]] = {
-            "die": (there, machines.die),
-            "cut": (there, lambda name: machines.cut(name, noticed=False)),
-            "notice": (there and not hears, machines.notice),
-            "come back": (there and not dead, machines.come_back),
-            "remove": (there and not hears, machines.remove),
-            "taint": (there and dead, machines.taint),
-            "join": (not there and hears, machines.add),
+            "die": (there, nodes.power_off),
+            "cut": (there, lambda name: nodes.partition(name, noticed=False)),
+            "notice": (there and not hears, nodes.mark_not_ready),
+            "come back": (there and not dead, nodes.reconnect),
+            "remove": (there and not hears, nodes.remove),
+            "taint": (there and dead, nodes.taint),
+            "join": (not there and hears, nodes.add),
         }
         possible, act = may[what]
         if possible:
-            self.blows += sum(pod["spec"].get("nodeName") == name for pod in self.world.api.pods.values())
+            self.blows += sum(pod["spec"].get("nodeName") == name for pod in self.cluster.api.pods.values())
             act(name)
 
     @rule(readable=st.booleans())
     def the_right_to_read_nodes_changes(self, readable: bool) -> None:
-        self.world.api.nodes_readable = readable
+        self.cluster.api.nodes_readable = readable
 
     # --- time and people
 
     @rule(seconds=st.sampled_from([0.4, 1, 5, 61, 700]))
     def time_passes(self, seconds: float) -> None:
-        self.world.wait(seconds)
+        self.cluster.wait(seconds)
 
     @rule(edit=st.sampled_from(EDITS))
     def a_person_changes_a_limit(self, edit: tuple[str, Any]) -> None:
-        self.world.api.edit(*edit)
+        self.cluster.api.edit(*edit)
 
     @rule(workers=st.integers(1, 4), suspended=st.none() | st.booleans())
     def a_person_scales(self, workers: int, suspended: bool | None) -> None:
         """Perhaps with a suspension or a resumption in the same edit."""
-        self.world.api.edit("replicaSpecs.worker.replicas", workers)
+        self.cluster.api.edit("replicaSpecs.worker.replicas", workers)
         if suspended is not None:
-            self.world.api.edit("runPolicy.suspend", suspended)
+            self.cluster.api.edit("runPolicy.suspend", suspended)
 
     @rule(suspended=st.booleans())
     def a_person_suspends_or_resumes(self, suspended: bool) -> None:
-        self.world.api.edit("runPolicy.suspend", suspended)
+        self.cluster.api.edit("runPolicy.suspend", suspended)
 
-    @precondition(lambda self: not self.world.status.terminal)
+    @precondition(lambda self: not self.cluster.status.terminal)
     @rule()
     def the_service_is_deleted(self) -> None:
-        self.world.api.delete_service("mnist")
+        self.cluster.api.delete_service("mnist")
 
     @rule()
     def the_secret_is_deleted(self) -> None:
-        self.blows += len(self.world.api.secrets)
-        self.world.api.secrets.clear()
+        self.blows += len(self.cluster.api.secrets)
+        self.cluster.api.secrets.clear()
 
     # --- what always holds
 
     @invariant()
     def never_two_attempts_at_once(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "cluster"):
             alive = [pod for pod in self._training() if pod["status"]["phase"] in ("Pending", "Running")]
             assert len({pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in alive}) <= 1
 
     @invariant()
     def what_is_done_is_done(self) -> None:
-        if hasattr(self, "world") and self.world.status.terminal:
-            status = self.world.status
+        if hasattr(self, "cluster") and self.cluster.status.terminal:
+            status = self.cluster.status
             end = (status.phase, status.reason, status.completion_time, status.restarts, status.failure)
             self.end = self.end or end
             assert self.end == end
 
     @invariant()
     def the_budget_is_never_exceeded(self) -> None:
-        if hasattr(self, "world"):
-            self.allowed = max(self.allowed, self.world.api.job["spec"]["restartPolicy"]["maxRestarts"])
-            restarts = self.world.status.restarts
+        if hasattr(self, "cluster"):
+            self.allowed = max(self.allowed, self.cluster.api.job["spec"]["restartPolicy"]["maxRestarts"])
+            restarts = self.cluster.status.restarts
             # Launchers hear of a pod's failure only from its successor: what that costs is held in each plan.
-            node_not_ready = restarts.pod_failures if self.world.launched else 0
+            node_not_ready = restarts.pod_failures if self.cluster.launched else 0
             assert restarts.budget_used - node_not_ready <= self.allowed
-            if not node_not_ready and self.world.api.job["spec"]["restartPolicy"]["budgetReset"] == "Never":
+            if not node_not_ready and self.cluster.api.job["spec"]["restartPolicy"]["budgetReset"] == "Never":
                 assert restarts.counted - restarts.disruptions - node_not_ready <= self.allowed
 
     @invariant()
     def phase_and_conditions_say_the_same(self) -> None:
-        if hasattr(self, "world"):
-            status = self.world.status
+        if hasattr(self, "cluster"):
+            status = self.cluster.status
             for kind in ("Succeeded", "Failed", "Suspended"):
                 assert status.is_true(kind) == (status.phase == kind)
             assert not status.is_true("Ready") or status.phase == "Running"
@@ -376,8 +380,8 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def everything_counts_once(self) -> None:
-        if hasattr(self, "world"):
-            restarts = self.world.status.restarts
+        if hasattr(self, "cluster"):
+            restarts = self.cluster.status.restarts
             assert restarts.counted <= self.faults
             assert restarts.disruptions <= self.blows + self.failures
 
@@ -385,68 +389,68 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """The faults stop: the job runs, finishes and is cleaned, or has failed for a reason; then nothing is left."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "cluster"):
             return
-        world = self.world
-        world.api.edit("runPolicy.suspend", False)
+        cluster = self.cluster
+        cluster.api.edit("runPolicy.suspend", False)
         self._mend()
         self._finish("chief")
         self._finish("cleanup")
-        assert world.status.terminal
-        assert world.status.phase == "Failed" or self.worked
-        late = world.status.reason in ("DeadlineExceeded", "StartDeadlineExceeded")
-        assert world.status.phase == "Succeeded" or self.faults > 0 or late
-        cleaned = world.status.condition("Cleaned")
+        assert cluster.status.terminal
+        assert cluster.status.phase == "Failed" or self.worked
+        late = cluster.status.reason in ("DeadlineExceeded", "StartDeadlineExceeded")
+        assert cluster.status.phase == "Succeeded" or self.faults > 0 or late
+        cleaned = cluster.status.condition("Cleaned")
         assert cleaned is not None and cleaned.status != "Unknown"
-        if cleaned.status == "True" and "storage" in world.api.job["spec"] and used_temporaries(world):
-            assert f"create pod/{world.name('cleanup')}" in world.api.writes
-        assert world.api.gone == ("ttlSecondsAfterFinished" in world.api.job["spec"]["runPolicy"])
-        assert not world.step() and world.timer is None
+        if cleaned.status == "True" and "storage" in cluster.api.job["spec"] and used_temporaries(cluster):
+            assert f"create pod/{cluster.name('cleanup')}" in cluster.api.writes
+        assert cluster.api.gone == ("ttlSecondsAfterFinished" in cluster.api.job["spec"]["runPolicy"])
+        assert not cluster.step() and cluster.timer is None
 
     def _mend(self) -> None:
         """The cluster is well again: what is dead has been noticed and removed, and there is room."""
-        machines = self.world.machines
-        for name in list(self.world.api.nodes):
-            if name in machines.dead:
-                machines.remove(name)
+        nodes = self.cluster.nodes
+        for name in list(self.cluster.api.nodes):
+            if name in nodes.powered_off:
+                nodes.remove(name)
             else:
-                machines.come_back(name)
-        machines.add("node-z")
-        self.world.api.nodes_readable = True
-        self.world.api.refusals.clear()
+                nodes.reconnect(name)
+        nodes.add("node-z")
+        self.cluster.api.nodes_readable = True
+        self.cluster.api.refusals.clear()
 
     def _training(self) -> list[dict[str, Any]]:
-        pods = self.world.api.pods.values()
+        pods = self.cluster.api.pods.values()
         return [pod for pod in pods if pod["metadata"]["labels"]["tftraining.dev/role"] in GANG_ROLES]
 
     def _finish(self, who: str) -> None:
         """Healthy kubelets; the one that all wait for does its work as soon as it runs."""
         for _ in range(200):
-            self.world.run()
+            self.cluster.run()
             names = [name for name in self._running() if self._is(who, name)]
             if names and self._finishes(who, names[0]):
                 continue
-            if self.world.timer is not None:
-                self.world.api.now = max(self.world.now, self.world.timer)
+            if self.cluster.timer is not None:
+                self.cluster.api.now = max(self.cluster.now, self.cluster.timer)
             else:
                 return
-        raise AssertionError(f"never at rest: {self.world.trajectory[-5:]}")
+        raise AssertionError(f"never at rest: {self.cluster.trajectory[-5:]}")
 
     def _finishes(self, who: str, name: str) -> bool:
         """Whether the program could do its work; behind a launcher it waits for the whole gang."""
-        if who == "chief" and self.world.launched:
+        if who == "chief" and self.cluster.launched:
             self.worked = True
-            return self.world.launchers.finish(*self.world.launchers.trainers)
+            return self.cluster.launchers.finish(*self.cluster.launchers.trainers)
         self.worked |= who == "chief"
-        self.world.kubelet.exit(name, 0, message='{"removed": 1}')
+        self.cluster.kubelet.exit(name, 0, message='{"removed": 1}')
         return True
 
     def _is(self, who: str, name: str) -> bool:
-        spec = self.world.api.job["spec"]
+        spec = self.cluster.api.job["spec"]
         if who == "chief" and spec.get("successPolicy") == "AllWorkers":
             return any(f"-{role}-" in name for role in ("chief", "worker"))
         chief = "chief-0" if "chief" in spec["replicaSpecs"] else "worker-0"
-        return name == self.world.name(chief if who == "chief" else "cleanup")
+        return name == self.cluster.name(chief if who == "chief" else "cleanup")
 
     def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], object]) -> int:
         """Do something to one of the pods, if there is any; how many it was done to."""
@@ -458,53 +462,53 @@ class Life(RuleBasedStateMachine):
     def _catch_up(self) -> None:
         """All goes well, and what waits its time is waited for, but for what may never be."""
         for _ in range(3):
-            self.world.run()
-            if (timer := self.world.timer) is not None and timer <= later(self.world.now, 60):
-                self.world.api.now = timer
-        self.world.run()
+            self.cluster.run()
+            if (timer := self.cluster.timer) is not None and timer <= later(self.cluster.now, 60):
+                self.cluster.api.now = timer
+        self.cluster.run()
 
     def _absent(self) -> set[str]:
         """The pods of the gang that are not there, and have not finished before."""
         wanted = {
             f"{role}-{index}"
-            for role, counts in self.world.status.replicas.items()
+            for role, counts in self.cluster.status.replicas.items()
             for index in set(range(counts.desired)) - chosen(counts.completed_indexes, range(counts.desired))
         }
-        return wanted - set(self.world.pods) - {"evaluator-0"}
+        return wanted - set(self.cluster.pods) - {"evaluator-0"}
 
     def _is_free_to_make_pods(self) -> bool:
         """Whether no pod is in the way, and the longest pause is over."""
-        last, uid = self.world.status.last_restart, self.world.api.job["metadata"]["uid"]
-        pods = [pod for pod in self.world.api.pods.values() if owned_by(pod, uid)]
+        last, uid = self.cluster.status.last_restart, self.cluster.api.job["metadata"]["uid"]
+        pods = [pod for pod in self.cluster.api.pods.values() if owned_by(pod, uid)]
         attempts = {pod["metadata"]["labels"]["tftraining.dev/attempt"] for pod in self._training()}
-        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods) or "cleanup" in self.world.pods
-        late = last is None or (self.world.now - last.time).total_seconds() > 60
-        return late and not leaving and attempts <= {str(self.world.status.attempt)}
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods) or "cleanup" in self.cluster.pods
+        late = last is None or (self.cluster.now - last.time).total_seconds() > 60
+        return late and not leaving and attempts <= {str(self.cluster.status.attempt)}
 
     def _is_given_up(self, pod: dict[str, Any], patience: int) -> bool:
         """Whether the pod is on a node that has not been ready for so long, and should have been replaced."""
-        nodes = nodes_of(list(self.world.api.pods.values()), list(self.world.api.nodes.values()))
-        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.heard_since
+        nodes = nodes_of(list(self.cluster.api.pods.values()), list(self.cluster.api.nodes.values()))
+        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.any_ready_since
         if node is None or node.gone or node.unready_since is None or since is None or node.out_of_service:
             return False
-        running = pod["status"]["phase"] == "Running" and self.world.api.nodes_readable
+        running = pod["status"]["phase"] == "Running" and self.cluster.api.nodes_readable
         # One that a smaller size has no place for goes when the launchers know of that size.
         role, index = (pod["metadata"]["labels"][f"tftraining.dev/{each}"] for each in ("role", "index"))
-        wanted = int(index) < self.world.api.job["spec"]["replicaSpecs"][role].get("replicas", 1)
-        return running and wanted and later(max(node.unready_since, since), patience) < self.world.now
+        wanted = int(index) < self.cluster.api.job["spec"]["replicaSpecs"][role].get("replicas", 1)
+        return running and wanted and later(max(node.unready_since, since), patience) < self.cluster.now
 
     def _existing(self) -> list[str]:
-        return sorted(self.world.api.pods)
+        return sorted(self.cluster.api.pods)
 
     def _running(self) -> list[str]:
         """Those whose program runs, also if somebody has asked for their end."""
-        return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Running"]
+        return [name for name in self._existing() if self.cluster.api.pods[name]["status"]["phase"] == "Running"]
 
     def _aside(self) -> list[str]:
         return [name for name in self._running() if name.endswith(("-evaluator-0", "-cleanup"))]
 
     def _waiting(self) -> list[str]:
-        return [name for name in self._existing() if self.world.api.pods[name]["status"]["phase"] == "Pending"]
+        return [name for name in self._existing() if self.cluster.api.pods[name]["status"]["phase"] == "Pending"]
 
 
 class LifeWithoutLaunchers(Life):
@@ -521,25 +525,27 @@ class LifeWithoutLaunchers(Life):
     @rule(which=ANY)
     def a_disruption_takes_others_along(self, which: int) -> None:
         """What fails after it is no failure of its own."""
-        world = self.world.run()
-        before, names = world.status.restarts.counted, sorted(pod["metadata"]["name"] for pod in self._training())
-        if world.status.phase != "Running" or len(names) < 2 or not set(names) <= set(self._running()):
+        cluster = self.cluster.run()
+        before, names = cluster.status.restarts.counted, sorted(pod["metadata"]["name"] for pod in self._training())
+        if cluster.status.phase != "Running" or len(names) < 2 or not set(names) <= set(self._running()):
             return
         first, second = names[which % len(names)], names[(which + 1) % len(names)]
-        world.api.delete_pod(first, 30)
-        world.wait(1).kubelet.exit(second, 1)
+        cluster.api.delete_pod(first, 30)
+        cluster.wait(1).kubelet.exit(second, 1)
         self.blows, self.failures = self.blows + 1, self.failures + 1
-        alone = world.api.job["spec"]["restartPolicy"].get("scope") or ("ps" in world.api.job["spec"]["replicaSpecs"])
+        alone = cluster.api.job["spec"]["restartPolicy"].get("scope") or (
+            "ps" in cluster.api.job["spec"]["replicaSpecs"]
+        )
         self.faults += alone not in (False, "Job")
-        world.settle()
-        assert alone not in (False, "Job") or world.status.restarts.counted == before
+        cluster.settle()
+        assert alone not in (False, "Job") or cluster.status.restarts.counted == before
 
     def _end_well(self, name: str) -> None:
         """With a 0, which from one that was told to go is mere politeness."""
-        pod = self.world.api.pods[name]
+        pod = self.cluster.api.pods[name]
         announced = any(each["type"] == "DisruptionTarget" for each in pod["status"].get("conditions", ()))
         self.worked |= not announced and "deletionTimestamp" not in pod["metadata"]
-        self.world.kubelet.exit(name, 0, message='{"removed": 1}')
+        self.cluster.kubelet.exit(name, 0, message='{"removed": 1}')
 
 
 class LifeWithLaunchers(Life):
@@ -551,17 +557,17 @@ class LifeWithLaunchers(Life):
 
     @rule(which=ANY)
     def a_program_finishes(self, which: int) -> None:
-        launchers = self.world.launchers
+        launchers = self.cluster.launchers
         self._on(which, lambda: [each for each in launchers.trainers if each in launchers.running], launchers.finish)
         self.worked |= bool(launchers.done)
 
     @rule(workers=st.integers(1, 4))
     def a_gang_that_trains_is_scaled(self, workers: int) -> None:
-        world = self.world.run()
+        cluster = self.cluster.run()
         self.a_person_scales(workers, None)
-        world.settle().run()
-        status = world.status
-        if status.phase == "Running" and status.reason == "Training" and world.launchers.phase == "Training":
+        cluster.settle().run()
+        status = cluster.status
+        if status.phase == "Running" and status.reason == "Training" and cluster.launchers.phase == "Training":
             # Nobody carries out the deletion of one on a node that is cut off.
             staying = [pod["metadata"] for pod in self._training() if "deletionTimestamp" not in pod["metadata"]]
             assert all(int(each["labels"]["tftraining.dev/index"]) < workers for each in staying), "surplus pods stay"
@@ -569,68 +575,68 @@ class LifeWithLaunchers(Life):
     @rule(which=ANY)
     def two_are_lost_one_after_the_other(self, which: int) -> None:
         """And what was made in place of the first: nothing of it starts before all are gone."""
-        world = self.world.run()
-        names, quiet = self._calm(), world.status.restarts
+        cluster = self.cluster.run()
+        names, quiet = self._calm(), cluster.status.restarts
         first, second = names[which % 2 :][:1], names[1 - which % 2 :][:1]
         for number, name in enumerate(first + second + first if len(names) == 2 else first, 1):
-            if name not in world.api.pods:
+            if name not in cluster.api.pods:
                 return  # it waits for its time
-            world.kubelet.lose(name)
+            cluster.kubelet.force_delete(name)
             self.blows += 1
-            while world.step() or world.listen():
+            while cluster.step() or cluster.poll_launchers():
                 pass
             self.all_that_is_due_is_done()
-            assert world.status.terminal or world.status.restarts.disruptions == quiet.disruptions + number
+            assert cluster.status.terminal or cluster.status.restarts.disruptions == quiet.disruptions + number
 
     def _calm(self) -> list[str]:
         """The workers but the first, if the whole gang trains and nothing is the matter."""
-        status = self.world.status
-        calm = (status.phase, status.reason) == ("Running", "Training") and not self.world.refusal
+        status = self.cluster.status
+        calm = (status.phase, status.reason) == ("Running", "Training") and not self.cluster.refusal
         ready = status.ready == "{0}/{0}".format((status.ready or "").rpartition("/")[2]) and not self._absent()
-        calm &= ready and self.world.launchers.phase == "Training" and not self.world.launchers.done
-        plain = not self.world.api.job["metadata"].get("labels") and self.world.api.secrets
+        calm &= ready and self.cluster.launchers.phase == "Training" and not self.cluster.launchers.done
+        plain = not self.cluster.api.job["metadata"].get("labels") and self.cluster.api.secrets
         return [name for name in self._running() if "-worker-" in name and name[-1] != "0"] if calm and plain else []
 
     @rule()
     def launchers_do_what_there_is_to_do(self) -> None:
-        self.world.launchers.tick()
+        self.cluster.launchers.tick()
 
     @rule()
     def the_operator_asks_the_chief(self) -> None:
-        self.world.heard = self.world.launchers.heard()
+        self.cluster.launcher_report = self.cluster.launchers.last_report()
 
     @rule(which=ANY, code=st.sampled_from([None, 1]))
     def a_program_crashes(self, which: int, code: int | None) -> None:
-        if members := sorted(self.world.launchers.running):
-            self.faults += self.world.launchers.crash(members[which % len(members)], code)
+        if members := sorted(self.cluster.launchers.running):
+            self.faults += self.cluster.launchers.crash(members[which % len(members)], code)
 
     @rule(which=ANY, times=st.integers(2, 4))
     def a_program_raises_the_same_again_and_again(self, which: int, times: int) -> None:
         for _ in range(times):
-            if members := sorted(self.world.launchers.running):
-                self.faults += self.world.launchers.crash(members[which % len(members)], 1, exception=BOOM)
-            self.world.wait(31).run()
+            if members := sorted(self.cluster.launchers.running):
+                self.faults += self.cluster.launchers.crash(members[which % len(members)], 1, exception=BOOM)
+            self.cluster.wait(31).run()
 
     @rule(epoch=st.integers(1, 5))
     def the_training_goes_on(self, epoch: int) -> None:
-        if self.world.launchers.phase == "Training":
-            self.world.launchers.advance(epoch, 70 * epoch)
+        if self.cluster.launchers.phase == "Training":
+            self.cluster.launchers.advance(epoch, 70 * epoch)
 
     @rule(which=ANY)
     def a_member_makes_no_step(self, which: int) -> None:
-        members = sorted(self.world.launchers.running)
-        if members and self.world.launchers.phase == "Training":
-            self.world.launchers.stall(members[which % len(members)])
+        members = sorted(self.cluster.launchers.running)
+        if members and self.cluster.launchers.phase == "Training":
+            self.cluster.launchers.stall(members[which % len(members)])
             self.faults += 1
 
     @rule()
     def the_launchers_have_waited_too_long(self) -> None:
-        if self.world.launchers.phase in ("Waiting", "Restarting"):
-            self.world.launchers.end("Failed", "StartDeadlineExceeded", "worker-1 did not join", {})
+        if self.cluster.launchers.phase in ("Waiting", "Restarting"):
+            self.cluster.launchers.end("Failed", "StartDeadlineExceeded", "worker-1 did not join", {})
 
     @rule()
     def the_chief_finishes(self) -> None:
-        self.worked |= self.world.launchers.finish()
+        self.worked |= self.cluster.launchers.finish()
 
 
 TestLifeWithoutLaunchers = LifeWithoutLaunchers.TestCase
@@ -679,7 +685,7 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     Life.begin(life, job, True)
     for name, fields in storms:
         getattr(life, name)(**fields)
-        life.world.run_timers()
+        life.cluster.run_timers()
         for held in ("what_is_done_is_done", "the_budget_is_never_exceeded", "everything_counts_once"):
             getattr(life, held)()
     life.teardown()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.pauses import resume, suspend
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.rules import RULES, compares, compiled
 from tftraining_client.validation.structure import stored
@@ -58,9 +58,9 @@ MAY_NOT: dict[str, Any] = {
 }
 
 
-def uids(world: World) -> dict[str, str]:
+def uids(cluster: SimulatedCluster) -> dict[str, str]:
     """The UIDs of the pods, by their short names."""
-    return {name: world.api.pods[world.name(name)]["metadata"]["uid"] for name in world.pods}
+    return {name: cluster.api.pods[cluster.name(name)]["metadata"]["uid"] for name in cluster.pods}
 
 
 # --- what the CRD has to say to a change
@@ -134,66 +134,66 @@ def test_a_change_that_comes_with_the_suspension_is_too_early() -> None:
 @MODES
 @pytest.mark.parametrize("path", LIMITS)
 def test_a_limit_restarts_nothing(new_job: NewJob, path: str) -> None:
-    world = World(new_job()).run()
-    before = uids(world)
-    world.api.edit(path, MAY_CHANGE[path])
-    world.run()
-    assert (world.status.phase, world.status.attempt, uids(world)) == ("Running", 1, before)
-    assert world.status.observed_generation == 2
-    assert world.launchers.round == (1 if world.launched else 0)
+    cluster = SimulatedCluster(new_job()).run()
+    before = uids(cluster)
+    cluster.api.edit(path, MAY_CHANGE[path])
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.attempt, uids(cluster)) == ("Running", 1, before)
+    assert cluster.status.observed_generation == 2
+    assert cluster.launchers.round == (1 if cluster.launched else 0)
 
 
 @pytest.mark.parametrize("queue", ["", "research"], ids=["", "queued"])
 @pytest.mark.parametrize("path", LIMITS)
 def test_launchers_are_told_of_what_concerns_them_once(path: str, queue: str) -> None:
-    world = World(a_launched_job().labelled(**{"kueue.x_k8s.io__queue_name": queue})).run()
-    world.api.edit(path, MAY_CHANGE[path])
-    world.run()
-    told = json.loads(world.api.pods["mnist-worker-0"]["metadata"]["annotations"]["tftraining.dev/orders"])
+    cluster = SimulatedCluster(a_launched_job().labelled(**{"kueue.x_k8s.io__queue_name": queue})).run()
+    cluster.api.edit(path, MAY_CHANGE[path])
+    cluster.run()
+    told = json.loads(cluster.api.pods["mnist-worker-0"]["metadata"]["annotations"]["tftraining.dev/orders"])
     theirs = path.partition(".")[2] in told
     assert not theirs or told[path.partition(".")[2]] == MAY_CHANGE[path]
-    annotated = [each for each in world.api.writes if each.startswith("annotate")]
+    annotated = [each for each in cluster.api.writes if each.startswith("annotate")]
     assert annotated == (["annotate pod/mnist-worker-0"] if theirs else [])
 
 
 def test_more_restarts_are_allowed_from_now_on() -> None:
-    world = World(a_job().max_restarts(1)).run().exit("worker-1").run()
-    world.api.edit("restartPolicy.maxRestarts", 2)
-    assert world.run().exit("worker-1").run_timers().status.phase == "Running"
-    assert world.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
+    cluster = SimulatedCluster(a_job().max_restarts(1)).run().exit("worker-1").run()
+    cluster.api.edit("restartPolicy.maxRestarts", 2)
+    assert cluster.run().exit("worker-1").run_timers().status.phase == "Running"
+    assert cluster.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
 
 
 def test_fewer_restarts_end_nothing_before_the_next_failure() -> None:
-    world = World(a_job().max_restarts(5)).run()
+    cluster = SimulatedCluster(a_job().max_restarts(5)).run()
     for _ in range(3):
-        world.exit("worker-1").run_timers()
-    world.api.edit("restartPolicy.maxRestarts", 1)
-    assert world.run().status.phase == "Running"
-    assert world.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
+        cluster.exit("worker-1").run_timers()
+    cluster.api.edit("restartPolicy.maxRestarts", 1)
+    assert cluster.run().status.phase == "Running"
+    assert cluster.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
 
 
 def test_the_start_deadline_of_a_job_that_waits() -> None:
-    world = World(a_job()).settle()
-    world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no such image")
-    world.wait(100).settle()
-    assert world.status.phase == "Starting"
-    world.api.edit("runPolicy.startDeadlineSeconds", 60)
-    assert world.settle().status.reason == "StartDeadlineExceeded"
+    cluster = SimulatedCluster(a_job()).settle()
+    cluster.kubelet.set_waiting("mnist-worker-1", "ErrImagePull", "no such image")
+    cluster.wait(100).settle()
+    assert cluster.status.phase == "Starting"
+    cluster.api.edit("runPolicy.startDeadlineSeconds", 60)
+    assert cluster.settle().status.reason == "StartDeadlineExceeded"
 
 
 def test_the_time_of_an_evaluator_after_the_success() -> None:
-    world = World(a_job().role("evaluator").set("runPolicy.evaluatorGraceSeconds", 30)).run()
-    world.exit("worker-0", code=0).run()
-    world.api.edit("runPolicy.evaluatorGraceSeconds", 300)
-    assert "evaluator-0" in world.run().wait(200).run().pods
-    world.api.edit("runPolicy.evaluatorGraceSeconds", 1)
-    assert "evaluator-0" not in world.run().pods
+    cluster = SimulatedCluster(a_job().role("evaluator").set("runPolicy.evaluatorGraceSeconds", 30)).run()
+    cluster.exit("worker-0", code=0).run()
+    cluster.api.edit("runPolicy.evaluatorGraceSeconds", 300)
+    assert "evaluator-0" in cluster.run().wait(200).run().pods
+    cluster.api.edit("runPolicy.evaluatorGraceSeconds", 1)
+    assert "evaluator-0" not in cluster.run().pods
 
 
 def test_the_time_to_live_of_a_job_that_is_done() -> None:
-    world = World(a_job()).run().exit("worker-0", code=0).run().wait(1000)
-    world.api.edit("runPolicy.ttlSecondsAfterFinished", 100)
-    assert world.run().api.gone
+    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0).run().wait(1000)
+    cluster.api.edit("runPolicy.ttlSecondsAfterFinished", 100)
+    assert cluster.run().api.gone
 
 
 # --- once
@@ -201,48 +201,53 @@ def test_the_time_to_live_of_a_job_that_is_done() -> None:
 
 @MODES
 def test_two_changes_before_anybody_looks_are_one(new_job: NewJob) -> None:
-    world = World(new_job()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 4)
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.api.edit("restartPolicy.maxRestarts", 3)
-    world.run()
-    assert (world.status.phase, world.status.ready, world.status.observed_generation) == ("Running", "3/3", 4)
-    assert world.status.replicas["worker"].highest == 2
-    restarts = world.status.restarts
+    cluster = SimulatedCluster(new_job()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 4)
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.api.edit("restartPolicy.maxRestarts", 3)
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.ready, cluster.status.observed_generation) == ("Running", "3/3", 4)
+    assert cluster.status.replicas["worker"].highest == 2
+    restarts = cluster.status.restarts
     assert (restarts.in_place + restarts.recreated, restarts.counted, restarts.disruptions) == (1, 0, 0)
 
 
 @MODES
 def test_a_second_change_on_the_heels_of_the_first(new_job: NewJob) -> None:
-    world = World(new_job()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 4)
-    world.settle()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run()
-    assert (world.status.phase, world.status.ready) == ("Running", "3/3")
-    restarts = world.status.restarts
+    cluster = SimulatedCluster(new_job()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 4)
+    cluster.settle()
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", "3/3")
+    restarts = cluster.status.restarts
     assert (restarts.in_place + restarts.recreated, restarts.counted, restarts.disruptions) == (1, 0, 0)
-    assert not world.step()
+    assert not cluster.step()
 
 
 @MODES
 def test_a_change_while_the_gang_restarts_is_part_of_that_restart(new_job: NewJob) -> None:
-    world = World(new_job()).run().exit("worker-1", code=137, reason="OOMKilled").settle()
-    assert world.status.phase == "Restarting"
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run_timers()
-    restarts = world.status.restarts
-    assert (world.status.phase, world.status.ready, restarts.counted, restarts.recreated) == ("Running", "3/3", 1, 1)
+    cluster = SimulatedCluster(new_job()).run().exit("worker-1", code=137, reason="OOMKilled").settle()
+    assert cluster.status.phase == "Restarting"
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run_timers()
+    restarts = cluster.status.restarts
+    assert (cluster.status.phase, cluster.status.ready, restarts.counted, restarts.recreated) == (
+        "Running",
+        "3/3",
+        1,
+        1,
+    )
 
 
 @MODES
 def test_the_same_value_again_is_no_change(new_job: NewJob) -> None:
-    world = World(new_job()).run()
-    before = uids(world)
-    world.api.edit("replicaSpecs.worker.replicas", 2)
-    world.run()
-    assert (uids(world), world.status.attempt, world.launchers.round <= 1) == (before, 1, True)
-    assert not world.step()
+    cluster = SimulatedCluster(new_job()).run()
+    before = uids(cluster)
+    cluster.api.edit("replicaSpecs.worker.replicas", 2)
+    cluster.run()
+    assert (uids(cluster), cluster.status.attempt, cluster.launchers.round <= 1) == (before, 1, True)
+    assert not cluster.step()
 
 
 # --- in a suspension
@@ -250,69 +255,69 @@ def test_the_same_value_again_is_no_change(new_job: NewJob) -> None:
 
 @MODES
 def test_what_is_changed_in_a_suspension_is_there_at_the_resumption(new_job: NewJob) -> None:
-    world = suspend(World(new_job().role("ps")).run()).run()
+    cluster = suspend(SimulatedCluster(new_job().role("ps")).run()).run()
     for path, value in (("template", OTHER), ("replicaSpecs.evaluator", {}), ("replicaSpecs.worker.port", 3333)):
-        world.api.edit(path, value)
-        world.run()
-    assert (world.status.phase, world.pods) == ("Suspended", [])
-    resume(world).run()
-    assert world.pods == ["evaluator-0", "ps-0", "worker-0", "worker-1"]
-    assert (world.status.phase, world.status.attempt, world.status.restarts.recreated) == ("Running", 2, 0)
-    assert {pod["spec"]["containers"][0]["image"] for pod in world.api.pods.values()} == {"trainer:2"}
-    assert ":3333" in str(world.api.pods["mnist-worker-0"]["spec"])
+        cluster.api.edit(path, value)
+        cluster.run()
+    assert (cluster.status.phase, cluster.pods) == ("Suspended", [])
+    resume(cluster).run()
+    assert cluster.pods == ["evaluator-0", "ps-0", "worker-0", "worker-1"]
+    assert (cluster.status.phase, cluster.status.attempt, cluster.status.restarts.recreated) == ("Running", 2, 0)
+    assert {pod["spec"]["containers"][0]["image"] for pod in cluster.api.pods.values()} == {"trainer:2"}
+    assert ":3333" in str(cluster.api.pods["mnist-worker-0"]["spec"])
 
 
 @MODES
 def test_the_other_mode_may_be_chosen_in_a_suspension(new_job: NewJob) -> None:
-    world = suspend(World(new_job()).run()).run()
-    world.launched = not world.launched
-    world.api.edit("restartPolicy.mode", "InPlace" if world.launched else "Recreate")
-    resume(world).run()
-    assert (world.status.phase, world.status.ready, world.status.attempt) == ("Running", "2/2", 2)
+    cluster = suspend(SimulatedCluster(new_job()).run()).run()
+    cluster.launched = not cluster.launched
+    cluster.api.edit("restartPolicy.mode", "InPlace" if cluster.launched else "Recreate")
+    resume(cluster).run()
+    assert (cluster.status.phase, cluster.status.ready, cluster.status.attempt) == ("Running", "2/2", 2)
 
 
 @MODES
 def test_a_role_that_is_taken_away_in_a_suspension(new_job: NewJob) -> None:
-    world = suspend(World(new_job().chief().role("ps")).run()).run()
-    del world.api.job["spec"]["replicaSpecs"]["ps"]
-    resume(world).run()
-    assert (world.pods, world.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
-    assert world.status.replicas["ps"].desired == 0
+    cluster = suspend(SimulatedCluster(new_job().chief().role("ps")).run()).run()
+    del cluster.api.job["spec"]["replicaSpecs"]["ps"]
+    resume(cluster).run()
+    assert (cluster.pods, cluster.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
+    assert cluster.status.replicas["ps"].desired == 0
 
 
 def test_a_suspended_job_says_how_many_it_will_have() -> None:
-    world = suspend(World(a_job()).run()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 5)
-    workers = world.run().status.replicas["worker"]
-    assert (workers.desired, workers.active, workers.highest, world.status.ready) == (5, 0, 1, "0/5")
+    cluster = suspend(SimulatedCluster(a_job()).run()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 5)
+    workers = cluster.run().status.replicas["worker"]
+    assert (workers.desired, workers.active, workers.highest, cluster.status.ready) == (5, 0, 1, "0/5")
 
 
 @MODES
 def test_scaled_and_suspended_in_one_edit(new_job: NewJob) -> None:
-    world = World(new_job()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    suspend(world).run()
-    assert (world.status.phase, world.pods, world.status.ready) == ("Suspended", [], "0/3")
-    restarts = world.status.restarts
+    cluster = SimulatedCluster(new_job()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    suspend(cluster).run()
+    assert (cluster.status.phase, cluster.pods, cluster.status.ready) == ("Suspended", [], "0/3")
+    restarts = cluster.status.restarts
     assert (restarts.counted, restarts.recreated, restarts.in_place) == (0, 0, 0)
-    resume(world).run()
-    assert (world.status.phase, world.status.ready, world.status.restarts.recreated) == ("Running", "3/3", 0)
+    resume(cluster).run()
+    assert (cluster.status.phase, cluster.status.ready, cluster.status.restarts.recreated) == ("Running", "3/3", 0)
 
 
 @MODES
 def test_scaled_and_resumed_in_one_edit(new_job: NewJob) -> None:
-    world = suspend(World(new_job().workers(3)).run()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 1)
-    resume(world).run()
-    assert (world.pods, world.status.ready, world.status.attempt) == (["worker-0"], "1/1", 2)
+    cluster = suspend(SimulatedCluster(new_job().workers(3)).run()).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 1)
+    resume(cluster).run()
+    assert (cluster.pods, cluster.status.ready, cluster.status.attempt) == (["worker-0"], "1/1", 2)
 
 
 # --- in a suspension that nobody has seen
 
 
-def gone_by(world: World) -> dict[str, Any]:
+def gone_by(cluster: SimulatedCluster) -> dict[str, Any]:
     """What the launchers go by: what they were made with, and were told since, without what came of it."""
-    known = world.launchers.settings() | {"members": world.launchers.members}
+    known = cluster.launchers.settings() | {"members": cluster.launchers.members}
     return {name: value for name, value in known.items() if name not in ("attempt", "ledger", "largestGang", "proven")}
 
 
@@ -320,77 +325,77 @@ def gone_by(world: World) -> dict[str, Any]:
 @pytest.mark.parametrize("path", sorted({*MAY_NOT, *MAY_CHANGE} - {"runPolicy.suspend", "runPolicy.managedBy"}))
 def test_whatever_may_change_in_a_suspension_reaches_the_launchers(path: str, seen: bool) -> None:
     value = {**MAY_NOT, **MAY_CHANGE}[path]
-    world = suspend(World(a_launched_job().storage()).run())
+    cluster = suspend(SimulatedCluster(a_launched_job().storage()).run())
     if seen:
-        world.run()
-    world.launched = value != "Recreate"
-    world.api.edit(path, value)
-    resume(world).run()
-    undisturbed = World(a_launched_job().storage().set(path, value)).run()
-    assert (world.status.phase, world.status.ready) == (undisturbed.status.phase, undisturbed.status.ready)
-    if world.launched:
-        assert gone_by(world) == gone_by(undisturbed)
+        cluster.run()
+    cluster.launched = value != "Recreate"
+    cluster.api.edit(path, value)
+    resume(cluster).run()
+    undisturbed = SimulatedCluster(a_launched_job().storage().set(path, value)).run()
+    assert (cluster.status.phase, cluster.status.ready) == (undisturbed.status.phase, undisturbed.status.ready)
+    if cluster.launched:
+        assert gone_by(cluster) == gone_by(undisturbed)
 
 
 def test_a_success_policy_that_running_launchers_hear_of() -> None:
-    world = World(a_launched_job()).run()
-    suspend(world).api.edit("successPolicy", "AllWorkers")
-    resume(world).run()
-    world.launchers.finish("worker-0")
-    assert (world.run().status.phase, world.status.attempt) == ("Running", 1)
-    world.launchers.finish("worker-1")
-    assert world.run().status.reason == "AllWorkersSucceeded"
+    cluster = SimulatedCluster(a_launched_job()).run()
+    suspend(cluster).api.edit("successPolicy", "AllWorkers")
+    resume(cluster).run()
+    cluster.launchers.finish("worker-0")
+    assert (cluster.run().status.phase, cluster.status.attempt) == ("Running", 1)
+    cluster.launchers.finish("worker-1")
+    assert cluster.run().status.reason == "AllWorkersSucceeded"
 
 
 def test_a_budget_that_running_launchers_hear_is_not_refilled_any_more() -> None:
-    world = World(a_launched_job().max_restarts(1)).run()
-    suspend(world).api.edit("restartPolicy.budgetReset", "Never")
-    resume(world).run()
+    cluster = SimulatedCluster(a_launched_job().max_restarts(1)).run()
+    suspend(cluster).api.edit("restartPolicy.budgetReset", "Never")
+    resume(cluster).run()
     for epoch in (1, 2):
-        world.launchers.advance(epoch, 70 * epoch)
-        assert world.status.attempt == 1
-        world.launchers.crash("worker-1")
-        world.run_timers()
-    assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
+        cluster.launchers.advance(epoch, 70 * epoch)
+        assert cluster.status.attempt == 1
+        cluster.launchers.crash("worker-1")
+        cluster.run_timers()
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
 
 
 @MODES
 def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(new_job: NewJob) -> None:
-    world = World(new_job().storage()).run()
-    world.forget()
+    cluster = SimulatedCluster(new_job().storage()).run()
+    cluster.forget()
     container = {"name": "tensorflow", "image": "trainer:2", "command": ["python", "train.py"]}
-    suspend(world).api.edit("template", {"spec": {"containers": [container]}})
-    resume(world).run()
-    assert (world.status.phase, world.status.attempt) == ("Running", 2)
-    assert {pod["spec"]["containers"][0]["image"] for pod in world.api.pods.values()} == {"trainer:2"}
-    last, restarts = world.status.last_restart, world.status.restarts
+    suspend(cluster).api.edit("template", {"spec": {"containers": [container]}})
+    resume(cluster).run()
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
+    assert {pod["spec"]["containers"][0]["image"] for pod in cluster.api.pods.values()} == {"trainer:2"}
+    last, restarts = cluster.status.last_restart, cluster.status.restarts
     assert last is not None and last.reason == "SpecChanged"
     assert (restarts.counted, restarts.disruptions, restarts.without_progress) == (0, 0, 0)
-    assert world.status.message == "2 replicas train"
+    assert cluster.status.message == "2 replicas train"
 
 
 def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
-    world = World(a_launched_job()).run()
-    world.launchers.backup = (3, 210)
-    suspend(world).api.edit("template", OTHER)
-    resume(world).run()
-    world.launchers.advance(4, 220)
-    world.wait(10).run()
-    last, resumed = world.status.last_restart, world.status.condition("Resumed")
+    cluster = SimulatedCluster(a_launched_job()).run()
+    cluster.launchers.backup = (3, 210)
+    suspend(cluster).api.edit("template", OTHER)
+    resume(cluster).run()
+    cluster.launchers.advance(4, 220)
+    cluster.wait(10).run()
+    last, resumed = cluster.status.last_restart, cluster.status.condition("Resumed")
     assert last is not None and (last.reason, last.resumed_from_epoch, last.resumed_from_step) == (
         "SpecChanged",
         3,
         210,
     )
     assert resumed is not None and (resumed.status, resumed.message) == ("True", "resumed from epoch 3 after 0 s")
-    assert not world.step()
+    assert not cluster.step()
 
 
 @MODES
 def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job: NewJob) -> None:
-    world = World(new_job().storage()).run()
-    resume(suspend(world)).run()
-    assert (world.status.attempt, [note.reason for note in world.events]) == (1, ["Started", "Training"])
+    cluster = SimulatedCluster(new_job().storage()).run()
+    resume(suspend(cluster)).run()
+    assert (cluster.status.attempt, [note.reason for note in cluster.events]) == (1, ["Started", "Training"])
 
 
 @pytest.mark.parametrize(
@@ -405,16 +410,16 @@ def test_a_suspension_that_was_over_too_soon_and_changed_nothing_is_none(new_job
     ],
 )
 def test_what_pods_are_not_made_from_and_defaults_restart_nothing(path: str, value: object) -> None:
-    world = World(a_launched_job()).run()
-    world.api.edit(path, value)
-    assert world.run().status.attempt == 1
+    cluster = SimulatedCluster(a_launched_job()).run()
+    cluster.api.edit(path, value)
+    assert cluster.run().status.attempt == 1
 
 
 def test_pods_of_an_operator_that_did_not_note_what_they_are_made_from_stay() -> None:
-    world = World(a_job()).run()
-    for pod in world.api.pods.values():
+    cluster = SimulatedCluster(a_job()).run()
+    for pod in cluster.api.pods.values():
         del pod["metadata"]["annotations"]["tftraining.dev/spec"]
-    assert world.run().status.attempt == 1
+    assert cluster.run().status.attempt == 1
 
 
 ROLES = [("ps", 1, 2), ("ps", 2, 1), ("chief", 0, 1), ("chief", 1, 0), ("evaluator", 0, 1), ("evaluator", 1, 0)]
@@ -427,26 +432,26 @@ def test_another_size_of_a_role_after_a_suspension_that_was_over_too_soon(
     new_job: NewJob, workers: int, role: str, before: int, after: int
 ) -> None:
     """Launchers can be told of another number of workers, and of nothing else: the whole gang is made anew, once."""
-    world = World(new_job().storage().role(role, replicas=before)).run()
-    suspend(world).api.edit(f"replicaSpecs.{role}.replicas", after)
-    world.api.edit("replicaSpecs.worker.replicas", workers)
-    resume(world).run_timers()
+    cluster = SimulatedCluster(new_job().storage().role(role, replicas=before)).run()
+    suspend(cluster).api.edit(f"replicaSpecs.{role}.replicas", after)
+    cluster.api.edit("replicaSpecs.worker.replicas", workers)
+    resume(cluster).run_timers()
     size = workers + after * (role != "evaluator")
-    assert (world.status.phase, world.status.ready) == ("Running", f"{size}/{size}")
-    configs = [each["env"] for pod in world.api.pods.values() for each in pod["spec"]["containers"]]
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", f"{size}/{size}")
+    configs = [each["env"] for pod in cluster.api.pods.values() for each in pod["spec"]["containers"]]
     told = {next(each["value"] for each in env if each["name"] == "TF_CONFIG") for env in configs}
     clusters = {json.dumps(json.loads(each)["cluster"]) for each in told}
     assert role == "evaluator" or len(clusters) == 1, "all know the same gang"
-    restarts = world.status.restarts
+    restarts = cluster.status.restarts
     assert (restarts.counted, restarts.disruptions, restarts.budget_used) == (0, 0, 0)
-    assert role == "evaluator" or (world.status.attempt, restarts.recreated) == (2, 1)
-    assert not world.step()
+    assert role == "evaluator" or (cluster.status.attempt, restarts.recreated) == (2, 1)
+    assert not cluster.step()
 
 
 @MODES
 def test_another_size_of_a_role_that_is_not_elastic_is_no_other_number_of_workers(new_job: NewJob) -> None:
-    world = World(new_job().role("ps")).run()
-    suspend(world).api.edit("replicaSpecs.ps.replicas", 2)
-    resume(world).run_timers()
-    last = world.status.last_restart
+    cluster = SimulatedCluster(new_job().role("ps")).run()
+    suspend(cluster).api.edit("replicaSpecs.ps.replicas", 2)
+    resume(cluster).run_timers()
+    last = cluster.status.last_restart
     assert last is not None and last.reason == "SpecChanged"

@@ -1,13 +1,13 @@
 """From an empty namespace to a gang that trains."""
 
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
 def test_the_service_is_made_before_any_pod_and_the_status_before_both() -> None:
-    world = World(a_job())
-    world.step()
-    assert world.api.writes == [
+    cluster = SimulatedCluster(a_job())
+    cluster.step()
+    assert cluster.api.writes == [
         "status",
         "create service/mnist",
         "create pod/mnist-worker-0",
@@ -16,22 +16,22 @@ def test_the_service_is_made_before_any_pod_and_the_status_before_both() -> None
 
 
 def test_the_trajectory_of_an_undisturbed_start() -> None:
-    world = World(a_job()).settle()
-    world.kubelet.start("mnist-worker-0")
-    world.settle()
-    world.kubelet.start("mnist-worker-1")
-    world.settle()
-    assert world.trajectory == [
+    cluster = SimulatedCluster(a_job()).settle()
+    cluster.kubelet.start("mnist-worker-0")
+    cluster.settle()
+    cluster.kubelet.start("mnist-worker-1")
+    cluster.settle()
+    assert cluster.trajectory == [
         "Starting 0/2 CreatingPods",
         "Starting 0/2 PodsStarting",
         "Starting 1/2 PodsStarting",
         "Running 2/2 Training",
     ]
-    assert [(note.type, note.reason) for note in world.events] == [("Normal", "Started"), ("Normal", "Training")]
+    assert [(note.type, note.reason) for note in cluster.events] == [("Normal", "Started"), ("Normal", "Training")]
 
 
 def test_what_the_status_of_a_running_job_says() -> None:
-    status = World(a_job()).run().status
+    status = SimulatedCluster(a_job()).run().status
     assert (status.phase, status.ready, status.message) == ("Running", "2/2", "2 replicas train")
     assert status.attempt == 1
     assert status.start_time is not None and status.completion_time is None
@@ -42,52 +42,52 @@ def test_what_the_status_of_a_running_job_says() -> None:
 
 
 def test_a_chief_and_workers_start_together() -> None:
-    world = World(a_job().chief().workers(2)).run()
-    assert world.pods == ["chief-0", "worker-0", "worker-1"]
-    assert world.status.ready == "3/3"
-    assert set(world.status.replicas) == {"chief", "worker"}
+    cluster = SimulatedCluster(a_job().chief().workers(2)).run()
+    assert cluster.pods == ["chief-0", "worker-0", "worker-1"]
+    assert cluster.status.ready == "3/3"
+    assert set(cluster.status.replicas) == {"chief", "worker"}
 
 
 def test_a_chief_alone_is_a_gang() -> None:
-    world = World(a_job().without("worker").chief()).run()
-    assert (world.pods, world.status.message) == (["chief-0"], "the replica trains")
+    cluster = SimulatedCluster(a_job().without("worker").chief()).run()
+    assert (cluster.pods, cluster.status.message) == (["chief-0"], "the replica trains")
 
 
 def test_a_pod_that_runs_but_is_not_ready_does_not_train_yet() -> None:
-    world = World(a_job()).settle()
-    world.kubelet.start("mnist-worker-0")
-    world.kubelet.start("mnist-worker-1", ready=False)
-    assert world.settle().status.phase == "Starting"
-    assert world.status.message == "waiting for worker-1 to start"
+    cluster = SimulatedCluster(a_job()).settle()
+    cluster.kubelet.start("mnist-worker-0")
+    cluster.kubelet.start("mnist-worker-1", ready=False)
+    assert cluster.settle().status.phase == "Starting"
+    assert cluster.status.message == "waiting for worker-1 to start"
 
 
 def test_a_pod_that_loses_its_readiness_leaves_the_job_running_but_not_ready() -> None:
-    world = World(a_job()).run()
-    world.kubelet.start("mnist-worker-1", ready=False)
-    world.settle()
-    assert (world.status.phase, world.status.ready) == ("Running", "1/2")
-    assert not world.status.is_true("Ready")
-    assert world.status.restarts.recreated == 0
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.kubelet.start("mnist-worker-1", ready=False)
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.ready) == ("Running", "1/2")
+    assert not cluster.status.is_true("Ready")
+    assert cluster.status.restarts.recreated == 0
 
 
 def test_a_service_that_somebody_deletes_comes_back() -> None:
-    world = World(a_job()).run()
-    world.api.delete_service("mnist")
-    world.settle()
-    assert "mnist" in world.api.services
-    assert world.status.restarts.recreated == 0
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.api.delete_service("mnist")
+    cluster.settle()
+    assert "mnist" in cluster.api.services
+    assert cluster.status.restarts.recreated == 0
 
 
 def test_a_deleted_job_gets_no_new_child_and_no_write() -> None:
-    world = World(a_job())
-    world.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    assert not world.step()
-    running = World(a_job()).run()
+    cluster = SimulatedCluster(a_job())
+    cluster.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+    assert not cluster.step()
+    running = SimulatedCluster(a_job()).run()
     running.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    running.kubelet.lose("mnist-worker-0", "mnist-worker-1")
+    running.kubelet.force_delete("mnist-worker-0", "mnist-worker-1")
     assert not running.step()
 
 
 def test_a_job_of_another_manager_is_left_alone() -> None:
-    assert not World(a_job().set("runPolicy.managedBy", "example.com/queue")).step()
-    assert World(a_job().set("runPolicy.managedBy", "tftraining.dev/operator")).step()
+    assert not SimulatedCluster(a_job().set("runPolicy.managedBy", "example.com/queue")).step()
+    assert SimulatedCluster(a_job().set("runPolicy.managedBy", "tftraining.dev/operator")).step()

@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.control_plane.chart import REPOSITORY
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import World
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.unit.operator.plan.conftest import until_it_cleans
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.spec import Manifest
@@ -35,35 +35,35 @@ def row(*cells: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return lambda test: test
 
 
-def running(job: JobBuilder) -> World:
-    world = World(job).run()
-    assert world.status.phase == "Running"
-    return world
+def running(job: JobBuilder) -> SimulatedCluster:
+    cluster = SimulatedCluster(job).run()
+    assert cluster.status.phase == "Running"
+    return cluster
 
 
-def spec_of(world: World, pod: str) -> Manifest:
-    spec: Manifest = world.api.pods[world.name(pod)]["spec"]
+def spec_of(cluster: SimulatedCluster, pod: str) -> Manifest:
+    spec: Manifest = cluster.api.pods[cluster.name(pod)]["spec"]
     return spec
 
 
-def tf_config(world: World, pod: str) -> dict[str, Any]:
-    env = spec_of(world, pod)["containers"][0]["env"]
+def tf_config(cluster: SimulatedCluster, pod: str) -> dict[str, Any]:
+    env = spec_of(cluster, pod)["containers"][0]["env"]
     config: dict[str, Any] = json.loads(next(each["value"] for each in env if each["name"] == "TF_CONFIG"))
     return config
 
 
-def chief_done(world: World) -> World:
+def chief_done(cluster: SimulatedCluster) -> SimulatedCluster:
     """The chief's program has done its work; nobody has seen it yet."""
-    if world.launched:
-        world.launchers.finish()
+    if cluster.launched:
+        cluster.launchers.finish()
     else:
-        world.exit("worker-0", code=0)
-    return world
+        cluster.exit("worker-0", code=0)
+    return cluster
 
 
-def finish(world: World) -> World:
+def finish(cluster: SimulatedCluster) -> SimulatedCluster:
     """The same, and what remains to be done is done, but for the work of the cleanup."""
-    return until_it_cleans(chief_done(world))
+    return until_it_cleans(chief_done(cluster))
 
 
 # --- the manifest
@@ -79,22 +79,22 @@ def migrated() -> JobBuilder:
 
 
 def test_the_manifest_after_is_valid_and_trains() -> None:
-    world = running(migrated())
-    assert (world.pods, world.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
-    for pod in world.pods:
-        (container,) = spec_of(world, pod)["containers"]
-        assert spec_of(world, pod)["priorityClassName"] == "high"
+    cluster = running(migrated())
+    assert (cluster.pods, cluster.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
+    for pod in cluster.pods:
+        (container,) = spec_of(cluster, pod)["containers"]
+        assert spec_of(cluster, pod)["priorityClassName"] == "high"
         assert container["image"] == "example.com/mnist:7"
         assert {"name": "tftraining-storage", "mountPath": "/training"}.items() <= container["volumeMounts"][0].items()
-    (group,) = (each for each in world.api.auxiliary_objects.values() if each["kind"] == "PodGroup")
+    (group,) = (each for each in cluster.api.auxiliary_objects.values() if each["kind"] == "PodGroup")
     assert group["spec"] == {"minMember": 3, "queue": "research", "priorityClassName": "high"}
 
 
 @row("`restartPolicy: ExitCode`")
 @pytest.mark.parametrize(("code", "phase"), [(1, "Failed"), (127, "Failed"), (130, "Running"), (137, "Running")])
 def test_exit_codes_as_tfjob_has_them_by_the_rules_of_that_manifest(code: int, phase: str) -> None:
-    world = running(migrated()).exit("worker-1", code=code).run_timers()
-    assert world.status.phase == phase
+    cluster = running(migrated()).exit("worker-1", code=code).run_timers()
+    assert cluster.status.phase == phase
 
 
 def test_every_row_is_shown_or_is_shown_elsewhere() -> None:
@@ -109,11 +109,11 @@ def test_every_row_is_shown_or_is_shown_elsewhere() -> None:
 @BOTH
 def test_one_template_for_all_roles_or_one_in_a_role(job: Any) -> None:
     own = {"spec": {"containers": [{"name": "tensorflow", "image": "ps:1", "command": ["ps"]}]}}
-    world = running(job().chief().role("ps", template=own).role("evaluator"))
-    images = {pod: spec_of(world, pod)["containers"][0]["image"] for pod in world.pods}
+    cluster = running(job().chief().role("ps", template=own).role("evaluator"))
+    images = {pod: spec_of(cluster, pod)["containers"][0]["image"] for pod in cluster.pods}
     common = dict.fromkeys(("chief-0", "evaluator-0", "worker-0", "worker-1"), "trainer:1")
     assert images == {**common, "ps-0": "ps:1"}
-    assert {spec_of(world, pod)["restartPolicy"] for pod in world.pods} == {"Never"}
+    assert {spec_of(cluster, pod)["restartPolicy"] for pod in cluster.pods} == {"Never"}
 
 
 @row("`tfReplicaSpecs.Master`")
@@ -123,10 +123,10 @@ def test_a_master_is_a_chief() -> None:
 
 @row("`tfReplicaSpecs.*.replicas`", "`enableDynamicWorker`")
 def test_the_number_of_workers_changes_and_all_are_told() -> None:
-    world = running(a_job().chief())
-    world.api.edit("replicaSpecs.worker.replicas", 3)
-    world.run()
-    sizes = {pod: len(tf_config(world, pod)["cluster"]["worker"]) for pod in world.pods}
+    cluster = running(a_job().chief())
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    cluster.run()
+    sizes = {pod: len(tf_config(cluster, pod)["cluster"]["worker"]) for pod in cluster.pods}
     assert sizes == {"chief-0": 3, "worker-0": 3, "worker-1": 3, "worker-2": 3}
 
 
@@ -139,49 +139,49 @@ def test_the_port_is_a_field() -> None:
 
 @row("`restartPolicy: OnFailure`", "a worker's program dies")
 def test_by_default_the_whole_gang_restarts_in_its_pods_once() -> None:
-    world = running(a_launched_job())
-    before = {name: pod["metadata"]["uid"] for name, pod in world.api.pods.items()}
-    world.launchers.crash("worker-1", code=1)
-    world.run()
-    assert {name: pod["metadata"]["uid"] for name, pod in world.api.pods.items()} == before
-    assert (world.status.phase, world.launchers.round) == ("Running", 2)
-    assert (world.status.restarts.in_place, world.status.restarts.counted) == (1, 1)
+    cluster = running(a_launched_job())
+    before = {name: pod["metadata"]["uid"] for name, pod in cluster.api.pods.items()}
+    cluster.launchers.crash("worker-1", code=1)
+    cluster.run()
+    assert {name: pod["metadata"]["uid"] for name, pod in cluster.api.pods.items()} == before
+    assert (cluster.status.phase, cluster.launchers.round) == ("Running", 2)
+    assert (cluster.status.restarts.in_place, cluster.status.restarts.counted) == (1, 1)
 
 
 @row("`restartPolicy: Never`")
 @BOTH
 def test_never_is_no_restart_but_an_evicted_pod_is_made_anew(job: Any) -> None:
-    world = running(job().max_restarts(0))
-    world.kubelet.evict("mnist-worker-1")
-    assert world.run_timers().status.phase == "Running"
-    if world.launched:
-        world.launchers.crash("worker-1")
+    cluster = running(job().max_restarts(0))
+    cluster.kubelet.evict("mnist-worker-1")
+    assert cluster.run_timers().status.phase == "Running"
+    if cluster.launched:
+        cluster.launchers.crash("worker-1")
     else:
-        world.exit("worker-1")
-    assert world.run_timers().status.reason == "MaxRestartsExceeded"
+        cluster.exit("worker-1")
+    assert cluster.run_timers().status.reason == "MaxRestartsExceeded"
 
 
 @row("`restartPolicy: Always`", "a finished worker's pod is deleted")
 def test_who_has_ended_with_0_is_done() -> None:
-    world = running(a_job().workers(3)).exit("worker-1", code=0).run().delete("worker-1").run()
-    assert (world.status.phase, world.pods, world.status.ready) == ("Running", ["worker-0", "worker-2"], "3/3")
+    cluster = running(a_job().workers(3)).exit("worker-1", code=0).run().delete("worker-1").run()
+    assert (cluster.status.phase, cluster.pods, cluster.status.ready) == ("Running", ["worker-0", "worker-2"], "3/3")
 
 
 @row("`runPolicy.backoffLimit` (unset: no limit)")
 @BOTH
 @pytest.mark.parametrize("reset", ["OnProgress", "Never"])
 def test_one_incident_is_one_charge_and_a_newer_epoch_refills_the_budget(job: Any, reset: str) -> None:
-    world = running(job().workers(4).max_restarts(1).set("restartPolicy.budgetReset", reset))
+    cluster = running(job().workers(4).max_restarts(1).set("restartPolicy.budgetReset", reset))
     for epoch in (1, 3):
-        if world.launched:
-            world.launchers.advance(epoch, 70 * epoch)
-            world.listen()
-            world.settle()
-        world.wait(61)
-        world.exit("worker-1", "worker-2", "worker-3", code=137, reason="OOMKilled").run_timers()
+        if cluster.launched:
+            cluster.launchers.advance(epoch, 70 * epoch)
+            cluster.poll_launchers()
+            cluster.settle()
+        cluster.wait(61)
+        cluster.exit("worker-1", "worker-2", "worker-3", code=137, reason="OOMKilled").run_timers()
     refilled = reset == "OnProgress"
-    assert world.status.phase == ("Running" if refilled else "Failed")
-    assert world.status.restarts.counted == (2 if refilled else 1)
+    assert cluster.status.phase == ("Running" if refilled else "Failed")
+    assert cluster.status.restarts.counted == (2 if refilled else 1)
 
 
 @row("`runPolicy.cleanPodPolicy` (unset: None)")
@@ -191,47 +191,47 @@ def test_one_incident_is_one_charge_and_a_newer_epoch_refills_the_budget(job: An
 )
 def test_finished_and_failed_pods_are_kept_unless_it_says_otherwise(policy: str | None, kept: list[str] | int) -> None:
     job = a_job().workers(3).max_restarts(0)
-    world = running(job.set("runPolicy.cleanPodPolicy", policy) if policy else job)
-    world.exit("worker-0", code=0).exit("worker-2").run_timers()
-    assert world.status.phase == "Succeeded"
-    assert (len(world.pods) if policy == "None" else world.pods) == kept
+    cluster = running(job.set("runPolicy.cleanPodPolicy", policy) if policy else job)
+    cluster.exit("worker-0", code=0).exit("worker-2").run_timers()
+    assert cluster.status.phase == "Succeeded"
+    assert (len(cluster.pods) if policy == "None" else cluster.pods) == kept
 
 
 @row("`runPolicy.ttlSecondsAfterFinished`", "`workertemp_*` directories")
 @BOTH
 def test_the_job_goes_in_time_but_the_temporary_directories_first(job: Any) -> None:
-    world = finish(running(job().storage().set("runPolicy.ttlSecondsAfterFinished", 0)))
-    assert "cleanup" in world.pods and not world.api.gone
-    world.exit("cleanup", code=0, message='{"removed": 1}').run_timers()
-    assert world.api.gone
+    cluster = finish(running(job().storage().set("runPolicy.ttlSecondsAfterFinished", 0)))
+    assert "cleanup" in cluster.pods and not cluster.api.gone
+    cluster.exit("cleanup", code=0, message='{"removed": 1}').run_timers()
+    assert cluster.api.gone
 
 
 @row("`runPolicy.activeDeadlineSeconds`")
 @BOTH
 def test_the_deadline_is_enforced_and_begins_anew_after_a_suspension(job: Any) -> None:
-    world = running(job().set("runPolicy.activeDeadlineSeconds", 60)).wait(50)
+    cluster = running(job().set("runPolicy.activeDeadlineSeconds", 60)).wait(50)
     for suspended in (True, False):
-        world.api.edit("runPolicy.suspend", suspended)
-        world.run()
-    assert world.wait(59).run().status.phase == "Running"
-    assert world.wait(1).run().status.reason == "DeadlineExceeded"
+        cluster.api.edit("runPolicy.suspend", suspended)
+        cluster.run()
+    assert cluster.wait(59).run().status.phase == "Running"
+    assert cluster.wait(1).run().status.reason == "DeadlineExceeded"
 
 
 @row("`runPolicy.suspend`")
 @BOTH
 def test_a_suspended_job_has_no_pods_and_goes_on(job: Any) -> None:
-    world = running(job())
-    world.api.edit("runPolicy.suspend", True)
-    assert world.run().pods == []
-    world.api.edit("runPolicy.suspend", False)
-    assert world.run().status.phase == "Running"
+    cluster = running(job())
+    cluster.api.edit("runPolicy.suspend", True)
+    assert cluster.run().pods == []
+    cluster.api.edit("runPolicy.suspend", False)
+    assert cluster.run().status.phase == "Running"
 
 
 @row("`runPolicy.managedBy`")
 @BOTH
 def test_a_job_that_somebody_else_manages_is_left_alone(job: Any) -> None:
-    world = World(job().set("runPolicy.managedBy", "example.com/other")).run()
-    assert (world.api.writes, world.pods) == ([], [])
+    cluster = SimulatedCluster(job().set("runPolicy.managedBy", "example.com/other")).run()
+    assert (cluster.api.writes, cluster.pods) == ([], [])
     assert running(job().set("runPolicy.managedBy", "tftraining.dev/operator")).status.ready == "2/2"
 
 
@@ -242,11 +242,11 @@ def test_a_job_that_somebody_else_manages_is_left_alone(job: Any) -> None:
 def test_a_pod_group_is_asked_for_by_the_job() -> None:
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "minAvailable": 1, "timeoutSeconds": 30}
     scheduling = {"podGroup": group, "priorityClassName": "high"}
-    world = running(a_job().set("runPolicy.scheduling", scheduling))
-    (made,) = world.api.auxiliary_objects.values()
+    cluster = running(a_job().set("runPolicy.scheduling", scheduling))
+    (made,) = cluster.api.auxiliary_objects.values()
     assert (made["apiVersion"], made["kind"]) == ("scheduling.x-k8s.io/v1alpha1", "PodGroup")
     assert made["spec"] == {"minMember": 1, "scheduleTimeoutSeconds": 30}
-    assert {spec_of(world, pod)["priorityClassName"] for pod in world.pods} == {"high"}
+    assert {spec_of(cluster, pod)["priorityClassName"] for pod in cluster.pods} == {"high"}
     assert running(a_job()).api.auxiliary_objects == {}
 
 
@@ -258,29 +258,29 @@ def test_the_chief_otherwise_worker_0_decides(job: Any) -> None:
 
 @row("`successPolicy: AllWorkers`")
 def test_all_workers_and_a_chief_too() -> None:
-    world = running(a_job().chief().set("successPolicy", "AllWorkers")).exit("worker-0", "worker-1", code=0).run()
-    assert world.status.phase == "Running"
-    assert world.exit("chief-0", code=0).run().status.phase == "Succeeded"
+    cluster = running(a_job().chief().set("successPolicy", "AllWorkers")).exit("worker-0", "worker-1", code=0).run()
+    assert cluster.status.phase == "Running"
+    assert cluster.exit("chief-0", code=0).run().status.phase == "Succeeded"
 
 
 @row("`status.conditions[].type: Created, Running, Restarting`")
 @BOTH
 @pytest.mark.parametrize("well", [True, False])
 def test_succeeded_and_failed_are_never_both_true(job: Any, well: bool) -> None:
-    world = running(job().max_restarts(0))
+    cluster = running(job().max_restarts(0))
     if well:
-        chief_done(world).settle().exit("worker-1")
+        chief_done(cluster).settle().exit("worker-1")
     else:
-        world.exit("worker-0", code=137, reason="OOMKilled").settle().exit("worker-1", code=0)
-    world.run_timers()
-    assert (world.status.is_true("Succeeded"), world.status.is_true("Failed")) == (well, not well)
-    assert world.status.phase == ("Succeeded" if well else "Failed")
+        cluster.exit("worker-0", code=137, reason="OOMKilled").settle().exit("worker-1", code=0)
+    cluster.run_timers()
+    assert (cluster.status.is_true("Succeeded"), cluster.status.is_true("Failed")) == (well, not well)
+    assert cluster.status.phase == ("Succeeded" if well else "Failed")
 
 
 @row("`status.replicaStatuses`")
 def test_the_counts_of_each_role() -> None:
-    world = running(a_job().workers(3)).exit("worker-1", code=0).run()
-    workers = world.status.replicas["worker"]
+    cluster = running(a_job().workers(3)).exit("worker-1", code=0).run()
+    workers = cluster.status.replicas["worker"]
     assert (workers.desired, workers.active, workers.succeeded, workers.failed) == (3, 2, 1, 0)
 
 
@@ -297,41 +297,45 @@ def test_labels() -> None:
 @row("names of pods", "Services")
 @BOTH
 def test_names_and_the_one_service_that_is_there_before_any_pod(job: Any) -> None:
-    world = running(job().chief())
-    assert sorted(world.api.pods) == ["mnist-chief-0", "mnist-worker-0", "mnist-worker-1"]
-    created = [each for each in world.api.writes if each.startswith("create")]
+    cluster = running(job().chief())
+    assert sorted(cluster.api.pods) == ["mnist-chief-0", "mnist-worker-0", "mnist-worker-1"]
+    created = [each for each in cluster.api.writes if each.startswith("create")]
     assert created[0] == "create service/mnist" and len([each for each in created if "service" in each]) == 1
-    assert world.api.services["mnist"]["spec"]["clusterIP"] == "None"
-    assert tf_config(world, "chief-0")["cluster"]["worker"][1].startswith("mnist-worker-1.mnist.ml.svc:")
+    assert cluster.api.services["mnist"]["spec"]["clusterIP"] == "None"
+    assert tf_config(cluster, "chief-0")["cluster"]["worker"][1].startswith("mnist-worker-1.mnist.ml.svc:")
 
 
 @row("TF_CONFIG")
 @BOTH
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_pod_has_a_tf_config_of_cluster_and_task(job: Any, workers: int) -> None:
-    world = running(job().workers(workers))
-    assert all(set(tf_config(world, pod)) == {"cluster", "task"} for pod in world.pods)
+    cluster = running(job().workers(workers))
+    assert all(set(tf_config(cluster, pod)) == {"cluster", "task"} for pod in cluster.pods)
 
 
 @row("a pod is deleted, drained, evicted or preempted")
 @BOTH
 @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager", ""])
 def test_a_pod_that_the_cluster_takes_costs_nothing(job: Any, reason: str) -> None:
-    world = running(job().max_restarts(0))
+    cluster = running(job().max_restarts(0))
     if reason:
-        world.kubelet.mark_disrupted("mnist-worker-1", reason)
-    world.delete("worker-1").run_timers()
-    assert (world.status.phase, world.status.restarts.counted, world.status.restarts.disruptions) == ("Running", 0, 1)
+        cluster.kubelet.mark_disrupted("mnist-worker-1", reason)
+    cluster.delete("worker-1").run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (
+        "Running",
+        0,
+        1,
+    )
 
 
 @row("a pod never starts")
 def test_a_pod_that_never_starts_fails_the_job_in_the_end_with_what_held_it_up() -> None:
-    world = World(a_job()).settle()
-    world.kubelet.hold("mnist-worker-1", "ErrImagePull", "no such image")
-    world.run_timers()
-    assert world.status.reason == "StartDeadlineExceeded"
+    cluster = SimulatedCluster(a_job()).settle()
+    cluster.kubelet.set_waiting("mnist-worker-1", "ErrImagePull", "no such image")
+    cluster.run_timers()
+    assert cluster.status.reason == "StartDeadlineExceeded"
     held = "worker-1: container tensorflow: image pull failed (trainer:1): no such image"
-    assert world.status.message is not None and held in world.status.message
+    assert cluster.status.message is not None and held in cluster.status.message
 
 
 @row("in the pod by default")
@@ -346,8 +350,8 @@ def test_a_pod_is_restricted_unless_its_template_says_otherwise(job: Any) -> Non
 
 @row("who may reach the pods")
 def test_each_other_and_the_operator_may_reach_the_pods() -> None:
-    world = World(a_launched_job())
-    world.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
-    (policy,) = world.run().api.auxiliary_objects.values()
+    cluster = SimulatedCluster(a_launched_job())
+    cluster.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
+    (policy,) = cluster.run().api.auxiliary_objects.values()
     assert policy["kind"] == "NetworkPolicy"
     assert len(policy["spec"]["ingress"]) == 2

@@ -1,0 +1,135 @@
+"""Turns the chief's /status into messages for the user, and into the numbers of the summary.
+
+Pure: takes one status after another, each with its time, and returns lines.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tftraining_client.local.status import Status
+
+PROGRESS_SECONDS = 10.0
+HIDDEN_METRICS = ("epoch", "step")
+
+
+@dataclass
+class Timeline:
+    """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts."""
+
+    status: Status = field(default_factory=dict)
+    progress: dict[str, Any] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
+    restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    started_at: float | None = None
+    trained_at: float | None = None
+    _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
+
+    def record_status(self, status: Status, at: float) -> list[str]:
+        """Take the chief's status; its news as lines."""
+        before, self.status = self.status, status
+        self.progress = known_progress(self.progress, status.get("progress"))
+        self.ledger = status.get("ledger") or self.ledger
+        self._note_restart(status, ended=status.get("phase") == "Failed")
+        if self.started_at is None and status.get("phase") in ("Starting", "Training"):
+            self.started_at = at
+        if _state(before) != _state(status) or _untrained(before, status):
+            return self._turn(status, at)
+        return []
+
+    def record_result(self, result: Status) -> None:
+        """Take a launcher's termination message: it has the last steps, which polls may have missed."""
+        self.progress = known_progress(self.progress, result.get("progress"))
+        self.ledger = result.get("ledger") or self.ledger
+        self._note_restart(result, ended=result.get("verdict") == "Failed")
+
+    def progress_lines(self, at: float) -> list[str]:
+        """A line about new progress, at each new epoch and otherwise at most every PROGRESS_SECONDS."""
+        last, epoch, before = self._shown_progress
+        now, text = self.progress.get("epoch"), progress_text(self.progress)
+        too_soon = now == epoch and at < last + PROGRESS_SECONDS
+        if self.status.get("phase") != "Training" or too_soon or text in ("", before):
+            return []
+        self._shown_progress = (at, now, text)
+        return [text]
+
+    @property
+    def seconds_lost(self) -> float:
+        """The total time in which restarts stopped the gang. While a member restarts alone, the gang trains on."""
+        return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values() if not each.get("alone"))
+
+    def _turn(self, status: Status, at: float) -> list[str]:
+        if status.get("phase") == "Training" and self.trained_at is None:
+            self.trained_at = at
+            lines = [f"training, {at:.1f} s after the start ({_modes(status)})"]
+            return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
+        texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
+        return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
+
+    def _note_restart(self, reported: Status, ended: bool) -> None:
+        """Note the last restart. The failure that `ended` the job is reported in the same field, but no restart
+        followed it."""
+        restart: dict[str, Any] = reported.get("lastRestart") or {}
+        if not restart.get("time"):
+            return
+        if ended and restart.get("downSeconds") is None and _is_cause(restart, reported):
+            self.restarts.pop(str(restart["time"]), None)
+        else:
+            self.restarts[str(restart["time"])] = restart
+
+
+def _state(status: Status) -> tuple[Any, ...]:
+    return (status.get("phase"), status.get("round"), tuple(status.get("missing") or ()))
+
+
+def _is_cause(restart: dict[str, Any], reported: Status) -> bool:
+    """Whether `lastRestart` is the failure of the job: the job's message begins with that failure's message."""
+    return str(reported.get("message")).startswith(str(restart.get("message")))
+
+
+def _untrained(before: Status, status: Status) -> bool:
+    """Whether a restart is over whose phases no poll saw."""
+    return (before.get("reason"), before.get("round")) != (status.get("reason"), status.get("round"))
+
+
+def _earlier_run(progress: dict[str, Any]) -> list[str]:
+    """A line with the epoch or the step from which the training resumed, if it did."""
+    epoch, step = progress.get("firstEpoch"), progress.get("firstStep")
+    where = f"epoch {epoch}" if epoch else f"step {step}" if step else ""
+    return [f"the training goes on from {where} of an earlier run in the same directory"] if where else []
+
+
+def _modes(status: Status) -> str:
+    modes = {name: str(member.get("mode") or "") for name, member in (status.get("members") or {}).items()}
+    different = set(modes.values())
+    if len(different) == 1:
+        return different.pop() or "plain"
+    return ", ".join(f"{name}: {mode}" for name, mode in modes.items())
+
+
+def known_progress(before: dict[str, Any], reported: dict[str, Any] | None) -> dict[str, Any]:
+    """The progress to show. A restarted program reports steps before its first epoch, and a chief's new launcher knows
+    no epoch: until one is reported, the last known epoch stays."""
+    if not reported or reported.get("epoch") is not None or before.get("epoch") is None:
+        return reported or before
+    kept = {name: reported.get(name) or before.get(name) for name in ("epochs", "metrics")}
+    return {**reported, **kept, "epoch": before["epoch"]}
+
+
+def progress_text(progress: dict[str, Any]) -> str:
+    """`epoch 3/10, step 140/700, 56.1 steps/s, accuracy 0.9102, loss 0.3012`, as far as reported."""
+    parts = []
+    epoch, epochs = progress.get("epoch"), progress.get("epochs")
+    if epoch is not None:
+        parts.append(f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}")
+    if progress.get("step") is not None:
+        total = (progress.get("stepsPerEpoch") or 0) * (epochs or 0)
+        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
+    if progress.get("stepsPerSecond"):
+        parts.append(f"{progress['stepsPerSecond']:.1f} steps/s")
+    return ", ".join([*parts, *([text] if (text := metrics_text(progress)) else [])])
+
+
+def metrics_text(progress: dict[str, Any]) -> str:
+    """`accuracy 0.9102, loss 0.3012`."""
+    metrics = progress.get("metrics") or {}
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name not in HIDDEN_METRICS)

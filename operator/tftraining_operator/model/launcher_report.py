@@ -1,0 +1,264 @@
+"""The messages of launchers: the chief's /status, and the first line of a termination message.
+
+They come from users' pods and are not trusted: a message of a wrong type or size is refused as a whole (ValueError or
+None), and strings are cut. Never does I/O, and never decides what a report means.
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from tftraining_api.model.spec import Frozen
+from tftraining_api.model.status import Progress, SameFailure
+
+LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
+LONGEST_EXCEPTION = 300
+MOST_FINISHED = 10_000
+# Texts beyond LONG bytes are decoded strictly, see _decode. The lists and metrics of a gang of 10,000 are shorter than
+# LONGEST_LISTS.
+LONG_TEXT, LONGEST_LISTS = 256 * 1024, 512 * 1024
+RESULT_PREFIX = "tftraining/1 "
+# Reasons of restarts in place that are not the fault of a program.
+LOST_MEMBER_REASONS = ("MemberLost", "Terminated")
+# Reasons of restarts for a changed size: a user's request, or the return of a lost worker.
+RESIZE_REASONS = ("Resized", "Grown")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+Member = Annotated[str, msgspec.Meta(pattern=r"^(chief|worker|ps|evaluator)-\d{1,5}$")]
+Code = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Phase = Literal["Waiting", "Starting", "Training", "Restarting", "Succeeded", "Failed"]
+Decoded = TypeVar("Decoded", bound="Frozen")
+
+
+class ReportedSameFailure(Frozen, frozen=True):
+    """How often in a row the last counted failure has occurred; `since` is in seconds since 1970."""
+
+    key: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,16}$")]
+    count: Tally
+    since: Annotated[int, msgspec.Meta(ge=0, le=2**37)]
+
+    def same_failure(self) -> SameFailure:
+        """The row as a field of the status."""
+        return SameFailure(key=self.key, count=self.count, since=datetime.fromtimestamp(self.since, UTC))
+
+
+class ReportedLedger(Frozen, frozen=True):
+    """The launchers' count of restarts and their charges. All fields but the last two only rise."""
+
+    in_place: Tally = 0
+    process_failures: Tally = 0
+    pod_failures: Tally = 0
+    refilled_at: Tally = 0
+    without_progress: Tally = 0
+    same_failure: ReportedSameFailure | None = None
+
+
+class ReportedRestart(Frozen, frozen=True):
+    """The last restart inside the running pods. Without `down_seconds` the restart is not over."""
+
+    time: Time | None = None
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    reason: str = ""
+    exception: str = ""
+    down_seconds: Seconds | None = None
+    resumed_from_epoch: Count | None = None
+    resumed_from_step: Count | None = None
+    lost_steps: Count | None = None
+    alone: bool = False
+
+
+class ReportedFailure(Frozen, frozen=True):
+    """The last failure of a program."""
+
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    reason: str = ""
+    exception: str = ""
+    log_tail: str | None = None
+
+
+class ReportedProgress(Frozen, frozen=True):
+    """The training's progress. `first_epoch` and `first_step` are the progress at the start of the programs;
+    `checkpoint` is the step of the newest known checkpoint."""
+
+    epoch: Count | None = None
+    epochs: Count | None = None
+    step: Count | None = None
+    steps_per_epoch: Count | None = None
+    first_epoch: Count | None = None
+    first_step: Count | None = None
+    checkpoint: Count | None = None
+    steps_per_second: Seconds | None = None
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
+    updated_time: Time | None = None
+
+    def progress(self) -> Progress:
+        """The progress as a field of the status, without metrics that are not finite (NaN)."""
+        known = [(_sound(name[:LONGEST_REASON]), value) for name, value in self.metrics.items() if value is not None]
+        known = [(name, value) for name, value in known if isfinite(value)]
+        rate = None if self.steps_per_second is None else round(self.steps_per_second, 2)
+        return Progress(
+            epoch=self.epoch,
+            epochs=self.epochs,
+            step=self.step,
+            steps_per_epoch=self.steps_per_epoch,
+            steps_per_second=rate,
+            checkpoint=self.checkpoint,
+            metrics=dict(known[:MOST_METRICS]),
+            updated_time=self.updated_time,
+            display=self._display(),
+        )
+
+    def _display(self) -> str | None:
+        if self.epoch is not None:
+            return f"epoch {self.epoch}/{self.epochs}" if self.epochs else f"epoch {self.epoch}"
+        return None if self.step is None else f"step {self.step}"
+
+
+class ReportedGangSize(Frozen, frozen=True):
+    """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
+
+    size: Tally
+    full: Tally
+
+
+class ReportedJob(Frozen, frozen=True):
+    """The job that the launcher belongs to."""
+
+    uid: str = ""
+
+
+class Report(Frozen, frozen=True):
+    """The report of the chief's launcher on the gang. The `finished` members have completed their work before the
+    others. TensorFlow in the `no_gpu` members sees none of the GPUs that the container requests.
+    `revision` changes with everything but the progress; it is empty if the launcher does not support long polls."""
+
+    phase: Phase
+    version: Literal[1] = 1
+    job: ReportedJob = ReportedJob()
+    round: Count = 0
+    reason: str = ""
+    message: str = ""
+    missing: tuple[Member, ...] = ()
+    finished: tuple[Member, ...] = ()
+    no_gpu: tuple[Member, ...] = ()
+    gang: ReportedGangSize | None = None
+    ledger: ReportedLedger = ReportedLedger()
+    last_restart: ReportedRestart | None = None
+    failure: ReportedFailure | None = None
+    progress: ReportedProgress | None = None
+    revision: str = ""
+
+
+class _Lists(Frozen, frozen=True):
+    """The fields of a report that may be too long to decode, as raw bytes."""
+
+    missing: msgspec.Raw = msgspec.Raw()
+    finished: msgspec.Raw = msgspec.Raw()
+    no_gpu: msgspec.Raw = msgspec.Raw()
+    progress: msgspec.Raw = msgspec.Raw()
+
+
+class ReportedResult(Frozen, frozen=True):
+    """A launcher's final result. An empty verdict means that it was told to stop, or could not continue."""
+
+    verdict: Literal["Succeeded", "Failed", ""]
+    reason: str = ""
+    message: str = ""
+    member: Member | None = None
+    exit_code: Code | None = None
+    signal: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
+    exception: str = ""
+    ledger: ReportedLedger = ReportedLedger()
+    progress: ReportedProgress | None = None
+
+
+def parse_report(text: bytes) -> Report:
+    """Parse an answer of /status. ValueError if it is not a valid report."""
+    report = _decode(text.decode(errors="replace"), Report)
+    last, failure, progress = report.last_restart, report.failure, report.progress
+    return msgspec.structs.replace(
+        report,
+        reason=_word(report.reason),
+        message=_cut(report.message),
+        revision=report.revision if re.fullmatch(r"[A-Za-z0-9.-]{1,64}", report.revision) else "",
+        missing=report.missing[:MOST_MISSING],
+        finished=report.finished[:MOST_FINISHED],
+        no_gpu=report.no_gpu[:MOST_FINISHED],
+        progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
+        last_restart=last
+        and msgspec.structs.replace(last, reason=_word(last.reason), exception=_exception(last.exception)),
+        failure=failure
+        and msgspec.structs.replace(
+            failure,
+            reason=_word(failure.reason),
+            exception=_exception(failure.exception),
+            log_tail=_sound((failure.log_tail or "")[-LONGEST_TAIL:]) or None,
+        ),
+    )
+
+
+def split_result(message: str) -> tuple[ReportedResult | None, str]:
+    """Split a termination message into the verdict in its first line, if any, and the log lines after it."""
+    first, _, rest = message.partition("\n")
+    if not first.startswith(RESULT_PREFIX):
+        return None, message
+    try:
+        verdict = _decode(first.removeprefix(RESULT_PREFIX), ReportedResult)
+    except ValueError:
+        return None, rest
+    reason, message, exception = _word(verdict.reason), _cut(verdict.message), _exception(verdict.exception)
+    return msgspec.structs.replace(verdict, reason=reason, message=message, exception=exception), rest
+
+
+def _decode(text: str, kind: type[Decoded]) -> Decoded:
+    """Decode JSON as Python writes it: a NaN among the metrics must not invalidate the rest.
+
+    A long text comes from a large gang, or from an attack that makes the operator build objects for half a second. Only
+    its known fields are decoded, and only if its lists are not too long. It must be strict JSON, as launchers write it.
+    """
+    try:
+        if len(text) > LONG_TEXT:
+            _refuse_long_lists(text)
+            return msgspec.json.decode(text, type=kind)
+        raw: Any = json.loads(text, parse_constant=lambda _: None)
+        return msgspec.convert(raw, kind)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def _refuse_long_lists(text: str) -> None:
+    lists = msgspec.json.decode(text, type=_Lists)
+    size = sum(len(memoryview(each)) for each in (lists.missing, lists.finished, lists.no_gpu, lists.progress))
+    if size > LONGEST_LISTS:
+        raise ValueError(f"its lists and metrics have {size} bytes, more than {LONGEST_LISTS}")
+
+
+def _word(text: str) -> str:
+    """The text if it is a valid reason of a condition, otherwise ""."""
+    return text if re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_REASON - 1}}}", text) else ""
+
+
+def _cut(text: str) -> str:
+    return _sound(" ".join(text[: 2 * LONGEST_MESSAGE].split())[:LONGEST_MESSAGE])
+
+
+def _exception(text: str) -> str:
+    return _cut(text)[:LONGEST_EXCEPTION]
+
+
+def _sound(text: str) -> str:
+    """The text without lone surrogates ("\\ud800"), which JSON can contain but UTF-8 cannot encode."""
+    return text.encode(errors="replace").decode()

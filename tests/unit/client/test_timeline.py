@@ -1,0 +1,204 @@
+"""What is told of a job, out of one status after another, and the summary."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tftraining_client.local.summary import Result, summary
+from tftraining_client.local.timeline import Timeline
+
+RESTART = {
+    "time": "2026-01-01T00:00:00Z",
+    "member": "worker-1",
+    "message": "worker-1 was killed (SIGKILL)",
+    "downSeconds": None,
+}
+RESUMED = {**RESTART, "downSeconds": 1.08, "resumedFromEpoch": 2, "resumedFromStep": 140, "lostSteps": 30}
+PROGRESS = {
+    "epoch": 3,
+    "epochs": 10,
+    "step": 145,
+    "stepsPerEpoch": 70,
+    "stepsPerSecond": 56.14,
+    "metrics": {"loss": 0.25, "accuracy": 0.91},
+}
+
+
+def status(phase: str, number: int = 1, **fields: Any) -> dict[str, Any]:
+    members = {"worker-0": {"mode": "warm"}, "worker-1": {"mode": "warm"}}
+    return {"phase": phase, "round": number, "members": members, "message": f"{phase} {number}", **fields}
+
+
+def test_a_job_with_a_restart() -> None:
+    timeline = Timeline()
+    told = [
+        timeline.record_status(status("Waiting", 0, missing=["worker-0", "worker-1"], message="waiting for two"), 0.1),
+        timeline.record_status(status("Waiting", 0, missing=["worker-1"], message="waiting for one"), 0.2),
+        timeline.record_status(status("Waiting", 0, missing=["worker-1"], message="waiting for one"), 0.4),
+        timeline.record_status(status("Starting"), 1.0),
+        timeline.record_status(status("Training", progress=PROGRESS), 3.04),
+        timeline.record_status(status("Training", progress=PROGRESS), 3.2),
+        timeline.record_status(status("Restarting", message="worker-1 was killed", lastRestart=RESTART), 5.0),
+        timeline.record_status(status("Starting", 2, lastRestart=RESTART), 5.2),
+        timeline.record_status(status("Training", 2, reason="Resumed", message="resumed", lastRestart=RESUMED), 6.0),
+    ]
+    assert [line for lines in told for line in lines] == [
+        "waiting for two",
+        "waiting for one",
+        "Starting 1",
+        "training, 3.0 s after the start (warm)",
+        "worker-1 was killed",
+        "Starting 2",
+        "resumed",
+    ]
+    assert (timeline.started_at, timeline.trained_at) == (1.0, 3.04)
+    assert timeline.seconds_lost == 1.08
+
+
+def test_a_restart_that_was_over_before_anybody_looked_is_told() -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training"), 1.0)
+    assert timeline.record_status(
+        status("Training", 2, reason="Resumed", message="resumed", lastRestart=RESUMED), 2.0
+    ) == ["resumed"]
+
+
+def test_members_that_start_in_different_ways_are_named() -> None:
+    members = {"worker-0": {"mode": "warm"}, "worker-1": {"mode": "plain: no tensorflow"}}
+    told = Timeline().record_status({**status("Training"), "members": members}, 1.0)
+    assert told == ["training, 1.0 s after the start (worker-0: warm, worker-1: plain: no tensorflow)"]
+
+
+def test_progress_is_told_at_new_epochs_and_now_and_then() -> None:
+    timeline = Timeline()
+    line = "epoch 3/10, step 145/700, 56.1 steps/s, accuracy 0.9100, loss 0.2500"
+    assert timeline.progress_lines(0) == []
+    timeline.record_status(status("Training", progress=PROGRESS), 1.0)
+    assert timeline.progress_lines(1.0) == [line]
+    assert timeline.progress_lines(30.0) == []  # nothing new
+    timeline.record_status(status("Training", progress={**PROGRESS, "step": 146}), 31.0)
+    assert timeline.progress_lines(31.0) == [line.replace("145", "146")]
+    timeline.record_status(status("Training", progress={**PROGRESS, "step": 147}), 32.0)
+    assert timeline.progress_lines(32.0) == []  # too soon
+    timeline.record_status(status("Training", progress={"epoch": 4}), 33.0)
+    assert timeline.progress_lines(33.0) == ["epoch 4"]
+
+
+def test_after_a_restart_the_epoch_stays_until_a_new_one_is_told() -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", progress=PROGRESS), 1.0)
+    restored: dict[str, Any] = {"epoch": None, "step": 80, "metrics": {}}
+    for told in (restored, None):
+        timeline.record_status(status("Training", 2, progress=told), 20.0)
+        known = {name: timeline.progress[name] for name in ("epoch", "epochs", "step", "metrics")}
+        assert known == {**{name: PROGRESS[name] for name in ("epoch", "epochs", "metrics")}, "step": 80}
+    timeline.record_status(status("Training", 2, progress={**PROGRESS, "epoch": 2}), 40.0)
+    assert timeline.progress["epoch"] == 2
+
+
+def test_the_summary_of_a_success() -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", 2, progress=PROGRESS, lastRestart=RESUMED), 1.0)
+    timeline.record_result({"progress": {**PROGRESS, "epoch": 10, "step": 700}})
+    result = Result(True, 41.23, cleanup="1 removed", models=(Path("/w/model"),), directory=Path("/w"))
+    assert summary("digits", result, timeline) == [
+        "digits: Succeeded in 41.2 s",
+        "  trained   epoch 10 of 10, step 700",
+        "  metrics   accuracy 0.9100, loss 0.2500",
+        "  restarts  1, 1.1 s without training\n"
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again",
+        "  cleanup   1 removed",
+        "  model     /w/model",
+        "  directory /w",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"resumedFromEpoch": 0, "resumedFromStep": 0}, ["started over: no backup found"]),
+        ({"resumedFromEpoch": 0, "resumedFromStep": 7}, ["resumed from step 7"]),
+        ({"resumedFromEpoch": None, "resumedFromStep": None}, []),
+    ],
+)
+def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | None], words: list[str]) -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **told, "lostSteps": 0}), 1.0)
+    parts = ["worker-1 was killed (SIGKILL)", *words, "1.1 s lost"]
+    assert summary("digits", Result(True, 1.0), timeline)[-1].endswith("\n            " + ", ".join(parts))
+
+
+def test_the_summary_of_a_failure_before_any_step() -> None:
+    result = Result(False, 3.0, reason="ImportError", message="worker-0: No module named 'nonsense'")
+    assert summary("digits", result, Timeline()) == [
+        "digits: Failed after 3.0 s: ImportError: worker-0: No module named 'nonsense'",
+        "  restarts  none",
+    ]
+
+
+FATAL = {**RESTART, "time": "2026-01-01T00:01:00Z", "message": "worker-1: ValueError: boom"}
+BUDGET = "worker-1: ValueError: boom; all 1 restarts (spec.restartPolicy.maxRestarts) are used up"
+
+
+@pytest.mark.parametrize("seen", ["status", "last words", "both"])
+def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
+    timeline, ledger = Timeline(), {"inPlace": 1}
+    timeline.record_status(status("Training", 2, lastRestart=RESUMED, ledger=ledger), 1.0)
+    if seen != "last words":
+        timeline.record_status(status("Failed", 2, message=BUDGET, lastRestart=FATAL, ledger=ledger), 2.0)
+    if seen != "status":
+        words = {"verdict": "Failed", "message": BUDGET, "lastRestart": FATAL, "ledger": ledger}
+        timeline.record_result(words)
+    told = summary("digits", Result(False, 2.0, "MaxRestartsExceeded", BUDGET), timeline)
+    assert told[1] == (
+        "  restarts  1, 1.1 s without training\n"
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again"
+    )
+
+
+def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
+    timeline = Timeline()
+    message = "worker-1 did not join within 5 s (spec.runPolicy.startDeadlineSeconds)"
+    timeline.record_status(status("Failed", 1, message=message, lastRestart=RESTART), 9.0)
+    assert summary("digits", Result(False, 9.0), timeline)[1].startswith("  restarts  1, ")
+
+
+def test_restarts_that_nobody_saw_are_counted() -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", 9, lastRestart=RESUMED, ledger={"inPlace": 8}), 1.0)
+    assert summary("digits", Result(True, 1.0), timeline)[1].startswith("  restarts  8, ")
+    timeline.record_result({"verdict": "Failed", "ledger": {"inPlace": 9}})
+    assert summary("digits", Result(False, 1.0), timeline)[1].startswith("  restarts  9, ")
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        ({"firstEpoch": 3, "firstStep": 210}, ["epoch 3"]),
+        ({"firstEpoch": 0, "firstStep": 40}, ["step 40"]),
+        ({"firstEpoch": 0, "firstStep": 0}, []),
+        ({}, []),
+    ],
+)
+def test_a_training_that_goes_on_from_an_earlier_run_says_so_once(progress: dict[str, int], told: list[str]) -> None:
+    timeline = Timeline()
+    lines = [line for at in (1.0, 2.0) for line in timeline.record_status(status("Training", progress=progress), at)]
+    found = [line for line in lines if "earlier run" in line]
+    assert found == [f"the training goes on from {where} of an earlier run in the same directory" for where in told]
+
+
+def test_its_own_restart_is_no_earlier_run() -> None:
+    timeline = Timeline()
+    restart = {"time": "2026-01-01T00:00:00Z", "member": "worker-1"}
+    lines = timeline.record_status(status("Training", lastRestart=restart, progress={"firstEpoch": 3}), 9.0)
+    assert not [line for line in lines if "earlier run" in line]
+
+
+def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:
+    alone = {**RESTART, "downSeconds": 0.52, "alone": True, "message": "worker-1 was killed (SIGKILL)"}
+    timeline = Timeline()
+    timeline.record_status(status("Training", lastRestart=alone, ledger={"inPlace": 1}), 3.0)
+    lines = "\n".join(summary("job", Result(succeeded=True, seconds=9.0), timeline))
+    assert "1, 0.0 s without training" in lines
+    assert "worker-1 was killed (SIGKILL), the others trained on, 0.5 s away" in lines

@@ -1,0 +1,138 @@
+"""Row: budgets. maxRestarts is counted in the status, survives the operator, and is refilled by progress only; restarts
+wait only where there was none.
+"""
+
+import pytest
+
+from tests.support.simulated_cluster.builders import JobBuilder
+from tests.support.simulated_cluster.simulation import SimulatedCluster
+
+
+def running(job: JobBuilder) -> SimulatedCluster:
+    cluster = SimulatedCluster(job).run()
+    cluster.launchers.advance(1, 10)
+    return cluster.run()
+
+
+def trained(cluster: SimulatedCluster, epochs: int) -> None:
+    """The training comes so much further: epochs where a launcher tells of them, otherwise a minute and more each."""
+    if cluster.launched:
+        epoch = (cluster.launchers.progress or {"epoch": 1})["epoch"] + epochs
+        cluster.launchers.advance(epoch, 70 * epoch)
+        cluster.poll_launchers()
+        cluster.settle()
+    else:
+        cluster.wait(61 * epochs)
+
+
+def crash(cluster: SimulatedCluster) -> float:
+    """The program of worker-1 is killed; how long it takes until all train again, or until the job has failed."""
+    before = cluster.now
+    if cluster.launched:
+        cluster.launchers.crash("worker-1")
+        cluster.run_timers()
+        return 0.0
+    cluster.exit("worker-1", code=137).run_timers()
+    return (cluster.now - before).total_seconds()
+
+
+def lose_whole_pod(cluster: SimulatedCluster) -> None:
+    """A charge that no launcher can count."""
+    cluster.exit("worker-1", code=137, reason="OOMKilled").run_timers()
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_so_many_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int) -> None:
+    cluster = running(job.max_restarts(allowed))
+    for number in range(allowed):
+        crash(cluster)
+        assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", number + 1)
+    crash(cluster)
+    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
+    restarts = cluster.status.restarts
+    assert (restarts.counted, restarts.budget_used) == (allowed, allowed), "the last failure is no restart"
+
+
+def test_it_is_counted_across_restarts_of_the_operator(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(3))
+    for _ in range(3):
+        crash(cluster)
+        cluster.forget()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 3)
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_it_is_counted_across_pods_and_attempts(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(2))
+    crash(cluster)
+    cluster.api.edit("replicaSpecs.worker.replicas", 3)
+    lose_whole_pod(cluster.run())
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 2)
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_it_is_counted_across_a_suspension(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(1))
+    crash(cluster)
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.run().exit("cleanup", code=0, message='{"removed": 0}').run()
+    cluster.api.edit("runPolicy.suspend", False)
+    assert cluster.run_timers().status.phase == "Running"
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_progress_refills_it(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(1))
+    for _ in range(4):
+        crash(cluster)
+        trained(cluster, 2)
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 4)
+    crash(cluster)
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_never_means_never(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(1).set("restartPolicy.budgetReset", "Never"))
+    crash(cluster)
+    trained(cluster, 5)
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_restarts_wait_only_where_there_was_no_progress(job: JobBuilder) -> None:
+    cluster = running(job)
+    for _ in range(3):
+        lose_whole_pod(cluster)
+    before = cluster.now
+    lose_whole_pod(cluster)
+    assert (cluster.now - before).total_seconds() == 4
+    trained(cluster, 2)
+    before = cluster.now
+    lose_whole_pod(cluster)
+    assert (cluster.now - before).total_seconds() == 0
+
+
+def test_one_incident_is_one_charge_however_many_fail(job: JobBuilder) -> None:
+    cluster = running(job.workers(4).max_restarts(1))
+    cluster.exit("worker-2", code=137).wait(1).exit("worker-0", "worker-1", "worker-3", code=1).run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 1)
+
+
+def test_a_disruption_in_between_costs_nothing_and_refills_nothing(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(1))
+    crash(cluster)
+    cluster.delete("worker-0").run_timers()
+    assert (cluster.status.phase, cluster.status.restarts.budget_used) == ("Running", 1)
+    crash(cluster)
+    assert cluster.status.reason == "MaxRestartsExceeded"
+
+
+def test_the_status_of_an_older_operator_has_used_nothing_yet(job: JobBuilder) -> None:
+    cluster = running(job)
+    cluster.api.job["status"]["restarts"] = {"counted": 4}
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.restarts.budget_used) == ("Running", 0)

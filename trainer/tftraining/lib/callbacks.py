@@ -1,0 +1,58 @@
+"""Keras callbacks that print the progress of a training, in lines for people and tests, and that save.
+
+They must never change the training, and print only whole lines. Keras is tf_keras here (see the examples).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tf_keras as keras
+
+from tftraining.lib.training_log import TrainingLog
+
+
+class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
+    """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore."""
+
+    def __init__(self, training_log: TrainingLog) -> None:
+        super().__init__()
+        self.training_log = training_log
+        self._first_epoch: int | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Begin an epoch (from 0). The first epoch that begins is where the training resumes."""
+        if self._first_epoch is None:
+            self._first_epoch = epoch
+            self._log_resumption(epoch)
+        self.training_log.begin()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Record the metrics of the epoch, with the names that custom loops use."""
+        values = {name.replace("val_", "test_"): value for name, value in (logs or {}).items()}
+        self.training_log.end(epoch + 1, values)
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Report the resumption of a training that was complete before: no epoch begins."""
+        if self._first_epoch is None:
+            self._log_resumption(self.training_log.epochs)
+
+    def _log_resumption(self, epoch: int) -> None:
+        self.training_log.resume(epoch, int(self.model.optimizer.iterations.numpy()))
+
+
+class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
+    """Call `save` after every `epochs`-th epoch except the last one, in every process of the job at the same point.
+
+    `save` receives the number of completed epochs.
+    """
+
+    def __init__(self, epochs: int, save: Callable[[int], None]) -> None:
+        super().__init__()
+        self.epochs = epochs
+        self.save = save
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Save if this epoch (from 0) is one to save after."""
+        if (epoch + 1) % self.epochs == 0 and epoch + 1 < self.params["epochs"]:
+            self.save(epoch + 1)

@@ -1,0 +1,93 @@
+"""Images in one folder per class: written from a data set, and read as tf.data.
+
+    FOLDER/cats/1.png, FOLDER/dogs/7.jpg, …
+
+The sorted names of the folders are the classes. This module must never put one image into both training and test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tftraining.lib.data import DataError, Examples
+from tftraining.lib.input_pipeline import Order
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Files and their labels, in the same order; `names` are the classes."""
+
+    files: tuple[str, ...]
+    labels: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def chosen(self, places: np.ndarray) -> Pictures:
+        """The images at these positions, with all classes."""
+        return Pictures(tuple(self.files[i] for i in places), tuple(self.labels[i] for i in places), self.names)
+
+
+def write_folders(examples: Examples, folder: Path, limit: int | None = None) -> int:
+    """Write the first `limit` examples as PNG files into folders 0 to 9; the number of files."""
+    count = min(len(examples), limit or len(examples))
+    for place in range(count):
+        name = folder / str(examples.labels[place]) / f"{place:05}.png"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.rint(examples.images[place] * 255).astype(np.uint8)
+        name.write_bytes(tf.io.encode_png(pixels).numpy())
+    return count
+
+
+def find_pictures(folder: Path) -> Pictures:
+    """All images in the folders of the classes. DataError if there are fewer than two classes."""
+    if not folder.is_dir():
+        raise DataError(f"no folder {folder}: it should hold one folder a class (--make-folders writes some)")
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    found = [(str(path), label) for label, name in enumerate(names) for path in _files(folder / name)]
+    parts = [name for name in names if name in ("train", "test", "validation")]
+    if not found and parts:
+        raise DataError(f"{folder} holds {' and '.join(parts)}, not classes: name one of them, {folder / parts[-1]}")
+    if len({label for _, label in found}) < 2:
+        raise DataError(f"{folder} holds pictures of fewer than two classes: it should hold one folder a class")
+    return Pictures(tuple(file for file, _ in found), tuple(label for _, label in found), tuple(names))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
+
+
+def split(pictures: Pictures, part: float, seed: int) -> tuple[Pictures, Pictures]:
+    """The images for training and for validation (the fraction `part`); the same seed gives the same split."""
+    order = np.random.default_rng(seed).permutation(len(pictures))
+    held_back = max(1, round(part * len(pictures)))
+    return pictures.chosen(order[held_back:]), pictures.chosen(order[:held_back])
+
+
+def picture_batches(pictures: Pictures, order: Order, size: int, epoch: int | None) -> tf.data.Dataset:
+    """The images as float32 (batch, size, size, 3), values from -1 to 1, and int64 labels.
+
+    Each epoch has an order of its own; with `epoch` None, the images keep their order.
+    """
+    files, labels = list(pictures.files), list(pictures.labels)
+    dataset = tf.data.Dataset.from_tensor_slices((files, tf.constant(labels, tf.int64)))
+    if epoch is not None:
+        dataset = dataset.shuffle(len(files), seed=hash((order.seed, epoch)), reshuffle_each_iteration=False)
+        dataset = dataset.repeat() if order.steps_per_epoch else dataset
+    decoded = dataset.map(lambda file, label: (read_picture(file, size), label), num_parallel_calls=tf.data.AUTOTUNE)
+    batches = decoded.batch(order.batch_size)
+    steps = order.steps_per_epoch if epoch is not None else None
+    return (batches.take(steps) if steps else batches).prefetch(tf.data.AUTOTUNE)
+
+
+def read_picture(file: tf.Tensor, size: int) -> tf.Tensor:
+    """One file as float32 (size, size, 3) with values from -1 to 1, as MobileNetV2 takes it."""
+    picture = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
+    return tf.image.resize(picture, (size, size)) / 127.5 - 1.0

@@ -1,0 +1,206 @@
+"""The common command-line options of the example programs, and their exit codes.
+
+All programs share the names of the options, with defaults of their own. This module must never import TensorFlow or
+numpy: programs check their options before these slow imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tftraining.cluster import TFConfigError
+from tftraining.paths import is_url
+
+MARK = ".tftraining-program"  # a file in a job's directory that names the program that owns it
+DATA_SETS = ("digits", "mnist", "fashion_mnist")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+STYLES = ("dataset", "iterator", "epoch")  # of tftraining.lib.custom_loop
+
+
+class UsageError(ValueError):
+    """A request that cannot be fulfilled; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The defaults of one program; `batch` and `optimizer` are texts for its --help."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    batch: str
+    optimizer: str
+    steps_per_epoch: int | None = None
+
+
+def make_parser(program: str, description: str | None, defaults: Defaults) -> argparse.ArgumentParser:
+    """A parser with the common options; its help shows the first line of `description` (a docstring)."""
+    parser = argparse.ArgumentParser(prog=program, description=(description or "").splitlines()[0])
+    _add_training(parser.add_argument_group("training"), defaults)
+    _add_data(parser.add_argument_group("data"))
+    _add_output(parser.add_argument_group("output"), program)
+    _add_machine(parser.add_argument_group("machine"))
+    return parser
+
+
+def _add_training(group: argparse._ArgumentGroup, defaults: Defaults) -> None:
+    add, steps = group.add_argument, defaults.steps_per_epoch
+    add("--epochs", type=positive, default=defaults.epochs, help="default %(default)s")
+    add(
+        "--steps-per-epoch",
+        type=positive,
+        default=steps,
+        metavar="STEPS",
+        help=f"default {steps or 'as many as the data give'}",
+    )
+    add(
+        "--batch-size",
+        type=positive,
+        default=defaults.batch_size,
+        metavar="IMAGES",
+        help=f"{defaults.batch} (default %(default)s)",
+    )
+    add(
+        "--learning-rate",
+        type=positive_number,
+        default=defaults.learning_rate,
+        metavar="RATE",
+        help=f"of {defaults.optimizer} (default %(default)s)",
+    )
+    add("--seed", type=int, default=1, help="of the weights and of the order of the data (default 1)")
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--data", choices=DATA_SETS, default="digits", help="default digits, which needs no download")
+    group.add_argument(
+        "--data-dir", metavar="FOLDER", help="the gzipped IDX files of mnist or fashion_mnist, instead of a download"
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup, program: str) -> None:
+    own = f"training-output/{program}"
+    default = os.environ.get("TFTRAINING_DIR", own)
+    group.add_argument(
+        "--directory",
+        type=local_path,
+        metavar="FOLDER",
+        default=default,
+        help=f"for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
+    )
+    group.add_argument("--plot", metavar="FILE.png", help="draw the curves of loss and accuracy")
+    group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")
+
+
+def _add_machine(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="mixed: the matrices in 16 bits, the weights in 32"
+    )
+    group.add_argument("--jit", action="store_true", help="compile with XLA")
+    group.add_argument("--memory-growth", action="store_true", help="take GPU memory as it is needed, not all at once")
+
+
+def positive(text: str) -> int:
+    """A number from 1 up."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+    return value
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def local_path(text: str) -> str:
+    """A path on this machine or in a mounted volume."""
+    if is_url(text):
+        raise argparse.ArgumentTypeError(f"{text} is a URL: object storage is not supported, name a mounted directory")
+    return text
+
+
+def check_packages(options: argparse.Namespace) -> None:
+    """UsageError if an option needs a missing package; checked before the training, which would fail at its end."""
+    for given, package, option in ((options.plot, "matplotlib", "--plot"), (options.logdir, "tensorboard", "--logdir")):
+        if given and find_spec(package) is None:
+            raise UsageError(f"{option} needs the package {package}: pip install {package}")
+
+
+def make_directory(program: str, options: argparse.Namespace, *deciding: str) -> None:
+    """Create the job's directory if it is missing, and mark it with the program that owns it.
+
+    `deciding` are the names of the options that change the saved state. UsageError if the directory is not writable, or
+    holds the work of another program or of other values of these options: TensorFlow would silently restore the parts
+    that match and initialize the rest.
+    """
+    folder = Path(options.directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write to the directory {folder}")
+    # A round trip through JSON turns tuples into lists, as in the mark.
+    own = json.loads(json.dumps({"program": program, **{name: getattr(options, name) for name in deciding}}))
+    there = _read_mark(folder / MARK)
+    if there is None:
+        write_atomically(folder / MARK, json.dumps(own) + "\n")
+    elif different := [name for name in own if name in there and there[name] != own[name]]:
+        raise UsageError(f"{folder} holds the work of {_words(there, different)}: name another --directory")
+
+
+def _read_mark(path: Path) -> dict[str, object] | None:
+    """The content of the mark; None if it is missing (as from an earlier version) or damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _words(mark: dict[str, object], different: list[str]) -> str:
+    if "program" in different:
+        return str(mark["program"])
+    given = " ".join(f"--{name.replace('_', '-')} {_shown(mark[name])}" for name in different)
+    return f"{mark.get('program')} with {given}"
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write `content` to `path`, so that a reader sees either the whole new or the whole old content."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    temporary.replace(path)
+
+
+def check_early(
+    program: str, options: argparse.Namespace, check: Callable[[argparse.Namespace], object] = lambda options: None
+) -> None:
+    """Exit as run_program would if `check` finds a request that cannot be fulfilled."""
+    if code := run_program(program, options, check):
+        sys.exit(code)
+
+
+def run_program(program: str, options: argparse.Namespace, run: Callable[[argparse.Namespace], object]) -> int:
+    """The exit code of a program: 0 if `run` returns; 2, with one line, for a request that cannot be fulfilled."""
+    try:
+        check_packages(options)
+        run(options)
+    except (UsageError, TFConfigError) as error:
+        print(f"{program}: {error}", file=sys.stderr, flush=True)
+        return 2
+    return 0
