@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 PATIENCE = 240.0
 NEWCOMER = Path(__file__).parents[2] / "support/newcomer.py"
@@ -119,7 +119,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 class Outcome:
     """A job that has succeeded, and what its programs have noted."""
 
-    def __init__(self, gang: Gang, patience: float = PATIENCE) -> None:
+    def __init__(self, gang: LocalGang, patience: float = PATIENCE) -> None:
         self.gang = gang
         self.codes = gang.wait(patience)
         self.log = "".join(gang.log(name) for name in gang.names)
@@ -143,14 +143,14 @@ class Outcome:
 def run(place: Path, text: str, workers: int = 1, **options: Any) -> Outcome:
     program = place / "train.py"
     program.write_text(text)
-    with Gang(place, {"worker": workers}, **{"warmStart": True, "successPolicy": "AllWorkers", **options}) as gang:
+    with LocalGang(place, {"worker": workers}, **{"warmStart": True, "successPolicy": "AllWorkers", **options}) as gang:
         gang.command = [sys.executable, str(program)]
         gang.start()
         return Outcome(gang)
 
 
 def test_a_save_that_fails_in_one_worker_costs_no_epoch(place: Path) -> None:
-    with Gang(place, {"worker": 2}, warmStart=True, successPolicy="AllWorkers") as gang:
+    with LocalGang(place, {"worker": 2}, warmStart=True, successPolicy="AllWorkers") as gang:
         gang.command = [sys.executable, str(NEWCOMER)]
         gang.start()
         ends = gang.directory / "ends-1"
@@ -241,7 +241,7 @@ touch "$0/made"
 
 @pytest.mark.parametrize(("end", "code", "left"), [("exit 0", 0, False), ("exit 3", 3, False), ("sleep 60", 143, True)])
 def test_copies_go_with_the_job_and_stay_as_long_as_it_may_go_on(place: Path, end: str, code: int, left: bool) -> None:
-    with Gang(place, {"worker": 1}, maxRestarts=0) as gang:
+    with LocalGang(place, {"worker": 1}, maxRestarts=0) as gang:
         gang.command = ["sh", "-c", COPY + end, str(gang.directory)]
         gang.start()
         gang.wait_for((gang.directory / "made").exists)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 SHORT = ("--epochs", "2", "--steps", "25")
 POLICY = {"successPolicy": "AllWorkers"}
 MEMBERS = ("worker-0", "worker-1")
 
 
-def wait_until_one_has_finished(gang: Gang, other: str) -> str:
+def wait_until_one_has_finished(gang: LocalGang, other: str) -> str:
     """Hold the program of `other` until the one of its peer has ended; the peer."""
     gang.wait_for(lambda: rounds(gang)[other])
     gang.kill_program(other, signal.SIGSTOP)
@@ -24,17 +24,17 @@ def wait_until_one_has_finished(gang: Gang, other: str) -> str:
     return peer
 
 
-def verdict(gang: Gang) -> bool:
+def verdict(gang: LocalGang) -> bool:
     """Whether the job's directory says that it has succeeded."""
     return (gang.directory / ".tftraining-verdict.json").exists()
 
 
-def rounds(gang: Gang) -> dict[str, list[int]]:
+def rounds(gang: LocalGang) -> dict[str, list[int]]:
     return {name: [number for who, number, _ in gang.starts() if who == name] for name in gang.names}
 
 
 def test_who_has_finished_waits_without_a_program_for_the_others(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"chief": 1, "worker": 1, "ps": 1}, *SHORT, **POLICY) as gang:
+    with LocalGang(tmp_path, {"chief": 1, "worker": 1, "ps": 1}, *SHORT, **POLICY) as gang:
         gang.start()
         gang.wait_for(lambda: rounds(gang)["worker-0"])
         gang.kill_program("worker-0", signal.SIGSTOP)
@@ -52,7 +52,7 @@ def test_who_has_finished_waits_without_a_program_for_the_others(tmp_path: Path)
 
 @pytest.mark.parametrize("victim", MEMBERS)
 def test_a_failure_after_a_success_restarts_both_in_place(tmp_path: Path, victim: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         peer = wait_until_one_has_finished(gang, victim)
         assert not verdict(gang)
@@ -66,7 +66,7 @@ def test_a_failure_after_a_success_restarts_both_in_place(tmp_path: Path, victim
 
 
 def test_a_failure_beyond_the_budget_is_the_jobs_also_after_the_chiefs_success(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *SHORT, maxRestarts=0, **POLICY) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *SHORT, maxRestarts=0, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-1")
         gang.kill_program("worker-1")
@@ -77,7 +77,7 @@ def test_a_failure_beyond_the_budget_is_the_jobs_also_after_the_chiefs_success(t
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow_fault)])
 def test_a_new_launcher_of_a_worker_that_has_finished_is_told_so(tmp_path: Path, how: signal.Signals) -> None:
-    with Gang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-0")
         gang.kill("worker-1", how)
@@ -92,7 +92,7 @@ def test_a_new_launcher_of_a_worker_that_has_finished_is_told_so(tmp_path: Path,
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow_fault)])
 def test_the_chiefs_launcher_is_lost_after_the_chiefs_success(tmp_path: Path, how: signal.Signals) -> None:
-    with Gang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-1")
         gang.kill("worker-0", how)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 ENDLESS = ("--serve", "--epochs", "100000")
@@ -18,13 +18,13 @@ MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT = 200 << 20
 
 
-def rounds(gang: Gang, name: str) -> list[int]:
+def rounds(gang: LocalGang, name: str) -> list[int]:
     """The rounds in which a member's program was started."""
     return [number for who, number, _ in gang.starts() if who == name]
 
 
 def test_a_killed_worker_is_restarted_alone(tmp_path: Path) -> None:
-    with Gang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
+    with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         others = {name: gang.pid(name) for name in ("chief-0", "worker-0", "ps-0")}
@@ -40,7 +40,7 @@ def test_a_killed_worker_is_restarted_alone(tmp_path: Path) -> None:
 
 
 def test_a_launcher_of_a_worker_is_replaced_while_the_others_train(tmp_path: Path) -> None:
-    with Gang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
+    with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         pid = gang.pid("chief-0")
@@ -54,7 +54,7 @@ def test_a_launcher_of_a_worker_is_replaced_while_the_others_train(tmp_path: Pat
 
 @pytest.mark.slow_fault
 def test_a_lost_parameter_server_takes_the_gang_along(tmp_path: Path) -> None:
-    with Gang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
+    with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill_program("ps-0")
@@ -65,7 +65,7 @@ def test_a_lost_parameter_server_takes_the_gang_along(tmp_path: Path) -> None:
 
 
 def test_an_evaluator_that_is_killed_is_restarted_alone(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2, "evaluator": 1}, "--epochs", "100000") as gang:
+    with LocalGang(tmp_path, {"worker": 2, "evaluator": 1}, "--epochs", "100000") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         pid = gang.pid("evaluator-0")
@@ -78,7 +78,9 @@ def test_an_evaluator_that_is_killed_is_restarted_alone(tmp_path: Path) -> None:
 def test_servers_end_at_once_with_the_chief_and_the_evaluator_has_its_time(tmp_path: Path) -> None:
     roles = {**SERVERS, "evaluator": 1}
     arguments = ("--serve", "--epochs", "2", "--steps", "40")
-    with Gang(tmp_path, roles, *arguments, scope="Pod", evaluatorGraceSeconds=2, terminationGraceSeconds=20) as gang:
+    with LocalGang(
+        tmp_path, roles, *arguments, scope="Pod", evaluatorGraceSeconds=2, terminationGraceSeconds=20
+    ) as gang:
         gang.start()
         gang.wait_for(lambda: gang.status("evaluator-0").get("pid"))
         ended = {}
@@ -109,7 +111,7 @@ def test_servers_end_at_once_with_the_chief_and_the_evaluator_has_its_time(tmp_p
 def test_what_a_rule_does(
     tmp_path: Path, rule: dict[str, object], order: str, charges: int, verdict: str, reason: str
 ) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20", rules=[rule]) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20", rules=[rule]) as gang:
         gang.order("worker-1", order)
         gang.start()
         codes = gang.wait()
@@ -136,7 +138,7 @@ def cgroup() -> Iterator[Path]:
 def test_a_program_that_ran_out_of_memory(tmp_path: Path, cgroup: Path) -> None:
     """Only the program dies, and its launcher, which is in the same cgroup, knows why."""
     rule = {"action": "FailJob", "onReasons": ["OOMKilled"]}
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "100000", rules=[rule]) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "100000", rules=[rule]) as gang:
         gang.wrappers["worker-1"] = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"]
         gang.start()
         gang.wait_for_phase("Training")

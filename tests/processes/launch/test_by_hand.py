@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testbed.packages import need
-from tests.support.launchers.gang import STANDIN, Gang
+from tests.support.launchers.gang import STANDIN, LocalGang
 
 DOCUMENT = Path(__file__).parents[3] / "docs/launcher.md"
 POD = "kubectl exec digits-worker-1 -- "
@@ -42,8 +42,8 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def gang_of(place: Path, python: str, name: str) -> Gang:
-    gang = Gang(place, {"worker": 2}, warmStart=True, maxRestarts=10)
+def gang_of(place: Path, python: str, name: str) -> LocalGang:
+    gang = LocalGang(place, {"worker": 2}, warmStart=True, maxRestarts=10)
     gang.command = [python, "-m", name, str(gang.directory), "--epochs", "100000"]
     return gang
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 PATIENCE = 240.0
 STEPS = 40  # in the one epoch
@@ -65,10 +65,10 @@ PROGRAMS = {
 }
 
 
-def gang_of(place: Path, program: str, steps: int) -> Gang:
+def gang_of(place: Path, program: str, steps: int) -> LocalGang:
     """One worker that makes so many steps in a round."""
     (place / "train.py").write_text(program)
-    gang = Gang(place, {"worker": 1}, maxRestarts=1, warmStart=True)
+    gang = LocalGang(place, {"worker": 1}, maxRestarts=1, warmStart=True)
     gang.command = [sys.executable, str(place / "train.py"), str(steps)]
     return gang
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tests.support.needed import need_or_skip
 
 SOURCE = Path(__file__).with_name("clock.c")
@@ -46,7 +46,7 @@ def library(tmp_path: Path) -> Path:
     return built
 
 
-def clocks(gang: Gang, library: Path) -> dict[str, Clock]:
+def clocks(gang: LocalGang, library: Path) -> dict[str, Clock]:
     """A clock of its own for each member."""
     made = {name: Clock(gang.place / f"clock-{name}", library) for name in gang.names}
     gang.wrappers = {name: clock.wrapper for name, clock in made.items()}
@@ -75,7 +75,7 @@ def test_the_library_moves_the_wall_clock_and_no_other(tmp_path: Path, library: 
 def test_a_clock_that_jumps_while_it_trains_ends_no_round(
     tmp_path: Path, library: Path, member: str, jump: str
 ) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "8", "--steps", "40", stallTimeoutSeconds=2) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "8", "--steps", "40", stallTimeoutSeconds=2) as gang:
         clock = clocks(gang, library)[member]
         gang.start()
         gang.wait_for_phase("Training")
@@ -94,7 +94,7 @@ def test_a_clock_that_jumps_while_it_trains_ends_no_round(
 
 @pytest.mark.parametrize("jump", ["a day back", pytest.param("beyond 2038", marks=pytest.mark.slow_fault)])
 def test_a_clock_that_jumps_in_a_restart_changes_no_account_of_it(tmp_path: Path, library: Path, jump: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "20", stallTimeoutSeconds=5) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "20", stallTimeoutSeconds=5) as gang:
         clock = clocks(gang, library)
         clock["worker-1"].jump(DAY // 2)  # no two machines agree anyway
         gang.start()

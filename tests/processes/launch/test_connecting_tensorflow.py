@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 PATIENCE = 150.0
 PROGRAM = """
@@ -26,7 +26,7 @@ strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.co
 
 @pytest.mark.slow_fault
 def test_programs_reach_each_other_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as proxy, Gang(tmp_path, {"worker": 2}) as gang:
+    with socket.create_server(("127.0.0.1", 0)) as proxy, LocalGang(tmp_path, {"worker": 2}) as gang:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         gang.command = [sys.executable, "-c", PROGRAM]
         gang.start()
@@ -38,7 +38,7 @@ def test_programs_reach_each_other_past_a_proxy(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow_fault
 def test_a_program_that_waits_for_its_peer_in_vain_is_no_training(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, stallTimeoutSeconds=35) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, stallTimeoutSeconds=35) as gang:
         gang.command = [sys.executable, "-c", PROGRAM, "worker-1"]
         gang.start()
         last = gang.wait_for(lambda: gang.status().get("lastRestart"), PATIENCE)

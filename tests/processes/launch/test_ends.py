@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
 def test_failures_beyond_the_budget_end_the_job_everywhere(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=1, budgetReset="Never") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=1, budgetReset="Never") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-1", "exit 3")
@@ -37,7 +37,7 @@ def test_failures_beyond_the_budget_end_the_job_everywhere(tmp_path: Path) -> No
     [(None, "NotFound"), ("x = = 1\n", "SyntaxError"), ("import no_such_module\n", "ImportError")],
 )
 def test_what_no_restart_can_mend_fails_at_once(tmp_path: Path, script: str | None, reason: str) -> None:
-    with Gang(tmp_path, {"worker": 2}) as gang:
+    with LocalGang(tmp_path, {"worker": 2}) as gang:
         if script is None:
             gang.command = ["no-such-command"]
         else:
@@ -55,7 +55,7 @@ def test_what_no_restart_can_mend_fails_at_once(tmp_path: Path, script: str | No
 
 @pytest.mark.slow_fault
 def test_an_import_error_after_a_step_is_restarted(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "4", "--steps", "10") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "4", "--steps", "10") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-1", "error ImportError: a plugin")
@@ -64,7 +64,7 @@ def test_an_import_error_after_a_step_is_restarted(tmp_path: Path) -> None:
 
 
 def test_storage_that_hangs_does_not_keep_a_launcher(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
+    with LocalGang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
         os.mkfifo(tmp_path / "message-worker-0")  # a write to it waits for a reader for ever
         gang.start()
         assert gang.wait() == {"worker-0": 0}
@@ -73,7 +73,7 @@ def test_storage_that_hangs_does_not_keep_a_launcher(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_told_to_go_is_not_charged(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-1", signal.SIGTERM)
@@ -90,7 +90,7 @@ def test_a_launcher_that_is_told_to_go_is_not_charged(tmp_path: Path) -> None:
 
 
 def test_the_chief_is_told_to_go(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-0", signal.SIGTERM)
@@ -104,7 +104,7 @@ def test_the_chief_is_told_to_go(tmp_path: Path) -> None:
 
 
 def test_a_gang_that_finds_an_earlier_success_ends_at_once(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1") as gang:
         gang.start()
         gang.wait()
         first = gang.starts()
@@ -116,7 +116,7 @@ def test_a_gang_that_finds_an_earlier_success_ends_at_once(tmp_path: Path) -> No
 
 @pytest.mark.slow_fault
 def test_the_success_of_another_job_is_not_believed(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
+    with LocalGang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
         verdict = gang.directory / ".tftraining-verdict.json"
         verdict.write_text('{"version": 1, "uid": "another", "verdict": "Succeeded"}')
         gang.start()
@@ -126,7 +126,7 @@ def test_the_success_of_another_job_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_chief_succeeded_without_it_finds_the_verdict(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-1", signal.SIGSTOP)
@@ -137,7 +137,7 @@ def test_a_worker_whose_chief_succeeded_without_it_finds_the_verdict(tmp_path: P
 
 def test_parameter_servers_and_the_evaluator_end_with_the_chief(tmp_path: Path) -> None:
     roles = {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}
-    with Gang(tmp_path, roles, "--epochs", "4", "--steps", "40", evaluatorGraceSeconds=0.5) as gang:
+    with LocalGang(tmp_path, roles, "--epochs", "4", "--steps", "40", evaluatorGraceSeconds=0.5) as gang:
         gang.start()
         gang.wait_for(lambda: gang.status().get("members", {}).get("evaluator-0", {}).get("state") == "running")
         gang.order("evaluator-0", "exit 1")
@@ -149,7 +149,7 @@ def test_parameter_servers_and_the_evaluator_end_with_the_chief(tmp_path: Path) 
 EVALUATOR = {"worker": 2, "evaluator": 1}
 
 
-def evaluations(gang: Gang) -> int:
+def evaluations(gang: LocalGang) -> int:
     """How often the evaluator's program was started."""
     return sum(name == "evaluator-0" for name, *_ in gang.starts())
 
@@ -159,7 +159,7 @@ def evaluations(gang: Gang) -> int:
 def test_an_evaluator_that_has_finished_runs_no_more_for_a_new_launcher_of_the_chief(
     tmp_path: Path, ended: str, started: int, alone: bool
 ) -> None:
-    with Gang(tmp_path, EVALUATOR, *ENDLESS) as gang:
+    with LocalGang(tmp_path, EVALUATOR, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.wait_for(lambda: evaluations(gang) == 1)
@@ -180,7 +180,7 @@ def test_an_evaluator_that_has_finished_runs_no_more_for_a_new_launcher_of_the_c
 
 @pytest.mark.slow_fault
 def test_a_new_launcher_of_an_evaluator_that_has_finished_is_told_so(tmp_path: Path) -> None:
-    with Gang(tmp_path, EVALUATOR, *ENDLESS) as gang:
+    with LocalGang(tmp_path, EVALUATOR, *ENDLESS) as gang:
         gang.start()
         gang.wait_for(lambda: evaluations(gang) == 1)
         gang.order("evaluator-0", "exit 0")
@@ -194,7 +194,7 @@ def test_a_new_launcher_of_an_evaluator_that_has_finished_is_told_so(tmp_path: P
 
 
 def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 3}, startDeadlineSeconds=1) as gang:
+    with LocalGang(tmp_path, {"worker": 3}, startDeadlineSeconds=1) as gang:
         gang.start("worker-0", "worker-1")
         assert gang.wait() == {"worker-0": 1, "worker-1": 1}
         found = gang.message("worker-1")
@@ -205,7 +205,7 @@ def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.slow_fault
 def test_a_full_disk_does_not_undo_a_success(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
         # Wherever the verdict goes first, there is a directory in its way.
         (gang.directory / ".tftraining-verdict.json").mkdir()
         gang.start()
@@ -214,7 +214,7 @@ def test_a_full_disk_does_not_undo_a_success(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named_and_taken_over_when_it_is_free(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
         with socket.create_server(("127.0.0.1", gang.rendezvous)):
             gang.start()
             time.sleep(1.0)
@@ -222,7 +222,7 @@ def test_a_port_that_is_taken_is_named_and_taken_over_when_it_is_free(tmp_path: 
 
 
 def test_a_request_that_is_open_at_the_end_leaves_no_traceback(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 1}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         with socket.create_connection(("127.0.0.1", gang.ports["worker-0"])) as asking:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
 @pytest.mark.parametrize("victim", ["worker-0", pytest.param("worker-1", marks=pytest.mark.slow_fault)])
 def test_a_launcher_is_killed_and_made_anew(tmp_path: Path, victim: str) -> None:
-    with Gang(tmp_path, {"worker": 3}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 3}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill_program("worker-2")
@@ -42,7 +42,7 @@ def is_dead(pid: int) -> bool:
 
 
 def test_a_killed_launcher_takes_its_program_along(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         pid = gang.pid("worker-1")
@@ -59,7 +59,7 @@ def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
         "withoutProgress": 0,
         "incidents": 5,
     }
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=2, budgetReset="Never") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, maxRestarts=2, budgetReset="Never") as gang:
         gang.start("worker-0")
         gang.start("worker-1", ledger=known)
         assert gang.wait_for_phase("Training")["ledger"] == known
@@ -68,12 +68,12 @@ def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
         assert gang.message("worker-1")["reason"] == "MaxRestartsExceeded"
 
 
-def is_charged(gang: Gang, failures: int) -> bool:
+def is_charged(gang: LocalGang, failures: int) -> bool:
     return bool(gang.status()["ledger"]["processFailures"] == failures)
 
 
 def test_a_charge_is_not_lost_with_the_chiefs_launcher_in_the_back_off(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1", "--steps", "100000", maxRestarts=100) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1", "--steps", "100000", maxRestarts=100) as gang:
         gang.start()
         for failures in (1, 2, 3):
             gang.wait_for_phase("Training", failures)
@@ -93,7 +93,7 @@ def test_a_new_launcher_of_the_chief_is_told_that_steps_were_made(
 ) -> None:
     broken, last = tmp_path / "broken", f"worker-{workers - 1}"
     script = f'[ $STANDIN = {last} ] && rm {broken} 2>/dev/null || exec "$@"; echo "ImportError: x" >&2; exit 1'
-    with Gang(tmp_path, {"worker": workers}, "--epochs", "40", "--steps", "5") as gang:
+    with LocalGang(tmp_path, {"worker": workers}, "--epochs", "40", "--steps", "5") as gang:
         gang.command = ["sh", "-c", script, "sh", *gang.command]
         gang.start()
         gang.wait_for_phase("Training")
@@ -105,7 +105,7 @@ def test_a_new_launcher_of_the_chief_is_told_that_steps_were_made(
         assert gang.message("worker-0")["ledger"]["processFailures"] == 1
 
 
-MOMENTS: dict[str, Callable[[Gang], object]] = {
+MOMENTS: dict[str, Callable[[LocalGang], object]] = {
     "before the rendezvous": lambda gang: None,
     "in the rendezvous": lambda gang: gang.wait_for(lambda: gang.get("worker-1", "/healthz")[0] == 200),
     "first step": lambda gang: gang.wait_for(lambda: len(gang.starts()) == 2),
@@ -118,7 +118,7 @@ MOMENTS: dict[str, Callable[[Gang], object]] = {
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 @pytest.mark.slow_fault
 def test_a_launcher_is_killed_at_each_stage(tmp_path: Path, moment: str, victim: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "3", "--steps", "5") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "3", "--steps", "5") as gang:
         gang.start()
         MOMENTS[moment](gang)
         gang.kill(victim)
@@ -130,7 +130,7 @@ def test_a_launcher_is_killed_at_each_stage(tmp_path: Path, moment: str, victim:
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 @pytest.mark.slow_fault
 def test_a_program_is_killed_before_its_first_step(tmp_path: Path, victim: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "5", "--step-seconds", "0.1") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "5", "--step-seconds", "0.1") as gang:
         gang.start()
         gang.kill_program(victim)
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
@@ -139,7 +139,7 @@ def test_a_program_is_killed_before_its_first_step(tmp_path: Path, victim: str) 
 
 
 def test_after_the_chiefs_success_a_killed_launcher_changes_nothing(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-1", "hang")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tests.support.needed import need_or_skip
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
@@ -22,7 +22,7 @@ ROOT = os.geteuid() == 0
 
 
 def test_a_frozen_launcher_is_lost_within_three_seconds_and_comes_back(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         old = gang.pid("worker-1")
@@ -39,7 +39,7 @@ def test_a_frozen_launcher_is_lost_within_three_seconds_and_comes_back(tmp_path:
 
 
 def test_a_frozen_chief_is_left_and_comes_back(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-0", signal.SIGSTOP)
@@ -54,7 +54,7 @@ def test_a_blocked_log_does_not_silence_a_launcher(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as log:
         reader = threading.Thread(target=read_all, args=[log])
-        with Gang(tmp_path, {"worker": 2}, "--chatter", "50000", *ENDLESS) as gang:
+        with LocalGang(tmp_path, {"worker": 2}, "--chatter", "50000", *ENDLESS) as gang:
             gang.start("worker-0")
             gang.start("worker-1", out=writing)
             os.close(writing)
@@ -91,7 +91,7 @@ def throttled(tmp_path: Path) -> Iterator[list[str]]:
 
 @pytest.mark.skipif(not (ROOT and os.access(CPU / "cpu.cfs_quota_us", os.W_OK)), reason="needs root and cgroup v1")
 def test_a_tenth_of_a_cpu_is_enough_to_stay(tmp_path: Path, throttled: list[str]) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--busy", *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--busy", *ENDLESS) as gang:
         gang.wrappers["worker-1"] = throttled
         gang.start()
         gang.wait_for_phase("Training")
@@ -161,7 +161,7 @@ DIRECTIONS = [
 def test_a_partition_ends_both_sides_before_the_next_round(
     tmp_path: Path, network: Network, directions: tuple[str, ...]
 ) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         network.port = str(gang.rendezvous)
         gang.hosts = {"worker-0": network.here, "worker-1": network.there}
         gang.wrappers["worker-1"] = network.wrapper
@@ -183,7 +183,7 @@ def test_a_partition_ends_both_sides_before_the_next_round(
 @pytest.mark.slow_fault
 @pytest.mark.skipif(not ROOT, reason="needs root for a network namespace")
 def test_a_lost_member_is_replaced_while_the_old_one_lives_on_in_the_dark(tmp_path: Path, network: Network) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         network.port = str(gang.rendezvous)
         gang.hosts = {"worker-0": network.here, "worker-1": network.there}
         gang.wrappers["worker-1"] = network.wrapper

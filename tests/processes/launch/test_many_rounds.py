@@ -19,14 +19,14 @@ from tests.support.launchers.gang import UID
 from tests.support.ports import free_ports
 from tftraining.launch.config.settings import read
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import Job
-from tftraining.launch.http.pages import of_gang
+from tftraining.launch.gang.membership import JobContext
+from tftraining.launch.http.pages import gang_status
 from tftraining.launch.process.lease import Lease
 from tftraining.launch.process.program import Exit
 from tftraining.launch.process.reaper import Reaper
 from tftraining.launch.progress import Snapshot
-from tftraining.launch.rendezvous.client import Member
-from tftraining.launch.rendezvous.server import Rendezvous
+from tftraining.launch.rendezvous.client import RendezvousClient
+from tftraining.launch.rendezvous.server import RendezvousServer
 
 SECRET = b"secret"
 NAMES = ("worker-0", "worker-1", "worker-2")
@@ -102,16 +102,16 @@ class Launcher:
         environment = {"TF_CONFIG": json.dumps(config)}
         self.settings = read({**environment, "TFTRAINING_LAUNCHER": json.dumps(told)})
         self.program = NotedProgram(at_work)
-        self.member = Member(self.settings, SECRET, self.program, environment)  # type: ignore[arg-type]
-        self.rendezvous: Rendezvous | None = None
+        self.member = RendezvousClient(self.settings, SECRET, self.program, environment)  # type: ignore[arg-type]
+        self.rendezvous: RendezvousServer | None = None
         self.task: asyncio.Task[object] | None = None
 
     async def start(self) -> None:
         settings = self.settings
         if settings.is_chief:
-            job = Job(UID, 1, settings.gang, settings.policy)
+            job = JobContext(UID, 1, settings.gang, settings.policy)
             coordinator = Coordinator(job, settings.ledger, time.time, time.monotonic())
-            self.rendezvous = Rendezvous(coordinator, SECRET, _nothing)
+            self.rendezvous = RendezvousServer(coordinator, SECRET, _nothing)
             await self.rendezvous.open("127.0.0.1", settings.rendezvous[1])
         self.task = asyncio.create_task(self.member.run())
 
@@ -150,7 +150,7 @@ class Crowd:
         """For a person, when a test has failed."""
         chief = self.launchers[NAMES[0]].rendezvous
         states = [each.member.state for each in self.launchers.values()]
-        return f"{states} {of_gang(chief.coordinator, time.monotonic()) if chief is not None else None}"
+        return f"{states} {gang_status(chief.coordinator, time.monotonic()) if chief is not None else None}"
 
     async def settled(self, beyond: int) -> int:
         """The round that all are in, once they are in one beyond that."""

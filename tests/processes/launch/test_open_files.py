@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes.launch.test_strangers import dialled, hello
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 MEMBERS = 100
 PROGRAM = """
@@ -23,10 +23,10 @@ time.sleep(600)
 """
 
 
-def chief(tmp_path: Path, soft: int, hard: int, **options: Any) -> Gang:
+def chief(tmp_path: Path, soft: int, hard: int, **options: Any) -> LocalGang:
     """A gang whose chief's launcher may open so many files."""
     (tmp_path / "train.py").write_text(PROGRAM)
-    gang = Gang(tmp_path, {"worker": MEMBERS}, memberTimeoutSeconds=60, **options)  # members that do not beat
+    gang = LocalGang(tmp_path, {"worker": MEMBERS}, memberTimeoutSeconds=60, **options)  # members that do not beat
     gang.command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "limits")]
     gang.wrappers["worker-0"] = ["prlimit", f"--nofile={soft}:{hard}"]
     return gang

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.launchers.harness import Harness
 from tests.support.needed import need_or_skip
-from tftraining.launch.in_user_process.late_variables import read_later
+from tftraining.launch.in_user_process.late_variables import is_read_later
 
 PATIENCE = 240.0
 SOURCE = Path(__file__).with_name("getenv.c")
@@ -39,7 +39,7 @@ def test_the_import_reads_nothing_of_what_may_change(tmp_path: Path) -> None:
     in_c, in_python = set(told.read_text().split()), set((tmp_path / "read-python").read_text().split())
     assert {"HDF5_USE_FILE_LOCKING", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL"} <= in_c
     assert {"KERAS_BACKEND", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "HOME"} <= in_python
-    assert [name for name in {*in_c, *(in_python - SET_BY_SCIKIT_LEARN)} if read_later(name)] == []
+    assert [name for name in {*in_c, *(in_python - SET_BY_SCIKIT_LEARN)} if is_read_later(name)] == []
 
 
 VARIABLES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 # Worker 1's warm interpreter is held in its import, as by a storage that is slow; its program waits for that.
@@ -20,21 +20,21 @@ if os.environ["STANDIN"] == "worker-1":
 
 
 @pytest.fixture
-def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
+def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalGang:
     package = tmp_path / "packages" / "tensorflow"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(SLOW)
     paths = [str(package.parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    return Gang(tmp_path, {"worker": 2}, *ENDLESS, warmStart=True, maxRestarts=1)
+    return LocalGang(tmp_path, {"worker": 2}, *ENDLESS, warmStart=True, maxRestarts=1)
 
 
-def has_started(gang: Gang, number: int) -> bool:
+def has_started(gang: LocalGang, number: int) -> bool:
     return ("worker-0", number) in {each[:2] for each in gang.starts()}
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "Succeeded"), (3, "Failed")])
-def test_a_verdict_ends_a_start(gang: Gang, code: int, verdict: str) -> None:
+def test_a_verdict_ends_a_start(gang: LocalGang, code: int, verdict: str) -> None:
     with gang:
         gang.start()
         gang.wait_for(lambda: gang.status("worker-1").get("state") == "running")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.launchers.gang import UID, Gang
+from tests.support.launchers.gang import UID, LocalGang
 from tests.support.ports import free_ports
-from tests.support.simulated_gang.simulation import coordinator
-from tftraining.launch.rendezvous.protocol import Channel, WireError, connect
-from tftraining.launch.rendezvous.server import Rendezvous
+from tests.support.simulated_gang.simulation import make_coordinator
+from tftraining.launch.rendezvous.protocol import Channel, ProtocolError, connect
+from tftraining.launch.rendezvous.server import RendezvousServer
 
 SECRET = b"a secret of the tests"
 NOISES = (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 200_000, b"nonce\n" + b"{}\n" * 10)
@@ -33,7 +33,7 @@ def hello(member: str, **fields: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def dialled(
-    gang: Gang, first: dict[str, Any], secret: bytes = SECRET
+    gang: LocalGang, first: dict[str, Any], secret: bytes = SECRET
 ) -> AsyncIterator[tuple[Channel, dict[str, Any]]]:
     """A connection of a member, and the chief's first word."""
     reader, writer = await asyncio.open_connection("127.0.0.1", gang.rendezvous)
@@ -51,7 +51,7 @@ async def test_who_is_just_introducing_itself_is_cut_off_when_the_rendezvous_clo
         """No verdict is left anywhere."""
 
     port = free_ports(1)[0]
-    rendezvous = Rendezvous(coordinator(), SECRET, nothing)
+    rendezvous = RendezvousServer(make_coordinator(), SECRET, nothing)
     await rendezvous.open("127.0.0.1", port)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.readline()  # it is asked who it is
@@ -60,7 +60,7 @@ async def test_who_is_just_introducing_itself_is_cut_off_when_the_rendezvous_clo
     writer.close()
 
 
-def talk_to(gang: Gang, said: bytes) -> None:
+def talk_to(gang: LocalGang, said: bytes) -> None:
     """Say something to the rendezvous, and read until it closes the connection."""
     with socket.create_connection(("127.0.0.1", gang.rendezvous), 10) as loud, contextlib.suppress(ConnectionError):
         loud.sendall(said)
@@ -69,12 +69,12 @@ def talk_to(gang: Gang, said: bytes) -> None:
 
 
 async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         with ThreadPoolExecutor(100) as crowd:
             list(crowd.map(partial(talk_to, gang), [b""] * 97 + list(NOISES)))
-        with pytest.raises(WireError):
+        with pytest.raises(ProtocolError):
             async with dialled(gang, hello("worker-1"), b"another secret"):
                 pass
         status = gang.status()
@@ -92,7 +92,7 @@ async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
     ],
 )
 async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, Any], why: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         async with dialled(gang, hello(**{"member": "worker-1", **change})) as (_, answer):
@@ -102,7 +102,7 @@ async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, 
 
 
 async def test_a_half_open_connection_is_given_up_and_replaced(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)
         await asyncio.sleep(0.3)
@@ -115,13 +115,13 @@ async def test_a_half_open_connection_is_given_up_and_replaced(tmp_path: Path) -
 
 
 async def test_a_member_that_talks_nonsense_is_cut_off(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)
         await asyncio.sleep(0.3)
         async with dialled(gang, hello("worker-1")) as (channel, _):
             beat = {"type": "beat", "t": 1.0, "round": 1, "mode": "", "pid": None, "stuck": "very", "progress": []}
             channel.send(beat)
-            with pytest.raises(WireError):
+            with pytest.raises(ProtocolError):
                 while True:
                     await asyncio.wait_for(channel.receive(), 10)

@@ -95,7 +95,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
         assert program.mode == "warm"
         now = await reached(program, target)
         firsts.append(now.first_step)
-        assert program.gpus == GPUS
+        assert program.gpu_count == GPUS
         await stacks_shown(program, harness.directory / f"stderr-{target}")
         await program.kill()
     harness.ended.clear()
@@ -119,7 +119,7 @@ async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
     program = harness.make(sys.executable, script(harness, KERAS3))
     await program.start(ENVIRONMENT, harness.on_exit)
     assert (await harness.end(program, PATIENCE)).code == 0
-    assert program.gpus == GPUS
+    assert program.gpu_count == GPUS
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
     assert (end.first_epoch, end.first_step) == (0, 0)
@@ -209,4 +209,4 @@ async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: 
     assert ended.code == 0 and "True" in ended.lines  # TensorFlow's own words may come after it
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.first_step, set(end.metrics)) == (2, 2, 8, 0, {"loss"})
-    assert program.gpus == GPUS
+    assert program.gpu_count == GPUS

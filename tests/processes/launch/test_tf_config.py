@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.launch.test_elastic import order
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tftraining.launch.in_user_process.tf_config import LONGEST, size
 
 # What a program was told, in a file of its round; and what a process that it has started was.
@@ -25,7 +25,7 @@ time.sleep(600)
 PATTERN = f"w%d.{'x' * 45_000}:1"
 
 
-class Described(Gang):
+class Described(LocalGang):
     """Launchers as the operator tells those of a large gang."""
 
     def environment(self, name: str, **options: Any) -> dict[str, str]:
@@ -47,7 +47,7 @@ def a_gang(place: Path, now: int, most: int) -> Described:
     return gang
 
 
-def told(gang: Gang, name: str, number: int) -> tuple[dict[str, Any], int, int]:
+def told(gang: LocalGang, name: str, number: int) -> tuple[dict[str, Any], int, int]:
     """TF_CONFIG of a member's program in a round, its size, and the length of the one that a child of it got."""
     path = gang.directory / f"told-{name}-{number}"
     gang.wait_for(path.exists)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.standin import LOST
 
 BOOM = "Traceback (most recent call last):\nValueError: boom\n"
@@ -19,7 +19,7 @@ FOLDED = (
 
 @pytest.mark.parametrize("restarts", [0, 3])
 def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, restarts: int) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=restarts) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=restarts) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-0", "lose worker-1")
@@ -40,7 +40,7 @@ def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, 
 
 def test_a_member_whose_chief_is_gone(tmp_path: Path) -> None:
     """Nobody is left to say whose failure it is, and no program of the gang can go on without the chief."""
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-1", "lose nobody")
@@ -52,7 +52,7 @@ def test_a_member_whose_chief_is_gone(tmp_path: Path) -> None:
 
 def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_FULL_TRACEBACKS", "1")
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-0", "lose worker-1")
@@ -62,7 +62,7 @@ def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: p
 
 
 def test_the_first_failure_is_shown_whatever_it_looks_like(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.order("worker-1", "error UnavailableError: Socket closed")
@@ -75,7 +75,7 @@ def test_the_first_failure_is_shown_whatever_it_looks_like(tmp_path: Path) -> No
 
 def test_a_program_that_survives_the_loss_tells_of_it_a_moment_later(tmp_path: Path) -> None:
     """It caught the error itself, and nobody has failed: all is shown, in its order, while it goes on."""
-    with Gang(tmp_path, {"worker": 1}) as gang:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         gang.command[1:] = ["-c", f"import sys, time; print('''{LOST}\\nclosing''', file=sys.stderr); time.sleep(600)"]
         gang.start()
         gang.wait_for(lambda: f"{LOST}\nclosing\n" in gang.log("worker-0"))

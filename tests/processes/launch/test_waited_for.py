@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 SECONDS = 30
 
@@ -21,7 +21,7 @@ def waiting() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def change(gang: Gang, name: str, known: str) -> dict[str, Any]:
+def change(gang: LocalGang, name: str, known: str) -> dict[str, Any]:
     """The next status of the launcher, and when it came, as `at`."""
     address = f"http://127.0.0.1:{gang.ports[name]}/status?changedSince={known}&timeoutSeconds={SECONDS}"
     with urlopen(address, timeout=2 * SECONDS) as answer:
@@ -29,7 +29,7 @@ def change(gang: Gang, name: str, known: str) -> dict[str, Any]:
 
 
 def test_a_restart_is_told_at_once_and_steps_are_not(tmp_path: Path, waiting: ThreadPoolExecutor) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", "--steps", "2") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", "--steps", "2") as gang:
         gang.start()
         told = gang.wait_for_phase("Training")
         for number in (1, 2):
@@ -47,7 +47,7 @@ def test_a_restart_is_told_at_once_and_steps_are_not(tmp_path: Path, waiting: Th
 
 def test_who_wants_no_members_is_told_all_else(tmp_path: Path) -> None:
     """Those of a gang of thousands are hundreds of kilobytes, which the operator has no use for."""
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
         gang.start()
         whole = gang.wait_for_phase("Training")
         for query in ("members=false", f"changedSince={whole['revision']}&timeoutSeconds=0&members=false"):
@@ -59,7 +59,7 @@ def test_who_wants_no_members_is_told_all_else(tmp_path: Path) -> None:
 def test_the_end_of_the_job_answers_and_leaves_no_words_of_ours_in_the_log(
     tmp_path: Path, waiting: ThreadPoolExecutor
 ) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "40") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "40") as gang:
         gang.start()
         told = gang.wait_for_phase("Training")
         other = gang.status("worker-1")

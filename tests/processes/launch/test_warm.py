@@ -73,20 +73,20 @@ async def begun(lab: Lab) -> tuple[Program, int]:
 async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
     program, importing = await begun(lab)
     for wanted, then in ((True, "T"), (False, "S"), (True, "T")):
-        program.give_way(wanted)
+        program.pause_warmup(wanted)
         await state(importing, then)
     await asyncio.sleep(0.6)
-    assert not program.prepared
-    program.give_way(False)
-    await until(lambda: program.prepared, "the import is over")
-    program.give_way(True)  # what is ready is in nobody's way
+    assert not program.is_prepared
+    program.pause_warmup(False)
+    await until(lambda: program.is_prepared, "the import is over")
+    program.pause_warmup(True)  # what is ready is in nobody's way
     await asyncio.sleep(0.1)
     await state(importing, "S")
 
 
 async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
     program, importing = await begun(lab)
-    program.give_way(True)
+    program.pause_warmup(True)
     await state(importing, "T")
     assert (await lab.go(program)).lines == ("ran",)
     assert program.mode == "warm"
@@ -94,7 +94,7 @@ async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
 
 async def test_an_import_that_gave_way_ends_with_its_launcher(lab: Lab) -> None:
     program, importing = await begun(lab)
-    program.give_way(True)
+    program.pause_warmup(True)
     await state(importing, "T")
     await program.close()
     assert not alive(importing)
@@ -126,13 +126,13 @@ async def test_a_fork_that_the_launcher_has_not_heard_of_runs_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The launcher has given up waiting for it, and starts the program plainly."""
-    hear = warm_start.WarmInterpreter._heard
+    hear = warm_start.WarmInterpreter._handle_message
 
     def hear_badly(self: warm_start.WarmInterpreter, message: dict[str, Any]) -> None:
         if "pid" not in message:
             hear(self, message)
 
-    monkeypatch.setattr(warm_start.WarmInterpreter, "_heard", hear_badly)
+    monkeypatch.setattr(warm_start.WarmInterpreter, "_handle_message", hear_badly)
     monkeypatch.setattr(warm_start, "FORK_SECONDS", 1.0)
     lab.script("import os\nprint(os.getpid(), file=open(os.environ['OUT'] + '/ran', 'a'))")
     program = await lab.prepared()
@@ -147,11 +147,11 @@ async def test_a_program_whose_lease_is_over_before_it_begins_runs_nothing(lab: 
     lab.script("import os; open(os.environ['OUT'] + '/ran', 'w')")
     program = lab.make("python", "script.py", warm=start_warm)
     await program.start(lab.environment(), lab.on_exit, time.monotonic() - 1)
-    assert program.lease.over
+    assert program.lease.is_over
     await lab.end(program)
     await program.kill()
     assert not (lab.directory / "ran").exists()
-    assert not program.lease.over
+    assert not program.lease.is_over
     assert (await lab.go(program)).code == 0
 
 
@@ -161,7 +161,7 @@ async def test_the_watchdog_spares_the_warm_interpreter(lab: Lab) -> None:
     await program.start(lab.environment(), lab.on_exit, time.monotonic() + 1)
     pid = int(await written(lab.directory / "pid"))
     assert (await lab.end(program)).signal == signal.SIGKILL
-    assert (program.lease.fenced, alive(pid)) == (True, False)
+    assert (program.lease.is_fenced, alive(pid)) == (True, False)
     await program.kill()
     lab.script("")
     assert (await lab.go(program)).code == 0

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
 def test_a_program_that_makes_no_step_is_named_and_restarted(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, stallTimeoutSeconds=2) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, stallTimeoutSeconds=2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         time.sleep(0.5)
@@ -28,7 +28,7 @@ def test_a_program_that_makes_no_step_is_named_and_restarted(tmp_path: Path) -> 
 
 
 def test_a_stopped_program_is_blamed_for_its_peers_exit(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill_program("worker-1", signal.SIGSTOP)
@@ -43,7 +43,7 @@ def test_a_stopped_program_is_blamed_for_its_peers_exit(tmp_path: Path) -> None:
 @pytest.mark.slow_fault
 def test_a_program_that_never_reports_is_never_stalled(tmp_path: Path) -> None:
     arguments = ("--quiet", "--epochs", "1", "--steps", "40", "--step-seconds", "0.1")
-    with Gang(tmp_path, {"worker": 2}, *arguments, stallTimeoutSeconds=1) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *arguments, stallTimeoutSeconds=1) as gang:
         gang.start()
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert {number for _, number, _ in gang.starts()} == {1}

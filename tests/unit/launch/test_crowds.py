@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.ports import free_ports
-from tests.support.simulated_gang.simulation import coordinator, hello
-from tftraining.launch.http.server import CONNECTIONS, Answer, Server
+from tests.support.simulated_gang.simulation import hello, make_coordinator
+from tftraining.launch.http.server import CONNECTIONS, HttpServer, Response
 from tftraining.launch.rendezvous.protocol import connect
-from tftraining.launch.rendezvous.server import STRANGERS, Rendezvous
+from tftraining.launch.rendezvous.server import UNAUTHENTICATED_LIMIT, RendezvousServer
 
 SECRET = b"a secret of the tests"
 
@@ -34,7 +34,7 @@ async def crowd(port: int, size: int) -> AsyncIterator[list[asyncio.StreamReader
 
 async def test_idle_connections_do_not_keep_a_probe_out() -> None:
     port = free_ports(1)[0]
-    server = Server({"/healthz": lambda: Answer(200, "ok\n")})
+    server = HttpServer({"/healthz": lambda: Response(200, "ok\n")})
     await server.open("127.0.0.1", port)
     async with crowd(port, CONNECTIONS) as readers:
         for number in range(3):
@@ -51,10 +51,10 @@ async def test_strangers_do_not_keep_a_member_out() -> None:
     async def nothing() -> None:
         """No verdict is left anywhere."""
 
-    port, chief = free_ports(1)[0], coordinator()
-    rendezvous = Rendezvous(chief, SECRET, nothing)
+    port, chief = free_ports(1)[0], make_coordinator()
+    rendezvous = RendezvousServer(chief, SECRET, nothing)
     await rendezvous.open("127.0.0.1", port)
-    async with crowd(port, STRANGERS + len(chief.roster.gang)) as readers:
+    async with crowd(port, UNAUTHENTICATED_LIMIT + len(chief.membership.gang)) as readers:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         channel = await connect(reader, writer, SECRET, hello("worker-1"))
         assert (await asyncio.wait_for(channel.receive(), 2))["type"] == "welcome"

@@ -8,12 +8,12 @@ import pytest
 
 from tftraining.launch.in_user_process.eligibility import (
     Invocation,
-    NotPlainPython,
     Source,
-    events,
+    UnparsableSource,
+    find_effects,
     imports_sitecustomize,
-    invocation,
-    reason_for_plain,
+    parse_invocation,
+    reason_for_plain_start,
 )
 
 
@@ -35,7 +35,7 @@ from tftraining.launch.in_user_process.eligibility import (
     ],
 )
 def test_commands(command: str, wanted: Invocation | str) -> None:
-    assert invocation(command.split()) == wanted
+    assert parse_invocation(command.split()) == wanted
 
 
 def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
@@ -44,7 +44,7 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
     def find(name: str, level: int) -> Sequence[Source]:
         return [Source(modules[name], find)] if name in modules else []
 
-    return reason_for_plain([Source(text, find)])
+    return reason_for_plain_start([Source(text, find)])
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_three_hundred_modules_are_looked_through(modules: int, too_many: bool) 
 
 
 def test_what_cannot_be_parsed() -> None:
-    with pytest.raises(NotPlainPython):
-        events("this is no Python")
+    with pytest.raises(UnparsableSource):
+        find_effects("this is no Python")
 
 
 @pytest.mark.parametrize(

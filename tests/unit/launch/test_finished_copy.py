@@ -24,8 +24,8 @@ def copy(tmp_path: Path) -> Path:
 def test_a_copy_counts_with_its_mark_only(copy: Path) -> None:
     mark = copies.read_mark(str(copy))
     assert mark is not None and mark["uid"] == "a"
-    assert copies.wait_for(str(copy), "a", 0.0) == mark
-    assert copies.wait_for(str(copy), "b", 0.0) is None
+    assert copies.wait_for_mark(str(copy), "a", 0.0) == mark
+    assert copies.wait_for_mark(str(copy), "b", 0.0) is None
     copies.drop_mark(str(copy))
     copies.drop_mark(str(copy))
     assert copies.read_mark(str(copy)) is None
@@ -60,8 +60,8 @@ def test_copies_of_a_backup_are_told_from_all_else(tmp_path: Path) -> None:
 def test_what_is_listed_is_removed_with_the_list(tmp_path: Path, copy: Path) -> None:
     file = copies.list_file(tmp_path / "job", tmp_path / "scratch", "worker-0")
     for _ in range(2):
-        copies.enlist(str(copy), str(file))
-    copies.enlist(str(tmp_path / "never-made.finished-1"), str(file))
+        copies.add_to_list(str(copy), str(file))
+    copies.add_to_list(str(tmp_path / "never-made.finished-1"), str(file))
     assert len(file.read_text().splitlines()) == 2
     assert copies.remove_listed(file) == []
     assert [each.name for each in tmp_path.iterdir()] == ["job"] and list((tmp_path / "job").iterdir()) == []
@@ -84,7 +84,7 @@ def test_what_cannot_be_removed_is_told_and_stays_on_the_list(tmp_path: Path, co
     inside = copy / "file" / "chief.finished-1"  # below a file nothing can be removed
     (copy / "file").write_text("")
     file = tmp_path / "list"
-    copies.enlist(str(inside), str(file))
+    copies.add_to_list(str(inside), str(file))
     assert copies.remove_listed(file) == [f"{inside}: Not a directory"]
     assert file.exists()
 

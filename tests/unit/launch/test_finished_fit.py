@@ -28,7 +28,7 @@ class StandIn(Backup):
         self.fails: dict[str, Exception] = {}
         self.restored = ""
 
-    def total(self, number: int) -> int:
+    def sum_over_members(self, number: int) -> int:
         answer = self.answers.pop(0) if self.answers else 0
         if isinstance(answer, Exception):
             raise answer
@@ -228,7 +228,7 @@ def test_a_peer_that_is_lost_at_the_beginning_leaves_it_to_keras(tmp_path: Path,
 
 
 def test_no_more_copies_than_some(tmp_path: Path, fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finished_copy, "MOST", 2)
+    monkeypatch.setattr(finished_copy, "MAX_COPIES", 2)
     for _ in range(3):
         fit(1, StandIn(tmp_path / "chief"))
     assert names(tmp_path) == {"chief.finished-1", "chief.finished-2", "list"}
@@ -242,7 +242,7 @@ def test_a_backup_of_another_make_is_left_to_keras(
     def begun(_: object) -> None:
         raise AttributeError("_training_state")
 
-    monkeypatch.setattr(StandIn, "begun", begun)
+    monkeypatch.setattr(StandIn, "after_begin", begun)
     fit(2, backup := StandIn(tmp_path / "chief"))
     assert not backup.restored
 

@@ -47,9 +47,9 @@ def test_they_are_known_when_tensorflow_has_looked(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch, gpus: list[str]
 ) -> None:
     context = installed(tmp_path, monkeypatch, gpus)
-    assert progress_reader.gpus(fd) is None, "nobody has asked TensorFlow to look"
+    assert progress_reader.read_gpu_count(fd) is None, "nobody has asked TensorFlow to look"
     assert context._initialize_logical_devices() == "initialized"
-    assert progress_reader.gpus(fd) == len(gpus)
+    assert progress_reader.read_gpu_count(fd) == len(gpus)
     assert progress_reader.read(fd) == Snapshot(), "it is no progress"
 
 
@@ -57,7 +57,7 @@ def test_what_goes_wrong_does_not_disturb_the_program(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert installed(tmp_path, monkeypatch, None)._initialize_logical_devices() == "initialized"
-    assert progress_reader.gpus(fd) is None
+    assert progress_reader.read_gpu_count(fd) is None
     assert "RuntimeError: no driver" in capsys.readouterr().err
 
 
@@ -77,6 +77,6 @@ def test_another_tensorflow_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, mo
 @pytest.mark.parametrize("written", [0, -1, -(2**63)])
 def test_a_number_that_cannot_be_is_none(fd: int, written: int) -> None:
     os.pwrite(fd, progress_page.GPUS.pack(written), progress_page.GPUS_AT)
-    assert progress_reader.gpus(fd) is None
+    assert progress_reader.read_gpu_count(fd) is None
     os.ftruncate(fd, 10)
-    assert progress_reader.gpus(fd) is None
+    assert progress_reader.read_gpu_count(fd) is None

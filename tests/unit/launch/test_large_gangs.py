@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.support.ports import free_ports
-from tests.support.simulated_gang.simulation import beat, coordinator, hello
+from tests.support.simulated_gang.simulation import heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.outbox import without_stale_echoes
-from tftraining.launch.rendezvous.client import LEASE, beat_interval
+from tftraining.launch.gang.outbox import drop_stale_echoes
+from tftraining.launch.rendezvous.client import LEASE, heartbeat_interval
 from tftraining.launch.rendezvous.protocol import connect
-from tftraining.launch.rendezvous.server import Rendezvous
+from tftraining.launch.rendezvous.server import RendezvousServer
 
 SECRET = b"a secret of the tests"
 SMALL, LARGE = 20, 2000
@@ -29,10 +29,10 @@ BYTES = 4096  # a dict of the large gang has twenty times as many
 
 def gang(members: int, come: int, **policy: Any) -> Coordinator:
     """The coordinator of so many members, of which the first have come."""
-    chief = coordinator(*(f"worker-{index}" for index in range(members)), **policy)
+    chief = make_coordinator(*(f"worker-{index}" for index in range(members)), **policy)
     for index in range(come):
-        chief.hello(hello(f"worker-{index}"), 0.0)
-    chief.outbox.take()
+        chief.handle_hello(hello(f"worker-{index}"), 0.0)
+    chief.outbox.take_all()
     return chief
 
 
@@ -68,8 +68,8 @@ def one_beat(chief: Coordinator, number: int, **progress: Any) -> Callable[[], N
     """A beat of worker-1, and the answer."""
 
     def heard() -> None:
-        chief.heard("worker-1", beat(number, 1.0, **progress), 1.0)
-        chief.outbox.take()
+        chief.handle_frame("worker-1", heartbeat(number, 1.0, **progress), 1.0)
+        chief.outbox.take_all()
 
     heard()  # the first may be a special one
     return heard
@@ -96,11 +96,11 @@ def test_a_beat_of_a_member_that_is_not_in_the_round_costs_the_same_in_a_large_g
     found = {}
     for members in (SMALL, LARGE):
         chief = gang(members, members)
-        chief.change(chief.roster.job.gang.resized(members + 1), chief.roster.policy, 1.0)
+        chief.apply_spec_update(chief.membership.job.gang.resized(members + 1), chief.membership.policy, 1.0)
         newcomer = f"worker-{members}"
-        frame = beat(0, 1.0) | {"prepared": False}
-        chief.hello(hello(newcomer), 1.0)
-        found[members] = partial(chief.heard, newcomer, frame, 1.0)
+        frame = heartbeat(0, 1.0) | {"prepared": False}
+        chief.handle_hello(hello(newcomer), 1.0)
+        found[members] = partial(chief.handle_frame, newcomer, frame, 1.0)
     assert calls(found[LARGE]) == calls(found[SMALL])
     assert bytes_used(found[LARGE]) < BYTES
 
@@ -110,7 +110,7 @@ def test_a_greeting_costs_the_same_in_a_large_gang(order: str) -> None:
     def greeted(members: int) -> float:
         chief, names = gang(members, 0), [f"worker-{index}" for index in range(members)]
         names = names if order == "forwards" else names[::-1]
-        return calls(lambda: [chief.hello(hello(name), 0.0) for name in names[:-1]]) / members
+        return calls(lambda: [chief.handle_hello(hello(name), 0.0) for name in names[:-1]]) / members
 
     assert greeted(LARGE) < greeted(SMALL) * 1.5
 
@@ -118,12 +118,12 @@ def test_a_greeting_costs_the_same_in_a_large_gang(order: str) -> None:
 def test_a_gang_that_stops_costs_each_member_the_same_in_a_large_one() -> None:
     def become_ready(chief: Coordinator, names: list[str]) -> None:
         for name in names:
-            chief.heard(name, {"type": "ready", "round": 1}, 1.0)
+            chief.handle_frame(name, {"type": "ready", "round": 1}, 1.0)
 
     def restarted(members: int) -> float:
         chief = gang(members, members)
-        chief.lost("worker-1", 1.0)
-        names = [name for name in chief.roster.gang if name != "worker-1"]
+        chief.handle_disconnect("worker-1", 1.0)
+        names = [name for name in chief.membership.gang if name != "worker-1"]
         return calls(partial(become_ready, chief, names)) / members
 
     assert restarted(LARGE) < restarted(SMALL) * 1.5
@@ -135,7 +135,7 @@ def test_of_several_echoes_to_a_member_only_the_last_is_sent() -> None:
 
     stop: tuple[str, dict[str, Any]] = ("worker-0", {"type": "stop"})
     frames = [echo("worker-0", 1.0), echo("worker-1", 1.0), echo("worker-0", 2.0), stop, echo("worker-0", 3.0)]
-    assert without_stale_echoes(frames) == [frames[1], stop, frames[4]]
+    assert drop_stale_echoes(frames) == [frames[1], stop, frames[4]]
 
 
 async def no_verdict() -> None:
@@ -145,14 +145,14 @@ async def no_verdict() -> None:
 async def test_beats_that_have_piled_up_are_answered_once() -> None:
     """A launcher that has fallen behind by half a second must not spend the next one on echoes of no use."""
     port = free_ports(1)[0]
-    rendezvous = Rendezvous(gang(2, 0, start_deadline=1e9), SECRET, no_verdict)
+    rendezvous = RendezvousServer(gang(2, 0, start_deadline=1e9), SECRET, no_verdict)
     await rendezvous.open("127.0.0.1", port)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         channel = await connect(reader, writer, SECRET, hello("worker-1"))
         assert (await channel.receive())["type"] == "welcome"
         for number in range(50):
-            channel.send({**beat(0, 1.0), "t": float(number)})
+            channel.send({**heartbeat(0, 1.0), "t": float(number)})
         echoes = [await channel.receive()]
         while echoes[-1]["echo"] < 49.0:
             echoes.append(await channel.receive())
@@ -163,5 +163,5 @@ async def test_beats_that_have_piled_up_are_answered_once() -> None:
 
 
 def test_a_gang_of_thousands_beats_less_often_and_still_three_times_in_a_lease() -> None:
-    assert (beat_interval(3.0, 1000), beat_interval(3.0, 1001)) == (0.5, 0.75)
-    assert 3 * beat_interval(3.0, 10_000) < LEASE * 3.0
+    assert (heartbeat_interval(3.0, 1000), heartbeat_interval(3.0, 1001)) == (0.5, 0.75)
+    assert 3 * heartbeat_interval(3.0, 10_000) < LEASE * 3.0

@@ -41,7 +41,7 @@ def config(cluster: object, role: str, index: object) -> str:
     ],
 )
 def test_whom_to_wait_for(tf_config: str, leader: tuple[str, int] | None) -> None:
-    assert leader_hook.leader_to_dial(tf_config) == leader
+    assert leader_hook.leader_address(tf_config) == leader
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def test_waits_until_somebody_listens(port: socket.socket) -> None:
 
     later = threading.Timer(0.1, listen)
     later.start()
-    assert leader_hook.wait_for(port.getsockname(), patience=10)
+    assert leader_hook.wait_for_leader(port.getsockname(), patience=10)
     assert time.monotonic() >= opened[0]
     later.join()
 
 
 def test_patience_ends(port: socket.socket) -> None:
-    assert not leader_hook.wait_for(port.getsockname(), patience=0.03)
+    assert not leader_hook.wait_for_leader(port.getsockname(), patience=0.03)
 
 
 class Context:
@@ -90,7 +90,7 @@ class Context:
 def extended(monkeypatch: pytest.MonkeyPatch, happened: list[object], index: int) -> Context:
     """The context of a worker in which the hook is installed; what happens in it is noted."""
     module = types.SimpleNamespace(Context=type("Context", (Context,), {}))
-    monkeypatch.setattr(leader_hook, "wait_for", happened.append)
+    monkeypatch.setattr(leader_hook, "wait_for_leader", happened.append)
     monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(module))
     leader_hook.install(happened.append, {"TF_CONFIG": config(WORKERS, "worker", index)})
     context: Context = module.Context(happened)

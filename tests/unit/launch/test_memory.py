@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tftraining.launch.failure.exit import exit_of
-from tftraining.launch.process.oom import kills, rose
+from tftraining.launch.process.oom import count_kills, has_risen
 
 V1, V2 = "5:cpu:/a\n4:memory,hugetlb:/kubepods/pod1\n0::/\n", "0::/kubepods/pod1\n"
 
@@ -33,15 +33,15 @@ def test_how_many_were_killed(tmp_path: Path, membership: str, files: dict[str, 
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(text)
-    assert kills(tmp_path / "root", tmp_path / "cgroup") == count
-    assert kills(tmp_path / "root", tmp_path / "nowhere") is None
+    assert count_kills(tmp_path / "root", tmp_path / "cgroup") == count
+    assert count_kills(tmp_path / "root", tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize(
     ("before", "after", "risen"), [(0, 1, True), (1, 1, False), (None, 1, False), (1, None, False)]
 )
 def test_a_kill_between_two_looks(before: int | None, after: int | None, risen: bool) -> None:
-    assert rose(before, after) is risen
+    assert has_risen(before, after) is risen
 
 
 @pytest.mark.parametrize(

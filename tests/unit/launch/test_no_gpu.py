@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.simulated_gang.members import started
-from tests.support.simulated_gang.simulation import beat, exited, hello
+from tests.support.simulated_gang.members import start_gang
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http import pages
 
 
 def told(chief: Coordinator) -> Any:
-    return pages.of_gang(chief, 1.0)["noGpu"]
+    return pages.gang_status(chief, 1.0)["noGpu"]
 
 
 def test_who_says_so_is_named_until_it_says_otherwise() -> None:
-    chief = started()
-    chief.heard("worker-0", beat(1, 1.0), 1.0)  # an older launcher says nothing of it
-    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": False}, 1.0)
+    chief = start_gang()
+    chief.handle_frame("worker-0", heartbeat(1, 1.0), 1.0)  # an older launcher says nothing of it
+    chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": False}, 1.0)
     assert told(chief) == []
-    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
+    chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": True}, 1.0)
     assert told(chief) == ["worker-1"]
-    chief.heard("worker-0", exited(1, 1), 2.0)
+    chief.handle_frame("worker-0", exited(1, 1), 2.0)
     for name in ("worker-0", "worker-1"):
-        chief.heard(name, {"type": "ready", "round": 1}, 2.0)
+        chief.handle_frame(name, {"type": "ready", "round": 1}, 2.0)
     chief.tick(2.5)
     assert chief.rounds.number == 2
     assert told(chief) == ["worker-1"], "the next program has yet to look"
-    chief.heard("worker-1", {**beat(2, 3.0), "noGpu": False}, 3.0)
+    chief.handle_frame("worker-1", {**heartbeat(2, 3.0), "noGpu": False}, 3.0)
     assert told(chief) == []
 
 
 def test_who_is_lost_is_not_named() -> None:
-    chief = started()
-    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
-    chief.lost("worker-1", 2.0)
+    chief = start_gang()
+    chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": True}, 1.0)
+    chief.handle_disconnect("worker-1", 2.0)
     assert told(chief) == []
-    assert chief.hello(hello("worker-1", 3.0, incarnation="new"), 3.0) == ""
+    assert chief.handle_hello(hello("worker-1", 3.0, incarnation="new"), 3.0) == ""
     assert told(chief) == [], "another pod"
 
 
 def test_it_is_worth_an_answer_to_who_waits_for_a_change() -> None:
-    chief = started()
-    before = pages._gang_of_consequence(chief)
-    chief.heard("worker-1", {**beat(1, 1.0), "noGpu": True}, 1.0)
-    assert pages._gang_of_consequence(chief) != before
+    chief = start_gang()
+    before = pages._gang_fields(chief)
+    chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": True}, 1.0)
+    assert pages._gang_fields(chief) != before

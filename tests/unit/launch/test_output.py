@@ -64,10 +64,10 @@ def read_for(fd: int, wanted: int) -> bytes:
 
 def test_a_line_of_our_own_begins_a_line(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
-    os.write(output.ends[1], b"unfinished")
+    os.write(output.write_fds[1], b"unfinished")
     assert output.lines() == ("unfinished",)
-    output.say("tftraining: hello")
-    output.say("tftraining: again")
+    output.log("tftraining: hello")
+    output.log("tftraining: again")
     output.close()
     wanted = b"unfinished\ntftraining: hello\ntftraining: again\n"
     assert read_for(sink[0], len(wanted)) == wanted
@@ -75,18 +75,18 @@ def test_a_line_of_our_own_begins_a_line(sink: tuple[int, int]) -> None:
 
 def test_a_reader_who_stopped_blocks_nobody_and_loses_nothing(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
-    os.set_blocking(output.ends[0], False)
+    os.set_blocking(output.write_fds[0], False)
     written = 0
     began = time.monotonic()
     while time.monotonic() - began < 0.3:  # until the sink, the pump and the pipe are full
         try:
-            written += os.write(output.ends[0], b"0123456789abcde\n")
+            written += os.write(output.write_fds[0], b"0123456789abcde\n")
         except BlockingIOError:
             time.sleep(0.01)
-    output.begin()
-    os.write(output.ends[1], b"last words\n")
+    output.begin_round()
+    os.write(output.write_fds[1], b"last words\n")
     began = time.monotonic()
-    output.say("tftraining: still here")
+    output.log("tftraining: still here")
     assert output.lines()[-1] == "last words"
     assert time.monotonic() - began < 0.2
     assert read_for(sink[0], written).count(b"0123456789abcde\n") > written / 17
@@ -98,7 +98,7 @@ def test_a_sink_that_is_closed_does_not_stop_the_program() -> None:
     os.close(reading)
     output = Output(writing, writing)
     for number in range(20_000):
-        os.write(output.ends[0], b"line %d\n" % number)
+        os.write(output.write_fds[0], b"line %d\n" % number)
     assert output.lines()[-1] == "line 19999"
     output.close()
     os.close(writing)
@@ -108,7 +108,7 @@ def test_a_sink_that_somebody_made_non_blocking_loses_nothing(sink: tuple[int, i
     os.set_blocking(sink[1], False)
     output = Output(sink[1], sink[1])
     wanted = b"".join(b"line %d\n" % number for number in range(20_000))
-    written = threading.Thread(target=os.write, args=(output.ends[0], wanted))
+    written = threading.Thread(target=os.write, args=(output.write_fds[0], wanted))
     written.start()
     time.sleep(0.3)  # until the sink is full
     assert read_for(sink[0], len(wanted)) == wanted
@@ -118,8 +118,8 @@ def test_a_sink_that_somebody_made_non_blocking_loses_nothing(sink: tuple[int, i
 
 def test_a_round_does_not_inherit_what_the_one_before_set_on_its_output(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
-    for end in output.ends:
+    for end in output.write_fds:
         os.set_blocking(end, False)
-    output.begin()
-    assert [os.get_blocking(end) for end in output.ends] == [True, True]
+    output.begin_round()
+    assert [os.get_blocking(end) for end in output.write_fds] == [True, True]
     output.close()

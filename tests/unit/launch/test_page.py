@@ -13,7 +13,7 @@ import pytest
 
 from tftraining.launch.in_user_process import progress_page
 from tftraining.launch.in_user_process.claim import Claim
-from tftraining.launch.in_user_process.progress_page import Writer
+from tftraining.launch.in_user_process.progress_page import PageWriter
 from tftraining.launch.in_user_process.tracker import Tracker
 from tftraining.launch.process import progress_reader
 from tftraining.launch.progress import Snapshot
@@ -53,16 +53,16 @@ def train(tracker: Tracker, epochs: range, steps: int, done: int = 0, stride: in
 
 def test_an_empty_page_tells_nothing(shared: Page) -> None:
     assert shared.read() == Snapshot()
-    assert progress_reader.stack_pid(shared.fd) is None
+    assert progress_reader.read_stack_pid(shared.fd) is None
 
 
 def test_who_dials_its_peers_tells_so_before_it_tells_anything_else(shared: Page) -> None:
     tracker = shared.tracker()
-    tracker.connects(True)
+    tracker.record_connecting(True)
     assert shared.read() == Snapshot(connecting=True)
     tracker.begin(0, 1, 1)
     assert shared.read().connecting
-    tracker.connects(False)
+    tracker.record_connecting(False)
     assert not shared.read().connecting
 
 
@@ -128,11 +128,11 @@ def test_without_an_optimizer_the_batches_count(shared: Page) -> None:
 def test_the_speed_of_steps(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    writer = Writer(str(shared.path))
+    writer = PageWriter(str(shared.path))
     writer.begin(None)
     for step in range(1, 31):
         clock[0] += 0.125 if step > 1 else 30
-        writer.stepped(step)
+        writer.record_step(step)
     assert shared.read().steps_per_second == 8
 
 
@@ -183,18 +183,18 @@ def test_the_first_process_that_reports_has_the_page_as_long_as_it_lives(shared:
     try:
         tracker = shared.tracker()
         tracker.report(99, None, None, None)
-        tracker.connects(True)
-        tracker.lists_gpus(lambda: 2)
+        tracker.record_connecting(True)
+        tracker.record_gpus(lambda: 2)
         assert (shared.read().step, shared.read().connecting) == (5, False)
-        assert progress_reader.gpus(shared.fd) is None
-        assert progress_reader.stack_pid(shared.fd) == other
+        assert progress_reader.read_gpu_count(shared.fd) is None
+        assert progress_reader.read_stack_pid(shared.fd) == other
     finally:
         os.kill(other, 9)
         os.waitpid(other, 0)
     tracker.report(99, None, None, None)
-    assert (shared.read().step, progress_reader.gpus(shared.fd)) == (99, 2)
+    assert (shared.read().step, progress_reader.read_gpu_count(shared.fd)) == (99, 2)
     assert shared.read().first_step == 4, "the round began with what the first one has told"
-    assert progress_reader.stack_pid(shared.fd) == os.getpid()
+    assert progress_reader.read_stack_pid(shared.fd) == os.getpid()
 
 
 def test_a_process_whose_parent_only_looked_reports(shared: Page) -> None:
@@ -213,16 +213,16 @@ def test_who_has_the_page_has_it_until_it_executes_another_program(shared: Page)
     child = os.fork()
     if not child:
         claim = Claim(str(shared.path))
-        os.write(tell, b"%d" % claim.holds())
+        os.write(tell, b"%d" % claim.try_hold())
         os.read(wait, 1)
         os.dup2(tell, 1)
         os.execvp("sh", ["sh", "-c", "echo executed; exec sleep 600"])
     try:
         assert os.read(told, 1) == b"1"
-        assert not Claim(str(shared.path)).holds()
+        assert not Claim(str(shared.path)).try_hold()
         os.write(go, b"x")
         assert os.read(told, 100) == b"executed\n"
-        assert Claim(str(shared.path)).holds()
+        assert Claim(str(shared.path)).try_hold()
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
@@ -235,23 +235,23 @@ def test_who_dials_its_peers_takes_part_whoever_has_the_page(shared: Page) -> No
     try:
         claim = Claim(str(shared.path))
         assert not claim.takes_part()
-        claim.dials()
+        claim.note_connecting()
         assert claim.takes_part()
-        assert not claim.holds()
+        assert not claim.try_hold()
     finally:
         os.kill(other, 9)
         os.waitpid(other, 0)
 
 
 def test_where_nothing_can_be_locked_nobody_is_refused(tmp_path: Path) -> None:
-    assert Claim(str(tmp_path / "not there")).holds()
+    assert Claim(str(tmp_path / "not there")).try_hold()
 
 
 @pytest.mark.parametrize(("variable", "shown"), [("TF_X", "TF_X"), ("X" * 70, "X" * 48), ("ä\n\udcff", "ä??")])
 def test_a_program_that_has_to_be_started_plainly(shared: Page, variable: str, shown: str) -> None:
-    assert progress_reader.changed(shared.fd) == ""
-    Writer(str(shared.path)).has_changed(variable)
-    assert progress_reader.changed(shared.fd) == shown
+    assert progress_reader.read_changed_variable(shared.fd) == ""
+    PageWriter(str(shared.path)).record_changed_variable(variable)
+    assert progress_reader.read_changed_variable(shared.fd) == shown
 
 
 def test_a_fork_of_the_program_reports_nothing(shared: Page) -> None:
@@ -284,15 +284,15 @@ def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:
     assert shared.read() == Snapshot()
     os.ftruncate(shared.fd, 10)
     assert shared.read() == Snapshot()
-    assert progress_reader.stack_pid(shared.fd) is None
+    assert progress_reader.read_stack_pid(shared.fd) is None
 
 
 @pytest.mark.parametrize("pid", [-(2**63), -1, 0, 2**22, 2**40])
 def test_what_is_no_process_gets_no_signal(shared: Page, pid: int) -> None:
     os.pwrite(shared.fd, progress_page.PIDS.pack(0, os.getpid()), progress_page.PIDS_AT)
-    assert progress_reader.stack_pid(shared.fd) == os.getpid()
+    assert progress_reader.read_stack_pid(shared.fd) == os.getpid()
     os.pwrite(shared.fd, progress_page.PIDS.pack(0, pid), progress_page.PIDS_AT)
-    assert progress_reader.stack_pid(shared.fd) is None
+    assert progress_reader.read_stack_pid(shared.fd) is None
 
 
 def test_any_bytes_can_be_read(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ def test_any_bytes_can_be_read(shared: Page, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_read_is_consistent_while_it_is_written(shared: Page) -> None:
     child = os.fork()
     if not child:
-        writer = Writer(str(shared.path))
+        writer = PageWriter(str(shared.path))
         writer.begin(None)
         while True:
             writer.step = writer.epoch = writer.step + 1
@@ -330,7 +330,7 @@ def test_a_writer_that_died_in_the_middle_is_read_and_followed(shared: Page) -> 
     train(shared.tracker(), range(1), 3)
     os.pwrite(shared.fd, progress_page.SEQUENCE.pack(7), progress_page.SEQUENCE_AT)
     assert shared.read().step == 3
-    writer = Writer(str(shared.path))
+    writer = PageWriter(str(shared.path))
     writer.step = 4
     writer.write()
     assert os.pread(shared.fd, 8, progress_page.SEQUENCE_AT) == progress_page.SEQUENCE.pack(8)

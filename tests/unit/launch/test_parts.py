@@ -18,13 +18,13 @@ from tftraining.launch.config.spec_updates import obeyed
 from tftraining.launch.failure import incident, ledger, result
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import Verdict
+from tftraining.launch.failure.result import Result
 from tftraining.launch.failure.same_failure import SameFailure
-from tftraining.launch.gang.watchdog import Look, stalled
+from tftraining.launch.gang.watchdog import WatchedProgram, find_stalled
 from tftraining.launch.launcher import program_digest, program_environment
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.rendezvous import protocol
-from tftraining.launch.rendezvous.protocol import WireError
+from tftraining.launch.rendezvous.protocol import ProtocolError
 
 COUNTS = st.integers(0, 50)
 ROWS = st.one_of(st.just(SameFailure()), st.builds(SameFailure, st.sampled_from("ab"), st.integers(1, 9), COUNTS))
@@ -87,7 +87,7 @@ def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []
     text = result.termination_message(
-        Verdict("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger(), {"progress": told}
+        Result("Failed", "Error", "m" * 5000, "worker-1", Exit(1, None, tuple(lines))), Ledger(), {"progress": told}
     )
     assert len(text.encode("utf-8", "surrogatepass")) <= result.MESSAGE_BYTES
     first = text.splitlines()[0]
@@ -103,7 +103,7 @@ def test_where_there_is_no_room_no_line_is_kept(limit: int) -> None:
 def test_the_message_is_cut_by_what_it_takes_as_json(character: str) -> None:
     ended = Exit(1, None, ("the last line",))
     told = {"progress": "p" * 1400}
-    text = result.termination_message(Verdict("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)
+    text = result.termination_message(Result("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)
     assert len(text.encode("utf-8", "surrogatepass")) <= result.MESSAGE_BYTES
     head, last, _ = text.split("\n")
     found = json.loads(head.removeprefix("tftraining/1 "))
@@ -142,8 +142,8 @@ def test_a_link_is_no_success(tmp_path: Path) -> None:
     assert success_file.read_success(tmp_path, "a") is None
 
 
-def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool = True) -> Look:
-    return Look(member, reporter, 0.0, Snapshot(step=step, last_step_time=last, updated=1.0), stuck)
+def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool = True) -> WatchedProgram:
+    return WatchedProgram(member, reporter, 0.0, Snapshot(step=step, last_step_time=last, updated=1.0), stuck)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool
         ([look("a", 0, 0, reporter=False), look("b", 0, 0, reporter=False)], []),
     ],
 )
-def test_who_stands_still(looks: list[Look], blamed: list[str]) -> None:
-    assert stalled(looks, 10.0, 100.0) == blamed
+def test_who_stands_still(looks: list[WatchedProgram], blamed: list[str]) -> None:
+    assert find_stalled(looks, 10.0, 100.0) == blamed
 
 
 def test_progress_travels_as_ages() -> None:
@@ -176,11 +176,11 @@ def test_any_clock_can_be_written(at: float) -> None:
 
 
 def test_a_program_without_reports_trains_after_a_while() -> None:
-    assert not progress.trains(Snapshot(), 0.0, 29.9)
-    assert progress.trains(Snapshot(), 0.0, 30.0)
-    assert not progress.trains(Snapshot(updated=1.0), 0.0, 31.0)
-    assert not progress.trains(Snapshot(connecting=True), 0.0, 31.0)
-    assert progress.trains(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)
+    assert not progress.is_training(Snapshot(), 0.0, 29.9)
+    assert progress.is_training(Snapshot(), 0.0, 30.0)
+    assert not progress.is_training(Snapshot(updated=1.0), 0.0, 31.0)
+    assert not progress.is_training(Snapshot(connecting=True), 0.0, 31.0)
+    assert progress.is_training(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)
 
 
 CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
@@ -280,7 +280,7 @@ def test_json_of_any_depth_is_no_more_than_wrong(text: str, tmp_path: Path) -> N
         parse(text)
     (tmp_path / success_file.FILE).write_text(text[: success_file.FILE_BYTES])
     assert success_file.read_success(tmp_path, "a") is None
-    with pytest.raises(WireError, match="not JSON"):
+    with pytest.raises(ProtocolError, match="not JSON"):
         protocol._parse(text.encode())
 
 

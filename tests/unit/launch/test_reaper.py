@@ -58,7 +58,7 @@ async def test_the_end_of_an_earlier_process_with_the_same_number_is_not_the_pro
     ends = reaper.Reaper()
     ends.install()
     try:
-        ends._note(child, 0)  # of an orphan whose number the kernel has given out again
+        ends._deliver_status(child, 0)  # of an orphan whose number the kernel has given out again
         status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ends.watch(child, status.set_result)
         await asyncio.sleep(0.05)
@@ -75,7 +75,7 @@ async def test_the_end_of_a_process_that_nobody_watched_yet_is_not_lost(child: i
     try:
         os.kill(child, signal.SIGKILL)
         while reaper.is_child(child):
-            await ends.next_end(1)
+            await ends.wait_for_exit(1)
         status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ends.watch(child, status.set_result)
         assert await asyncio.wait_for(status, 5) == signal.SIGKILL

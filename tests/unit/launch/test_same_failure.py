@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated_gang.members import alive, restart
-from tests.support.simulated_gang.simulation import beat, exited, hello
+from tests.support.simulated_gang.members import send_heartbeats, send_ready
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.config.spec_updates import obeyed
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
-from tftraining.launch.failure.result import Verdict
+from tftraining.launch.failure.result import Result
 from tftraining.launch.failure.same_failure import SameFailure, counts, place_of
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import Job
-from tftraining.launch.http.pages import of_gang
+from tftraining.launch.gang.membership import JobContext
+from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import Snapshot
 
 BOOM = "ValueError: boom"
@@ -38,11 +38,11 @@ class Fit:
 
     def _new(self, ledger: Ledger) -> Coordinator:
         gang = Gang(("worker-0", "worker-1"), "worker-0")
-        return Coordinator(Job("uid", 1, gang, self.policy), ledger, lambda: WALL + self.now, self.now)
+        return Coordinator(JobContext("uid", 1, gang, self.policy), ledger, lambda: WALL + self.now, self.now)
 
     def _join(self, **fields: Any) -> None:
-        for name in self.chief.roster.gang:
-            assert self.chief.hello(hello(name, self.now, **fields), self.now) == ""
+        for name in self.chief.membership.gang:
+            assert self.chief.handle_hello(hello(name, self.now, **fields), self.now) == ""
         assert self.chief.rounds.running
 
     def fails(
@@ -51,51 +51,51 @@ class Fit:
         """The round trains for so long, then the program of the member ends; whether the job has."""
         progress, ended = MADE if told is None else told, {"kind": "", "signal": None, "lines": [exception]}
         self._pass(after, progress)
-        number = self.chief.roster.gang[member].round
+        number = self.chief.membership.gang[member].round
         frame = {**exited(number, 1, **progress), "exit": {**ended, "code": 1, "exception": exception}}
         return self._end(member, frame)
 
     def is_killed(self, code: int | None = None, number: int | None = 9) -> bool:
         """The same for a program that is killed."""
         self._pass(40.0, MADE)
-        return self._end("worker-1", exited(self.chief.roster.gang["worker-1"].round, code, number, **MADE))
+        return self._end("worker-1", exited(self.chief.membership.gang["worker-1"].round, code, number, **MADE))
 
     def gets_a_new_chief(self) -> None:
         """The chief's launcher dies and is made anew: what it knew is with the other one."""
-        known = self.chief.judge.ledger.to_json()
+        known = self.chief.decisions.ledger.to_json()
         self.chief = self._new(Ledger())
         number = 1000 + int(self.now)
         frame = hello(
             "worker-1", self.now, ledger=known, known=number, round=number, witness=number, farewell=number, step=140
         )
-        assert self.chief.hello(frame, self.now) == ""
-        assert self.chief.hello(hello("worker-0", self.now, incarnation="new"), self.now) == ""
+        assert self.chief.handle_hello(frame, self.now) == ""
+        assert self.chief.handle_hello(hello("worker-0", self.now, incarnation="new"), self.now) == ""
         assert self.chief.rounds.running
 
     @property
-    def verdict(self) -> Verdict:
-        assert self.chief.judge.verdict is not None
-        return self.chief.judge.verdict
+    def verdict(self) -> Result:
+        assert self.chief.decisions.result is not None
+        return self.chief.decisions.result
 
     def _pass(self, seconds: float, progress: dict[str, Any]) -> None:
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 1.0)
-            alive(self.chief, self.now)
-            for name, peer in self.chief.roster.gang.items():
-                self.chief.heard(name, beat(peer.round, self.now, **progress), self.now)
+            send_heartbeats(self.chief, self.now)
+            for name, peer in self.chief.membership.gang.items():
+                self.chief.handle_frame(name, heartbeat(peer.round, self.now, **progress), self.now)
             self.chief.tick(self.now)
 
     def _end(self, member: str, frame: dict[str, Any]) -> bool:
-        self.chief.heard(member, frame, self.now)
-        if self.chief.judge.verdict is not None:
+        self.chief.handle_frame(member, frame, self.now)
+        if self.chief.decisions.result is not None:
             return True
-        restart(self.chief, self.now)
+        send_ready(self.chief, self.now)
         for _ in range(200):
             if self.chief.rounds.running:
                 return False
             self.now += 1.0
-            alive(self.chief, self.now)
+            send_heartbeats(self.chief, self.now)
             self.chief.tick(self.now)
         raise AssertionError("it never starts again")
 
@@ -106,7 +106,7 @@ def test_the_third_time_in_a_row_is_the_end_and_says_what_it_is() -> None:
     assert (fit.verdict.verdict, fit.verdict.reason, fit.verdict.member) == ("Failed", "SameFailure", "worker-1")
     words = "worker-1: ValueError: boom; the same failure 3 times in a row (spec.restartPolicy.sameFailureLimit)"
     assert fit.verdict.message == words
-    assert fit.chief.judge.ledger.process_failures == 2, "the failure that ends the job is no restart"
+    assert fit.chief.decisions.ledger.process_failures == 2, "the failure that ends the job is no restart"
 
 
 def test_it_ends_the_job_before_a_budget_that_is_used_up_by_the_same_failure() -> None:
@@ -252,7 +252,7 @@ def test_a_new_launcher_of_the_chief_knows_how_often_it_was() -> None:
 def test_where_nobody_is_left_the_operator_tells_it() -> None:
     before = Fit()
     assert [before.fails(), before.fails()] == [False, False]
-    told = Ledger.from_json({**before.chief.judge.ledger.to_json(), "incidents": 0})
+    told = Ledger.from_json({**before.chief.decisions.ledger.to_json(), "incidents": 0})
     assert Fit(ledger=told, now=before.now).fails()
 
 
@@ -274,7 +274,7 @@ def test_a_clock_that_is_put_back_neither_ends_the_job_nor_keeps_it_for_ever() -
 def test_the_limit_may_change_while_the_job_runs() -> None:
     fit = Fit(0)
     assert not any(fit.fails() for _ in range(5))
-    fit.chief.change(fit.chief.roster.job.gang, replace(fit.policy, same_failure_limit=3), fit.now)
+    fit.chief.apply_spec_update(fit.chief.membership.job.gang, replace(fit.policy, same_failure_limit=3), fit.now)
     assert fit.fails()
 
 
@@ -300,17 +300,17 @@ def test_a_worker_that_restarts_alone_is_no_exception() -> None:
 def test_the_message_names_the_exception_until_the_gang_trains_again_and_after() -> None:
     fit = Fit()
     fit._pass(5.0, MADE)
-    frame = exited(fit.chief.roster.gang["worker-1"].round, 1, None, **MADE)
+    frame = exited(fit.chief.membership.gang["worker-1"].round, 1, None, **MADE)
     frame["exit"]["exception"] = BOOM
-    fit.chief.heard("worker-1", frame, fit.now)
-    told = of_gang(fit.chief, fit.now)
+    fit.chief.handle_frame("worker-1", frame, fit.now)
+    told = gang_status(fit.chief, fit.now)
     assert (told["phase"], told["message"].partition(";")[0]) == ("Restarting", "worker-1: ValueError: boom")
     assert (told["lastRestart"]["exception"], told["failure"]["exception"]) == (BOOM, BOOM)
-    restart(fit.chief, fit.now)
-    told = of_gang(fit.chief, fit.now)
+    send_ready(fit.chief, fit.now)
+    told = gang_status(fit.chief, fit.now)
     assert (told["phase"], told["message"].partition(";")[0]) == ("Starting", "worker-1: ValueError: boom")
     fit._pass(5.0, MADE)
-    told = of_gang(fit.chief, fit.now)
+    told = gang_status(fit.chief, fit.now)
     assert (told["phase"], told["message"].partition(";")[0]) == ("Training", "worker-1: ValueError: boom")
 
 
@@ -321,8 +321,8 @@ def test_until_an_epoch_is_told_again_the_last_one_that_is_known_stays() -> None
     restored = {"step": 100, "epochs": 12, "first_step": 100, "updated": WALL}
     for _ in range(2):
         fit._pass(1.0, restored)
-        told = of_gang(fit.chief, fit.now)["progress"]
+        told = gang_status(fit.chief, fit.now)["progress"]
         assert (told["epoch"], told["epochs"], told["step"], told["metrics"]) == (3, 12, 100, {"loss": 0.5})
         assert not fit.fails(told=restored)
     fit._pass(1.0, {**restored, "epoch": 2})
-    assert of_gang(fit.chief, fit.now)["progress"]["epoch"] == 2, "what the program says is what counts"
+    assert gang_status(fit.chief, fit.now)["progress"]["epoch"] == 2, "what the program says is what counts"

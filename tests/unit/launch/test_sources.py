@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.in_user_process.eligibility import NotPlainPython, reason_for_plain
-from tftraining.launch.in_user_process.module_sources import Finder
+from tftraining.launch.in_user_process.eligibility import UnparsableSource, reason_for_plain_start
+from tftraining.launch.in_user_process.module_sources import SourceFinder
 
 EXECUTED = "raise AssertionError('this module must only be read')\n"
 
@@ -34,13 +34,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def looked_at(finder: Finder, place: Path) -> set[str]:
-    return {str(Path(path).relative_to(place.resolve())) for path in finder.seen}
+def looked_at(finder: SourceFinder, place: Path) -> set[str]:
+    return {str(Path(path).relative_to(place.resolve())) for path in finder.read_paths}
 
 
 def test_a_script_and_what_it_imports(place: Path) -> None:
-    finder = Finder(str(place))
-    assert reason_for_plain(finder.of_script(str(place / "script.py"))) == ""
+    finder = SourceFinder(str(place))
+    assert reason_for_plain_start(finder.script_sources(str(place / "script.py"))) == ""
     inside = {"__init__.py", "settings.py", "other.py", "deep/__init__.py", "deep/down.py"}
     assert looked_at(finder, place) == {"script.py", "helper.py", *(f"package/{name}" for name in inside)}
     assert "package" not in sys.modules
@@ -61,15 +61,15 @@ def test_a_script_and_what_it_imports(place: Path) -> None:
     ],
 )
 def test_what_a_module_executes(place: Path, name: str, files: list[str]) -> None:
-    finder = Finder(str(place))
-    found = finder.of_module(name)
+    finder = SourceFinder(str(place))
+    found = finder.module_sources(name)
     assert [source.text for source in found] == [(place / file).read_text() for file in files]
 
 
 def test_what_is_installed_is_not_looked_into(place: Path) -> None:
     (place / "script.py").write_text("import json, numpy, os.path, sys, yaml")
-    finder = Finder(str(place))
-    assert reason_for_plain(finder.of_script(str(place / "script.py"))) == ""
+    finder = SourceFinder(str(place))
+    assert reason_for_plain_start(finder.script_sources(str(place / "script.py"))) == ""
     assert looked_at(finder, place) == {"script.py"}
 
 
@@ -93,18 +93,21 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_programs_own_package_is_looked_into_wherever_it_lies(installed: Path, tmp_path: Path) -> None:
     assert (
-        reason_for_plain(Finder(str(tmp_path)).of_module("firm.train")) == "it sets TF_A before it imports TensorFlow"
+        reason_for_plain_start(SourceFinder(str(tmp_path)).module_sources("firm.train"))
+        == "it sets TF_A before it imports TensorFlow"
     )
     script = installed / "firm/train.py"
-    assert reason_for_plain(Finder(str(script.parent)).of_script(str(script)))
-    assert not reason_for_plain(Finder(str(tmp_path)).of_module("firm.quiet")), "what is installed beside it is not"
+    assert reason_for_plain_start(SourceFinder(str(script.parent)).script_sources(str(script)))
+    assert not reason_for_plain_start(SourceFinder(str(tmp_path)).module_sources("firm.quiet")), (
+        "what is installed beside it is not"
+    )
 
 
 def test_a_script_beside_its_modules_in_site_packages(installed: Path) -> None:
     script = installed / "firm/beside.py"
     script.write_text("import settings, tensorflow")
     (installed / "firm/__init__.py").unlink()
-    assert reason_for_plain(Finder(str(script.parent)).of_script(str(script)))
+    assert reason_for_plain_start(SourceFinder(str(script.parent)).script_sources(str(script)))
 
 
 def test_a_package_that_is_installed_by_a_finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,19 +122,19 @@ def test_a_package_that_is_installed_by_a_finder(tmp_path: Path, monkeypatch: py
             return spec_from_file_location(name, source / "__init__.py") if name == "firm" else None
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Editable])
-    assert reason_for_plain(Finder(str(tmp_path)).of_module("firm.train"))
+    assert reason_for_plain_start(SourceFinder(str(tmp_path)).module_sources("firm.train"))
     (tmp_path / "script.py").write_text("import firm, tensorflow")
-    assert reason_for_plain(Finder(str(tmp_path)).of_script(str(tmp_path / "script.py")))
+    assert reason_for_plain_start(SourceFinder(str(tmp_path)).script_sources(str(tmp_path / "script.py")))
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"# -*- coding: no-such -*-\n", b"print('\xe4')"])
 def test_what_is_no_text(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "script.py").write_bytes(data)
-    with pytest.raises(NotPlainPython):
-        Finder(str(tmp_path)).of_script(str(tmp_path / "script.py"))
+    with pytest.raises(UnparsableSource):
+        SourceFinder(str(tmp_path)).script_sources(str(tmp_path / "script.py"))
 
 
 def test_a_module_of_its_own_that_cannot_be_parsed(place: Path) -> None:
     (place / "helper.py").write_text("this is no Python")
-    with pytest.raises(NotPlainPython):
-        reason_for_plain(Finder(str(place)).of_script(str(place / "script.py")))
+    with pytest.raises(UnparsableSource):
+        reason_for_plain_start(SourceFinder(str(place)).script_sources(str(place / "script.py")))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tftraining.launch.config.settings import SettingsError, read, with_tf_config
 from tftraining.launch.in_user_process import long_tf_config
-from tftraining.launch.in_user_process.long_tf_config import PACKED, packed
+from tftraining.launch.in_user_process.long_tf_config import PACKED, pack
 from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size, size_of, text
 
 ROLES = ("chief", "worker", "ps")
@@ -72,18 +72,18 @@ def filled(length: int) -> dict[str, str]:
 
 
 def test_only_what_is_too_long_is_packed() -> None:
-    assert packed({"A": "b"}) == {"A": "b"}
-    assert packed(filled(LONGEST)) == filled(LONGEST)
-    short = packed(filled(LONGEST + 1))
+    assert pack({"A": "b"}) == {"A": "b"}
+    assert pack(filled(LONGEST)) == filled(LONGEST)
+    short = pack(filled(LONGEST + 1))
     assert set(short) == {"A", PACKED} and len(short[PACKED]) < 1000
-    assert packed(short) == short
+    assert pack(short) == short
 
 
 def test_the_largest_gangs_can_be_packed() -> None:
     domain = f"{'j' * 40}.{'n' * 63}.svc:2222"
     cluster = tuple((role, 10_000, f"{'j' * 40}-{role}-%d.{domain}") for role in ("worker", "ps"))
     config = text(cluster, "worker", 9999)
-    assert size(config) > 25 * LONGEST > 25 * len(packed({NAME: config})[PACKED])
+    assert size(config) > 25 * LONGEST > 25 * len(pack({NAME: config})[PACKED])
 
 
 @pytest.mark.parametrize("key", [str, str.encode])

@@ -11,34 +11,34 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated_gang.members import leave
-from tests.support.simulated_gang.simulation import beat, coordinator, exited, hello
+from tests.support.simulated_gang.members import disconnect_cleanly
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http import long_polls, pages, server
-from tftraining.launch.http.long_polls import HANGING, Wait, Waits
-from tftraining.launch.http.revision import Revisions
-from tftraining.launch.http.server import Answer, Server
+from tftraining.launch.http.long_polls import MAX_WAITING, LongPolls, PollQuery
+from tftraining.launch.http.revision import RevisionCounter
+from tftraining.launch.http.server import HttpServer, Response
 
 # --- what is a change
 
 
 def running(*members: str, **policy: Any) -> Coordinator:
-    found = coordinator(*members, **policy)
-    for name in found.roster.gang:
-        found.hello(hello(name), 0.0)
+    found = make_coordinator(*members, **policy)
+    for name in found.membership.gang:
+        found.handle_hello(hello(name), 0.0)
     assert found.rounds.running
     return found
 
 
-def revisions(found: Coordinator, incarnation: str = "a") -> Revisions:
-    return Revisions(incarnation, lambda: pages._gang_of_consequence(found))
+def revisions(found: Coordinator, incarnation: str = "a") -> RevisionCounter:
+    return RevisionCounter(incarnation, lambda: pages._gang_fields(found))
 
 
 def train(found: Coordinator, now: float, step: int = 1, **progress: Any) -> None:
     """All members report so many steps in this round."""
-    for name in found.roster.gang:
+    for name in found.membership.gang:
         told = {"step": step, "first_step": 0, "first_step_time": now - 0.5, "updated": now, **progress}
-        found.heard(name, beat(found.rounds.number, now, **told), now)
+        found.handle_frame(name, heartbeat(found.rounds.number, now, **told), now)
 
 
 def test_steps_are_no_change_and_what_becomes_of_the_gang_is() -> None:
@@ -52,7 +52,7 @@ def test_steps_are_no_change_and_what_becomes_of_the_gang_is() -> None:
     train(found, 2.0, step=70, steps_per_second=3.5)
     train(found, 3.0, step=140, epoch=2, epochs=5)
     assert seen.current() == training
-    told = pages.of_gang(found, 3.0)
+    told = pages.gang_status(found, 3.0)
     assert (told["phase"], told["progress"]["step"]) == ("Training", 140)
 
 
@@ -63,11 +63,11 @@ def test_each_of_these_is_a_change(what: str) -> None:
     seen = revisions(found)
     before = seen.current()
     if what in ("exit", "verdict"):
-        found.heard("worker-1", exited(1, code=1), 2.0)
+        found.handle_frame("worker-1", exited(1, code=1), 2.0)
     elif what == "loss":
-        leave(found, "worker-1", 2.0)
+        disconnect_cleanly(found, "worker-1", 2.0)
     else:
-        found.change(found.roster.job.gang.resized(2), found.roster.policy, 2.0)
+        found.apply_spec_update(found.membership.job.gang.resized(2), found.membership.policy, 2.0)
     assert seen.current() != before
 
 
@@ -76,17 +76,17 @@ def test_every_step_of_a_restart_is_a_change_of_its_own() -> None:
     train(found, 1.0)
     seen = revisions(found)
     known = [seen.current()]
-    found.heard("worker-1", exited(1, number_of_signal=9), 2.0)
+    found.handle_frame("worker-1", exited(1, number_of_signal=9), 2.0)
     known.append(seen.current())
-    assert pages.of_gang(found, 2.0)["ledger"]["processFailures"] == 1
-    for name in found.roster.gang:
-        found.heard(name, {"type": "ready", "round": 1}, 2.5)
+    assert pages.gang_status(found, 2.0)["ledger"]["processFailures"] == 1
+    for name in found.membership.gang:
+        found.handle_frame(name, {"type": "ready", "round": 1}, 2.5)
     known.append(seen.current())
-    assert pages.of_gang(found, 2.5)["ledger"]["inPlace"] == 1
+    assert pages.gang_status(found, 2.5)["ledger"]["inPlace"] == 1
     train(found, 3.0)
     known.append(seen.current())
     assert len(set(known)) == 4
-    assert pages.of_gang(found, 3.0)["reason"] == "Resumed"
+    assert pages.gang_status(found, 3.0)["reason"] == "Resumed"
 
 
 def test_a_revision_of_another_launcher_is_never_known() -> None:
@@ -96,12 +96,12 @@ def test_a_revision_of_another_launcher_is_never_known() -> None:
 
 def test_a_large_gang_is_looked_at_in_time_that_grows_with_its_size() -> None:
     """It was the square: 50 s for a gang of 10,000."""
-    found = coordinator(*(f"worker-{index}" for index in range(10_000)))
-    for name in found.roster.gang:
-        found.roster.welcome(name).join("x", hello(name), 0.0)
+    found = make_coordinator(*(f"worker-{index}" for index in range(10_000)))
+    for name in found.membership.gang:
+        found.membership.admit(name).record_join("x", hello(name), 0.0)
     found.rounds.running = True
     began = time.process_time()
-    pages.of_gang(found, 1.0)
+    pages.gang_status(found, 1.0)
     assert time.process_time() - began < 2
 
 
@@ -120,18 +120,18 @@ def test_a_large_gang_is_looked_at_in_time_that_grows_with_its_size() -> None:
     ],
 )
 def test_a_question(query: str, known: str, seconds: float) -> None:
-    wait = Wait.of(query)
-    assert (wait.known, wait.seconds) == (known, seconds)
+    wait = PollQuery.parse(query)
+    assert (wait.known_revision, wait.seconds) == (known, seconds)
 
 
 def test_who_asks_without_members_gets_the_short_answer() -> None:
-    assert [Wait.of(query).short for query in ("members=false", "members=true", "")] == [True, False, False]
+    assert [PollQuery.parse(query).short for query in ("members=false", "members=true", "")] == [True, False, False]
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "1e3", "nan", "inf", "1.2.3", "²", "."])
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="timeoutSeconds must be a number of seconds, not"):
-        Wait.of(f"changedSince=a.1&timeoutSeconds={text}")
+        PollQuery.parse(f"changedSince=a.1&timeoutSeconds={text}")
 
 
 # --- the server
@@ -143,9 +143,9 @@ class Served:
     def __init__(self) -> None:
         self.number = 1
         self.port = 0
-        page = lambda: Answer(200, json.dumps({"revision": self.revision()}))  # noqa: E731
-        pages: dict[str, Callable[[], Answer]] = {"/status": page, "/healthz": lambda: Answer(200, "ok\n")}
-        self.server = Server(pages, {"/status": Waits(self.revision)})
+        page = lambda: Response(200, json.dumps({"revision": self.revision()}))  # noqa: E731
+        pages: dict[str, Callable[[], Response]] = {"/status": page, "/healthz": lambda: Response(200, "ok\n")}
+        self.server = HttpServer(pages, {"/status": LongPolls(self.revision)})
 
     def revision(self) -> str:
         return f"x.{self.number}"
@@ -173,7 +173,7 @@ class Served:
 
     async def hang_one_by_one(self) -> list[asyncio.Task[tuple[int, str]]]:
         hanging = []
-        for _ in range(HANGING):
+        for _ in range(MAX_WAITING):
             hanging.append(self.hang())
             await asyncio.sleep(0.05)
         return hanging
@@ -228,18 +228,18 @@ async def test_the_number_is_bounded_and_the_one_that_waits_longest_makes_room()
         await asyncio.sleep(0.2)
         assert not latest.done() and not any(each.done() for each in others)
         found.number = 2
-        assert [code for code, _ in await asyncio.gather(latest, *others)] == [200] * HANGING
+        assert [code for code, _ in await asyncio.gather(latest, *others)] == [200] * MAX_WAITING
 
 
 async def test_who_is_gone_takes_no_place() -> None:
     async with served() as found:
-        for _ in range(3 * HANGING):
+        for _ in range(3 * MAX_WAITING):
             _, writer = await found.connect("/status?changedSince=x.1&timeoutSeconds=30")
             await writer.drain()
             writer.transport.abort()
-        waits_for = found.server._waits["/status"]
+        waits_for = found.server._long_polls["/status"]
         await asyncio.sleep(0.5)
-        assert waits_for._hanging == []
+        assert waits_for._waiting == []
 
 
 async def test_probes_are_answered_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,5 +278,5 @@ async def test_looking_takes_no_more_than_its_share_of_the_time() -> None:
         return "x.1"
 
     gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    await Waits(slow).until_changed(Wait("x.1", 1.0), gone)
-    assert looks <= 1 / (0.02 * long_polls.SPARED) + 1
+    await LongPolls(slow).wait_for_change(PollQuery("x.1", 1.0), gone)
+    assert looks <= 1 / (0.02 * long_polls.PAUSE_FACTOR) + 1

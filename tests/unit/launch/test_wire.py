@@ -8,7 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, Frame, GoneError, WireError, accept, connect
+from tftraining.launch.rendezvous.protocol import (
+    FRAME_BYTES,
+    Channel,
+    ConnectionClosedError,
+    Frame,
+    ProtocolError,
+    accept,
+    connect,
+)
 
 SECRET = b"secret"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -50,7 +58,7 @@ async def test_frames_pass_in_both_directions() -> None:
         assert [await member.receive() for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert [await chief.receive() for _ in range(3)] == [{"m": 0}, {"m": 1}, {"m": 2}]
         chief.close()
-        with pytest.raises(GoneError):
+        with pytest.raises(ConnectionClosedError):
             await member.receive()
 
 
@@ -58,7 +66,7 @@ async def test_another_secret_is_refused() -> None:
     async with pair() as (chief, member):
         there = asyncio.create_task(accept(*chief, SECRET))
         await connect(*member, b"another", {"type": "hello"})
-        with pytest.raises(WireError, match="not signed"):
+        with pytest.raises(ProtocolError, match="not signed"):
             await there
 
 
@@ -85,7 +93,7 @@ async def test_what_was_not_said_so_is_refused(harm: Callable[[list[bytes]], lis
         near.send({"n": 12})
         for line in harm(lines):
             real(line)
-        with pytest.raises(WireError):
+        with pytest.raises(ProtocolError):
             for _ in lines:
                 await asyncio.wait_for(far.receive(), 5)
 
@@ -97,7 +105,7 @@ async def test_a_frame_does_not_come_back_as_the_peers() -> None:
         far, _ = await there
         far.send({"type": "stop"})
         member[1].write(await member[0].readline())  # the chief's own words
-        with pytest.raises(WireError, match="not signed"):
+        with pytest.raises(ProtocolError, match="not signed"):
             await far.receive()
         near.abort()
 

@@ -35,6 +35,6 @@ PREFIXES = (
 )
 
 
-def read_later(name: str) -> bool:
+def is_read_later(name: str) -> bool:
     """Whether no code that runs in the import of TensorFlow reads the variable."""
     return name in NAMES or name.startswith(PREFIXES)

@@ -41,13 +41,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two kills of the rema
 DEADLINE = 0  # monotonic seconds after which no program may run; 0 if no lease is in force
 FENCED = 1  # when the watchdog began to enforce the deadline; 0 if it has not
 SPARED = 2  # pid of the warm interpreter, which runs no user code; 0 if there is none
-PLACES = 3
+TABLE_SIZE = 3
 Table = ctypes.Array[ctypes.c_double]
 
 
-def table() -> Table:
+def shared_table() -> Table:
     """A new table in memory that this process shares with its forks."""
-    return (ctypes.c_double * PLACES).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
+    return (ctypes.c_double * TABLE_SIZE).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
 
 
 def fork(shared: Table, orders: int) -> int:
@@ -61,13 +61,13 @@ def fork(shared: Table, orders: int) -> int:
 
 def _run(launcher: int, shared: Table, orders: int) -> NoReturn:
     try:
-        _settle(launcher, orders)
+        _detach(launcher, orders)
         _enforce(launcher, shared, orders)
     finally:
         os._exit(0)
 
 
-def _settle(launcher: int, orders: int) -> None:
+def _detach(launcher: int, orders: int) -> None:
     """Detach from the launcher: close its file descriptors, ignore signals that are meant for it."""
     gc.disable()  # a garbage collection would copy pages shared with the launcher
     signal.set_wakeup_fd(-1)

@@ -21,27 +21,27 @@ from tftraining.launch.config import proxies, round_environment
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.incident import exit_to_frame
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import FAILED, SUCCEEDED, Verdict
-from tftraining.launch.gang.restart_scope import restarts_alone, serves
+from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.gang.restart_scope import only_serves, restarts_alone
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.process.process_state import Pulse
+from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Exit, Program
 from tftraining.launch.progress import to_frame
 from tftraining.launch.rendezvous.protocol import (
     FRAME_BYTES,
     HANDSHAKE_SECONDS,
     Channel,
+    ConnectionClosedError,
     Frame,
-    GoneError,
-    WireError,
+    ProtocolError,
     connect,
 )
 from tftraining.launch.success_file import read_success
 
-BEATS = 6  # heartbeats per member timeout
+HEARTBEATS_PER_TIMEOUT = 6  # heartbeats per member timeout
 # A heartbeat costs the chief's launcher 0.12 ms of CPU: a gang of thousands sends fewer, which still leaves three in a
 # lease.
-LARGE_GANG, BEATS_IN_LARGE_GANG = 1000, 4
+LARGE_GANG, HEARTBEATS_IN_LARGE_GANG = 1000, 4
 LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
 DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each connection attempt; the last value repeats
 DIAL_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
@@ -50,12 +50,12 @@ DUMP_SECONDS = 0.5  # to write the stacks
 READ_SECONDS = 2.0  # to read the verdict file: the storage may hang
 
 
-def beat_interval(timeout: float, members: int) -> float:
+def heartbeat_interval(timeout: float, members: int) -> float:
     """Seconds between two heartbeats of a member; `timeout` is memberTimeoutSeconds."""
-    return timeout / (BEATS if members <= LARGE_GANG else BEATS_IN_LARGE_GANG)
+    return timeout / (HEARTBEATS_PER_TIMEOUT if members <= LARGE_GANG else HEARTBEATS_IN_LARGE_GANG)
 
 
-class Member:
+class RendezvousClient:
     """The client of the rendezvous. `environment` is the program's, without the variables that a round adds."""
 
     def __init__(self, settings: Settings, secret: bytes, program: Program, environment: Mapping[str, str]) -> None:
@@ -66,7 +66,7 @@ class Member:
         self.round = 0
         self.state = "waiting"  # waiting (for the chief), ready, running, done
         self.started = 0.0
-        self.verdict: Verdict | None = None
+        self.result: Result | None = None
         self.exit: Exit | None = None
         self._environment = dict(environment)
         self._keeps_fits, self._fit_variables = "", dict[str, str]()
@@ -83,10 +83,10 @@ class Member:
         self._stopping = False
         self._leaving = False
         self._ended = asyncio.Event()  # set when the program of this round has ended
-        self._pulse = Pulse()
+        self._pulse = StuckDetector()
         self._start_deadline = settings.policy.start_deadline
         self._evaluator_grace = settings.policy.evaluator_grace
-        self._looking: asyncio.Future[Verdict | None] | None = None
+        self._looking: asyncio.Future[Result | None] | None = None
         self._complaint = ""
         host, self._port = settings.rendezvous
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
@@ -98,10 +98,10 @@ class Member:
         """
         self._keeps_fits, self._fit_variables = command, dict(variables)
 
-    async def run(self) -> Verdict:
+    async def run(self) -> Result:
         """Take part until the job has ended; return the verdict."""
         alone, tries = time.monotonic(), 0
-        while self.verdict is None:
+        while self.result is None:
             await asyncio.sleep(DIALS[min(tries, len(DIALS) - 1)])
             try:
                 await self._session()
@@ -113,14 +113,14 @@ class Member:
                 alone, tries, self._joined = time.monotonic(), 0, False
             else:
                 tries += 1
-            if self.verdict is None:
-                self.verdict = await self._without_chief(alone)
-        return self.verdict
+            if self.result is None:
+                self.result = await self._without_chief(alone)
+        return self.result
 
     async def finish(self) -> None:
         """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
-        gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
-        if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
+        gang, succeeded = self.settings.gang, self.result is not None and self.result.verdict == SUCCEEDED
+        if succeeded and self.state == "running" and not only_serves(gang.me, gang, self.program.snapshot()):
             grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), grace)
@@ -128,14 +128,14 @@ class Member:
                 await self.program.terminate()
         await self._kill()
 
-    async def leave(self) -> Verdict:
+    async def leave(self) -> Result:
         """On SIGTERM: tell the chief, so that no member is blamed, and terminate the program with its grace period."""
         self._leaving = True
         self._tell(type="leaving")
         await self.program.terminate()
-        if self.verdict is None:
-            self.verdict = Verdict("", "Terminated", f"{self.settings.gang.me} was told to stop")
-        return self.verdict
+        if self.result is None:
+            self.result = Result("", "Terminated", f"{self.settings.gang.me} was told to stop")
+        return self.result
 
     # The connection.
 
@@ -149,13 +149,13 @@ class Member:
             channel = await connect(reader, writer, self._secret, hello)
             answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
-                raise WireError(f"refused: {answer.get('why')}")
+                raise ProtocolError(f"refused: {answer.get('why')}")
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
             self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
             self._channel = joined = channel
             self._joined = True
-            self.program.give_way(bool(answer.get("giveWay")))
+            self.program.pause_warmup(bool(answer.get("giveWay")))
             if self.state == "waiting":
                 # "done": the program finished under an earlier launcher of this member.
                 self.state, self.exit = ("done", Exit(0, None)) if answer.get("done") else ("ready", None)
@@ -163,7 +163,7 @@ class Member:
             await self._converse(channel)
         finally:
             self._channel = None
-            self.program.give_way(False)
+            self.program.pause_warmup(False)
             try:
                 await self._cut_off()
                 self._part(joined)
@@ -200,13 +200,13 @@ class Member:
         while True:
             try:
                 frame = await channel.receive()
-            except GoneError:
+            except ConnectionClosedError:
                 self._witness = self.round if not channel.aborted else self._witness
                 raise
             if frame["type"] == "beat":
                 self._lease = max(self._lease, frame["echo"])
                 self.program.lease.renew(self._deadline)
-                self.program.give_way(bool(frame.get("giveWay")))
+                self.program.pause_warmup(bool(frame.get("giveWay")))
             elif frame["type"] == "bye":
                 self._farewell = self.round
             else:
@@ -217,10 +217,10 @@ class Member:
         while True:
             now = time.monotonic()
             left = self._deadline - now
-            if left <= 0 or self.program.lease.over:
-                raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
+            if left <= 0 or self.program.lease.is_over:
+                raise ProtocolError(f"the chief was not heard of for {now - self._lease:.1f} s")
             self._tell_condition(now)
-            await asyncio.sleep(min(beat_interval(timeout, len(self.settings.gang.members)), left))
+            await asyncio.sleep(min(heartbeat_interval(timeout, len(self.settings.gang.members)), left))
 
     @property
     def _deadline(self) -> float:
@@ -253,19 +253,25 @@ class Member:
     def _tell_condition(self, now: float) -> None:
         """Send a heartbeat with the state of the program."""
         pid, mode = self.program.pid, self.program.mode
-        stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
+        stuck, progress = self._pulse.stuck_seconds(pid, now), to_frame(self.program.snapshot(), now)
         self._look_for_gpus()
-        condition = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": self.program.prepared, "noGpu": self._no_gpu}
+        condition = {
+            "mode": mode,
+            "pid": pid,
+            "stuck": stuck,
+            "prepared": self.program.is_prepared,
+            "noGpu": self._no_gpu,
+        }
         self._tell(type="beat", t=now, round=self.round, progress=progress, **condition)
 
     def _look_for_gpus(self) -> None:
         """Note whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer counts
         until this round's program reports."""
-        asked, seen = self.settings.gpus, self.program.gpus
+        asked, seen = self.settings.gpus, self.program.gpu_count
         if not asked or seen is None:
             return
         if not seen and not self._no_gpu:
-            self.program.say(
+            self.program.log(
                 f"tftraining: NoGPU: the container asks for GPUs ({asked}) and TensorFlow sees none: it trains on the "
                 "CPU. See that the image has NVIDIA's CUDA libraries"
             )
@@ -275,7 +281,7 @@ class Member:
 
     async def _act(self, orders: asyncio.Queue[Frame]) -> None:
         frame: Frame | None = None
-        while self.verdict is None:
+        while self.result is None:
             frame = frame or await orders.get()
             frame = await self._obey(frame, orders)
 
@@ -314,17 +320,17 @@ class Member:
         """Record the verdict. No other round can start, so the program may run on for its grace period."""
         self.program.lease.end()
         self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
-        self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
-        self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
+        self.result, self.ledger = Result.from_frame(frame), Ledger.from_json(frame["ledger"])
+        self._blame(self.result.member if self.result.verdict == FAILED else None)
 
     def _hear_the_end(self, orders: asyncio.Queue[Frame]) -> None:
         """After the connection has ended, obey only a verdict among the orders still queued."""
         while not orders.empty():
-            if (frame := orders.get_nowait())["type"] == "end" and self.verdict is None:
+            if (frame := orders.get_nowait())["type"] == "end" and self.result is None:
                 self._end_by(frame)
 
     async def _start(self, number: int, frame: Frame) -> None:
-        self.program.say(f"tftraining: round {number} starts")
+        self.program.log(f"tftraining: round {number} starts")
         self.round, self._known, self.ledger = number, max(number, self._known), Ledger.from_json(frame["ledger"])
         self.state, self.started, self.exit, self._down = "running", time.monotonic(), None, None
         self._stopping = False
@@ -345,10 +351,10 @@ class Member:
         try:
             return round_environment.of_round(self.settings, frame["workers"], int(frame["size"]), own)
         except ValueError as error:
-            raise WireError(str(error)) from None
+            raise ProtocolError(str(error)) from None
 
     async def _stop(self, number: int, why: str, dump: bool) -> None:
-        self.program.say(f"tftraining: round {number} stops: {why}")
+        self.program.log(f"tftraining: round {number} stops: {why}")
         if dump:
             self.program.dump_stacks()
             await asyncio.sleep(DUMP_SECONDS)
@@ -358,7 +364,7 @@ class Member:
 
     def _blame(self, member: object) -> None:
         """Tell the program which member ended the round; None if unknown."""
-        self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
+        self.program.note_failed_member("" if member in (None, self.settings.gang.me) else str(member))
 
     def _exited(self, number: int, ended: Exit) -> None:
         """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then
@@ -366,7 +372,7 @@ class Member:
         if number != self.round:
             return
         self._ended.set()
-        if not self._stopping and not self.program.lease.over:
+        if not self._stopping and not self.program.lease.is_over:
             self.state, self.exit = "done", ended
             self._tell_end()
 
@@ -390,12 +396,12 @@ class Member:
 
     async def _cut_off(self) -> None:
         """The connection to the chief is lost: kill the program, unless it is an evaluator."""
-        if self.verdict is None and self._joined and self.settings.in_gang:
+        if self.result is None and self._joined and self.settings.in_gang:
             self._blame(self.settings.gang.chief)
             await self._kill()
             self.state = "waiting"
 
-    async def _without_chief(self, alone: float) -> Verdict | None:
+    async def _without_chief(self, alone: float) -> Result | None:
         """The verdict without a chief: a success found in the job's directory, or StartDeadlineExceeded, or None.
         `alone` is when the chief was last connected."""
         found = await self._success()
@@ -405,10 +411,10 @@ class Member:
         if found is None and needed and time.monotonic() - alone > deadline + CHIEF_LATE:
             limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
             message = f"no rendezvous with {gang.chief} within {limit}: {self._complaint}"
-            return Verdict(FAILED, "StartDeadlineExceeded", message)
+            return Result(FAILED, "StartDeadlineExceeded", message)
         return found
 
-    async def _success(self) -> Verdict | None:
+    async def _success(self) -> Result | None:
         """The success recorded in the job's directory. All attempts share one thread, for the storage may hang it."""
         if self._looking is None:
             uid, look = self.settings.job["uid"], asyncio.get_running_loop().run_in_executor
@@ -421,9 +427,9 @@ class Member:
 
     def _complain(self, why: str) -> None:
         """Say why there is no rendezvous, once."""
-        if why != self._complaint and self.verdict is None:
+        if why != self._complaint and self.result is None:
             self._complaint = why
-            self.program.say(f"tftraining: {self.settings.gang.chief} at {self._host}:{self._port}: {why}")
+            self.program.log(f"tftraining: {self.settings.gang.chief} at {self._host}:{self._port}: {why}")
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
