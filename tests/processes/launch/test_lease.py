@@ -23,7 +23,7 @@ from tftraining.launch.process.lease_watchdog import NAME
 from tftraining.launch.process.reaper import children
 
 ENDLESS = ("--epochs", "100000", "--steps", "10", "--stamps")
-HANGING = Path(__file__).with_name("hanging.py")
+HANGING = Path(__file__).parents[2] / "support/launchers/hanging.py"
 
 
 def replace(gang: LocalGang, name: str, **options: Any) -> None:

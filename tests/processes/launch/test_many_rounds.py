@@ -35,7 +35,7 @@ NAMES = ("worker-0", "worker-1", "worker-2")
 class NotedProgram:
     """A program that exists only as the number of its round; each round brings a new epoch, so that none waits."""
 
-    mode, prepared = "noted", True
+    mode, is_prepared = "noted", True
 
     def __init__(self, at_work: dict[NotedProgram, int]) -> None:
         self.at_work = at_work
@@ -52,16 +52,16 @@ class NotedProgram:
         return self not in self.at_work
 
     @property
-    def gpus(self) -> int | None:
+    def gpu_count(self) -> int | None:
         return None
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Nobody listens."""
 
-    def blame(self, member: str) -> None:
+    def note_failed_member(self, member: str) -> None:
         """It has no output to fold."""
 
-    def give_way(self, wanted: bool) -> None:
+    def pause_warmup(self, wanted: bool) -> None:
         """Nothing is imported."""
 
     def snapshot(self) -> Snapshot:
@@ -126,7 +126,7 @@ class Launcher:
                 self.task.result()
         await self.program.kill()
         if self.rendezvous is not None:
-            await self.rendezvous.close(farewell=True)
+            await self.rendezvous.close(say_bye=True)
 
 
 async def _nothing() -> None:
@@ -149,7 +149,7 @@ class Crowd:
     def describe(self) -> str:
         """For a person, when a test has failed."""
         chief = self.launchers[NAMES[0]].rendezvous
-        states = [each.member.state for each in self.launchers.values()]
+        states = [each.member.control.state for each in self.launchers.values()]
         return f"{states} {gang_status(chief.coordinator, time.monotonic()) if chief is not None else None}"
 
     async def settled(self, beyond: int) -> int:

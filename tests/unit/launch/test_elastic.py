@@ -389,7 +389,9 @@ def test_random_faults_and_sizes_end_with_all_members_in_one_round(seed: int) ->
     for _ in range(25):
         for _ in range(world.random.randint(1, 3)):
             if len(world.launchers) > 1:
-                getattr(world, world.random.choice((*FAULTS, "lose_launcher", "lose_launcher")))(world.random.choice([*world.launchers]))
+                getattr(world, world.random.choice((*FAULTS, "lose_launcher", "lose_launcher")))(
+                    world.random.choice([*world.launchers])
+                )
             for _ in range(world.random.randint(0, 12)):
                 world.advance(world.random.uniform(0.02, 0.5))
                 world.check_invariants()

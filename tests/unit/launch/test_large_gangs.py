@@ -18,7 +18,8 @@ from tests.support.ports import free_ports
 from tests.support.simulated_gang.simulation import heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import drop_stale_echoes
-from tftraining.launch.rendezvous.client import LEASE, heartbeat_interval
+from tftraining.launch.rendezvous.chief_contact import LEASE
+from tftraining.launch.rendezvous.client import heartbeat_interval
 from tftraining.launch.rendezvous.protocol import connect
 from tftraining.launch.rendezvous.server import RendezvousServer
 

@@ -12,16 +12,16 @@ from tests.support.simulated_gang.simulation import heartbeat, make_coordinator
 from tftraining.launch.config.settings import Gang, Settings
 from tftraining.launch.http import pages
 from tftraining.launch.progress import Snapshot
-from tftraining.launch.rendezvous.client import RendezvousClient
+from tftraining.launch.rendezvous.program_control import ProgramControl
 
 NO_STEP, STEP = Snapshot(), Snapshot(step=3, first_step=0, first_step_time=1.0, last_step_time=2.0, updated=2.0)
 
 
-def member(state: str, progress: Snapshot = NO_STEP) -> RendezvousClient:
+def member(state: str, progress: Snapshot = NO_STEP) -> ProgramControl:
     """What is asked of a member, in this state."""
     program = SimpleNamespace(snapshot=lambda: progress, pid=7, mode="warm", gpu_count=None)
     return cast(
-        RendezvousClient, SimpleNamespace(state=state, started=0.0, program=program, round=2, incarnation="a/1")
+        ProgramControl, SimpleNamespace(state=state, started_at=0.0, program=program, round=2, incarnation="a/1")
     )
 
 

@@ -66,15 +66,20 @@ class Launcher:
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, round_environment.largest(settings))
         self._client = RendezvousClient(settings, secret, self._program, self._environment)
+        self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
-        told = {"uid": settings.job["uid"], "file": str(self._finished_copies), "launcher": self._client.incarnation}
-        self._client.keep_fits(program_digest(command), {FINISHED: json.dumps(told)})
+        told = {
+            "uid": settings.job["uid"],
+            "file": str(self._finished_copies),
+            "launcher": self._control.incarnation,
+        }
+        self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(told)})
         self._spec_updates = Orders(settings, self._program.log)
         self._rendezvous = (
             RendezvousServer(self._make_coordinator(), secret, self._record_success) if settings.is_chief else None
         )
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
-        self._revisions = RevisionCounter(self._client.incarnation, self._watched_fields)
+        self._revisions = RevisionCounter(self._control.incarnation, self._watched_fields)
         waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
         self._http_server = HttpServer(pages, waits, short)
         self._stop_requested = asyncio.Event()
@@ -121,7 +126,7 @@ class Launcher:
             return await self._join_rendezvous()
         finally:
             if self._rendezvous is not None:
-                await self._rendezvous.close(farewell=self._program.idle)
+                await self._rendezvous.close(say_bye=self._program.idle)
 
     async def _join_rendezvous(self) -> Result:
         taking_part = asyncio.create_task(self._client.run())
@@ -133,9 +138,9 @@ class Launcher:
         if taking_part.done():
             verdict = taking_part.result()
         else:
-            verdict = await self._client.leave()
+            verdict = await self._client.terminate()
             taking_part.cancel()
-        await self._client.finish()
+        await self._control.finish()
         if self._rendezvous is not None and verdict.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
         return verdict
@@ -212,7 +217,7 @@ class Launcher:
             self._program.log(f"tftraining: {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
-        return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._client.ledger
+        return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._control.ledger
 
     def _exit_code(self, verdict: Result) -> int:
         if verdict.verdict == SUCCEEDED:
@@ -227,11 +232,11 @@ class Launcher:
         return Response(200, "ok\n")
 
     def _readyz(self) -> Response:
-        why = pages.why_not_training(self._client, self._settings, time.monotonic())
+        why = pages.why_not_training(self._control, self._settings, time.monotonic())
         return Response(503, f"{why}\n") if why else Response(200, "training\n")
 
     def _status(self) -> Response:
-        told = pages.member_status(self._client, self._settings)
+        told = pages.member_status(self._control, self._settings)
         if self._rendezvous is not None:
             told |= pages.gang_status(self._rendezvous.coordinator, time.monotonic())
         return self._json_response(told)
@@ -245,13 +250,13 @@ class Launcher:
 
     def _watched_fields(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
-        return pages.watched_fields(self._client, self._settings, coordinator)
+        return pages.watched_fields(self._control, self._settings, coordinator)
 
     def _metrics(self) -> Response:
         return Response(200, pages.metrics(self._settings, self._status_fields()), "text/plain; version=0.0.4")
 
     def _status_fields(self) -> dict[str, Any]:
-        own = pages.member_status(self._client, self._settings)
+        own = pages.member_status(self._control, self._settings)
         if self._rendezvous is None:
             return own
         return {**own, **pages.gang_summary(self._rendezvous.coordinator)}

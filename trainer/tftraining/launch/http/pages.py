@@ -13,29 +13,29 @@ from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import Snapshot, is_training, rfc3339, to_status
-from tftraining.launch.rendezvous.client import RendezvousClient
+from tftraining.launch.rendezvous.program_control import ProgramControl
 
 
-def member_status(member: RendezvousClient, settings: Settings) -> dict[str, Any]:
+def member_status(control: ProgramControl, settings: Settings) -> dict[str, Any]:
     """The part of /status about this member. `firstStepMonotonic` is this machine's CLOCK_MONOTONIC, for benchmarks."""
-    snapshot = member.program.snapshot()
-    return {**_member_fields(member, settings, snapshot), "progress": to_status(snapshot)}
+    snapshot = control.program.snapshot()
+    return {**_member_fields(control, settings, snapshot), "progress": to_status(snapshot)}
 
 
-def _member_fields(member: RendezvousClient, settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
+def _member_fields(control: ProgramControl, settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "version": 1,
         "job": dict(settings.job),
         "attempt": settings.attempt,
         "member": settings.gang.me,
         "chief": settings.is_chief,
-        "incarnation": member.incarnation,
-        "round": member.round,
-        "phase": {"running": "Training" if snapshot.first_step_time else "Starting"}.get(member.state, "Waiting"),
-        "state": member.state,
-        "pid": member.program.pid,
-        "mode": member.program.mode,
-        "gpus": member.program.gpu_count,
+        "incarnation": control.incarnation,
+        "round": control.round,
+        "phase": {"running": "Training" if snapshot.first_step_time else "Starting"}.get(control.state, "Waiting"),
+        "state": control.state,
+        "pid": control.program.pid,
+        "mode": control.program.mode,
+        "gpus": control.program.gpu_count,
         "firstStepMonotonic": snapshot.first_step_time,
     }
 
@@ -61,12 +61,12 @@ def gang_summary(coordinator: Coordinator) -> dict[str, Any]:
     return {**_gang_fields(coordinator), "progress": to_status(coordinator.rounds.progress)}
 
 
-def watched_fields(member: RendezvousClient, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
+def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
     """The fields whose change answers a waiting client: the chief's state of the gang, another member's state of its
     program. Progress changes all the time and is left out."""
     if coordinator is not None:
         return _gang_fields(coordinator)
-    return _member_fields(member, settings, member.program.snapshot())
+    return _member_fields(control, settings, control.program.snapshot())
 
 
 def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
@@ -89,15 +89,15 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
     }
 
 
-def why_not_training(member: RendezvousClient, settings: Settings, now: float) -> str:
+def why_not_training(control: ProgramControl, settings: Settings, now: float) -> str:
     """Why this member does not train now; "" if it does. `now` in monotonic seconds."""
-    if member.state == "done":
+    if control.state == "done":
         return ""
-    if member.state != "running":
+    if control.state != "running":
         return "waiting for the gang"
-    me, told = settings.gang.me, member.program.snapshot()
+    me, told = settings.gang.me, control.program.snapshot()
     passive = role_of(me) == "evaluator" or only_serves(me, settings.gang, told)
-    if passive or is_training(told, member.started, now):
+    if passive or is_training(told, control.started_at, now):
         return ""
     return "the program has made no step yet"
 

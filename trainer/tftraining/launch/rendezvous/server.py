@@ -52,8 +52,8 @@ class RendezvousServer:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._others_gone.wait(), timeout)
 
-    async def close(self, farewell: bool = False) -> None:
-        """End all connections. `farewell`: tell the members that no process of the chief's program runs any more."""
+    async def close(self, say_bye: bool = False) -> None:
+        """End all connections. `say_bye`: tell the members that no process of the chief's program runs any more."""
         self._closed = True
         if self._server is not None:
             self._server.close()
@@ -62,7 +62,7 @@ class RendezvousServer:
         for writer in self._handshaking:
             writer.transport.abort()
         for channel in self._channels.values():
-            if farewell:
+            if say_bye:
                 channel.send({"type": "bye"})
                 channel.close()
             else:
