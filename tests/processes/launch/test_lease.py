@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.test_launchers_die import is_dead
+from tests.processes.launch.test_launcher_loss import is_dead
 from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.relay import Relay
 from tests.support.needed import need_or_skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.test_strangers import dialled, hello
+from tests.processes.launch.test_rendezvous_server import dialled, hello
 from tests.support.launchers.gang import LocalGang
 
 MEMBERS = 100

@@ -2,7 +2,7 @@
 still be forked from an interpreter that has imported TensorFlow already.
 
 Pure. Add a name only with a source that says when it is read; every other name counts as read by the import.
-tests/processes/launch/test_read_later.py compares the list with the reads of a real import.
+tests/processes/launch/test_late_variables.py compares the list with the reads of a real import.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from tftraining.launch.in_user_process.call_site import fingerprint_of
 
-LAUNCH = Path(__file__).parents[3] / "trainer"
+LAUNCH = Path(__file__).parents[4] / "trainer"
 PROGRAM = """
 import sys
 sys.path.insert(0, {path!r})

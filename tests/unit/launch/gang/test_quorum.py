@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly
 from tests.support.simulated_gang.simulation import SimulatedGang, exited, heartbeat, hello, make_coordinator
-from tests.unit.launch.test_simulated_rounds import FAULTS
+from tests.unit.launch.gang.test_random_faults import FAULTS
 from tftraining.launch.config import round_environment
 from tftraining.launch.config.settings import Gang, read
 from tftraining.launch.gang.coordinator import Coordinator

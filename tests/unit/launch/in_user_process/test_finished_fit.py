@@ -1,6 +1,6 @@
 """What becomes of the end of `fit` when something goes wrong, with stand-ins for Keras.
 
-With the real one it is tested in tests/processes/launch/test_after_fit.py.
+With the real one it is tested in tests/processes/launch/test_finished_fit.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the warm interpreter has imported is the program's from its own import on, if the environment is as it was.
 
-TensorFlow is a stand-in that tells what C finds in the environment; the real one is in test_read_later.py.
+TensorFlow is a stand-in that tells what C finds in the environment; the real one is in test_late_variables.py.
 """
 
 from __future__ import annotations
