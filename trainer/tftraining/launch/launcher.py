@@ -68,16 +68,16 @@ class Launcher:
         self._client = RendezvousClient(settings, secret, self._program, self._environment)
         self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
-        told = {
+        fields = {
             "uid": settings.job["uid"],
             "file": str(self._finished_copies),
             "launcher": self._control.incarnation,
         }
-        self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(told)})
+        self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
         self._spec_updates = Orders(settings, self._program.log)
-        self._rendezvous = (
-            RendezvousServer(self._make_coordinator(), secret, self._record_success) if settings.is_chief else None
-        )
+        self._rendezvous: RendezvousServer | None = None
+        if settings.is_chief:
+            self._rendezvous = RendezvousServer(self._make_coordinator(), secret, self._record_success)
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
         self._revisions = RevisionCounter(self._control.incarnation, self._watched_fields)
         waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
@@ -95,28 +95,28 @@ class Launcher:
     async def _run(self) -> int:
         self._install_signal_handlers()
         try:
-            verdict = await self._run_until_result()
+            result = await self._run_until_result()
         except OSError as error:
             self._program.log(f"tftraining: {error}")
-            verdict = Result("", "CannotListen", str(error))
+            result = Result("", "CannotListen", str(error))
         finally:
             await self._program.kill()
-        if verdict.verdict:
+        if result.verdict:
             await self._remove_finished_copies()
-        await self._write_termination_message(verdict)
+        await self._write_termination_message(result)
         self._http_server.close()
         await self._program.close()
-        return self._exit_code(verdict)
+        return self._exit_code(result)
 
     async def _run_until_result(self) -> Result:
         """The job's verdict, or an empty one after SIGTERM or SIGINT; OSError if a port stays in use."""
         host = self._settings.host
         await self._bind("status", partial(self._http_server.open, host), self._settings.status_port)
-        earlier = await with_timeout(
+        earlier_result = await with_timeout(
             lambda: read_success(self._settings.directory, self._settings.job["uid"]), STORAGE_SECONDS
         )
-        if isinstance(earlier, Result):
-            return earlier
+        if isinstance(earlier_result, Result):
+            return earlier_result
         if self._rendezvous is not None:
             open_files.raise_limit()
             self._warn_of_open_file_limit(len(self._rendezvous.coordinator.membership.gang))
@@ -129,21 +129,21 @@ class Launcher:
                 await self._rendezvous.close(say_bye=self._program.idle)
 
     async def _join_rendezvous(self) -> Result:
-        taking_part = asyncio.create_task(self._client.run())
-        obeying = asyncio.create_task(self._apply_spec_updates())
-        told = asyncio.create_task(self._stop_requested.wait())
-        await asyncio.wait((taking_part, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        obeying.cancel()
-        if taking_part.done():
-            verdict = taking_part.result()
+        client_run = asyncio.create_task(self._client.run())
+        spec_update_poll = asyncio.create_task(self._apply_spec_updates())
+        stop = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait((client_run, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        spec_update_poll.cancel()
+        if client_run.done():
+            result = client_run.result()
         else:
-            verdict = await self._client.terminate()
-            taking_part.cancel()
+            result = await self._client.terminate()
+            client_run.cancel()
         await self._control.finish()
-        if self._rendezvous is not None and verdict.verdict:
+        if self._rendezvous is not None and result.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
-        return verdict
+        return result
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings
@@ -154,23 +154,23 @@ class Launcher:
     async def _apply_spec_updates(self) -> None:
         """Poll for spec updates while the job runs; only the chief's launcher applies them, for the whole gang."""
         while self._rendezvous is not None:
-            if (news := self._spec_updates.news()) is not None:
-                self._rendezvous.apply_spec_update(*news)
-                self._warn_of_open_file_limit(len(news[0].members))
+            if (update := self._spec_updates.news()) is not None:
+                self._rendezvous.apply_spec_update(*update)
+                self._warn_of_open_file_limit(len(update[0].members))
             await asyncio.sleep(spec_updates.SECONDS)
 
     def _warn_of_open_file_limit(self, members: int) -> None:
         """Warn, once per gang size, that the open-file limit is too low for all members to connect."""
-        why = open_files.describe_shortage(members)
-        if why and members != self._warned_gang_size:
+        warning = open_files.describe_shortage(members)
+        if warning and members != self._warned_gang_size:
             self._warned_gang_size = members
-            self._program.log(f"tftraining: {why}")
+            self._program.log(f"tftraining: {warning}")
 
     async def _record_success(self) -> None:
         """Write a success to the job's directory before members are told of it; a storage error is only logged."""
         assert self._rendezvous is not None
-        verdict, directory = self._rendezvous.coordinator.decisions.result, self._settings.directory
-        if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
+        result, directory = self._rendezvous.coordinator.decisions.result, self._settings.directory
+        if result is None or result.verdict != SUCCEEDED or directory is None:
             return
         try:
             await write_with_timeout(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
@@ -179,9 +179,9 @@ class Launcher:
 
     async def _remove_finished_copies(self) -> None:
         """Remove this member's copies of finished fits: a job that has ended does not resume."""
-        left = await with_timeout(lambda: finished_copy.remove_listed(self._finished_copies), STORAGE_SECONDS)
-        for why in left or ():
-            self._program.log(f"tftraining: not removed: {why}")
+        problems = await with_timeout(lambda: finished_copy.remove_listed(self._finished_copies), STORAGE_SECONDS)
+        for warning in problems or ():
+            self._program.log(f"tftraining: not removed: {warning}")
 
     async def _bind(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
         """Open a server; retry while an earlier process holds the port. OSError after PORT_SECONDS."""
@@ -203,12 +203,12 @@ class Launcher:
         for number in FORWARDED_SIGNALS:
             loop.add_signal_handler(number, self._program.signal, number)
 
-    async def _write_termination_message(self, verdict: Result) -> None:
+    async def _write_termination_message(self, result: Result) -> None:
         path = self._settings.termination_message
-        told = {name: value for name, value in self._status_fields().items() if name in REPORTED_FIELDS}
-        text = termination_message(verdict, self._ledger(), told)
-        if verdict.verdict == FAILED:
-            self._program.log(f"tftraining: {verdict.reason}: {verdict.message}")
+        fields = {name: value for name, value in self._status_fields().items() if name in REPORTED_FIELDS}
+        text = termination_message(result, self._ledger(), fields)
+        if result.verdict == FAILED:
+            self._program.log(f"tftraining: {result.reason}: {result.message}")
         if path is None:
             return
         try:
@@ -219,11 +219,11 @@ class Launcher:
     def _ledger(self) -> Ledger:
         return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._control.ledger
 
-    def _exit_code(self, verdict: Result) -> int:
-        if verdict.verdict == SUCCEEDED:
+    def _exit_code(self, result: Result) -> int:
+        if result.verdict == SUCCEEDED:
             return 0
-        if verdict.verdict == FAILED:
-            return exit_code(verdict.exit) if verdict.member == self._settings.gang.me else 1
+        if result.verdict == FAILED:
+            return exit_code(result.exit) if result.member == self._settings.gang.me else 1
         return TERMINATED_EXIT_CODE if self._stop_requested.is_set() else 1
 
     # The pages.
@@ -232,21 +232,21 @@ class Launcher:
         return Response(200, "ok\n")
 
     def _readyz(self) -> Response:
-        why = pages.why_not_training(self._control, self._settings, time.monotonic())
-        return Response(503, f"{why}\n") if why else Response(200, "training\n")
+        warning = pages.why_not_training(self._control, self._settings, time.monotonic())
+        return Response(503, f"{warning}\n") if warning else Response(200, "training\n")
 
     def _status(self) -> Response:
-        told = pages.member_status(self._control, self._settings)
+        fields = pages.member_status(self._control, self._settings)
         if self._rendezvous is not None:
-            told |= pages.gang_status(self._rendezvous.coordinator, time.monotonic())
-        return self._json_response(told)
+            fields |= pages.gang_status(self._rendezvous.coordinator, time.monotonic())
+        return self._json_response(fields)
 
     def _status_summary(self) -> Response:
         return self._json_response(self._status_fields())
 
-    def _json_response(self, told: dict[str, Any]) -> Response:
-        told["revision"] = self._revisions.current()
-        return Response(200, json.dumps(told, separators=(",", ":")) + "\n", "application/json")
+    def _json_response(self, fields: dict[str, Any]) -> Response:
+        fields["revision"] = self._revisions.current()
+        return Response(200, json.dumps(fields, separators=(",", ":")) + "\n", "application/json")
 
     def _watched_fields(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
@@ -282,10 +282,10 @@ def scratch_directory(environment: Mapping[str, str]) -> Path:
     return Path(tempfile.mkdtemp(prefix="tftraining-", dir=(usable or places)[0]))
 
 
-async def with_timeout(look: Callable[[], _T], seconds: float) -> _T | None:
-    """The result of `look`, run in a thread; None after `seconds` (a file system may hang for ever)."""
+async def with_timeout(read: Callable[[], _T], seconds: float) -> _T | None:
+    """The result of `read`, run in a thread; None after `seconds` (a file system may hang for ever)."""
     try:
-        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
+        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, read), seconds)
     except asyncio.TimeoutError:
         return None
 

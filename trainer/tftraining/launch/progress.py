@@ -72,14 +72,14 @@ def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None 
     return Snapshot(**known, metrics=metrics, connecting=bool(frame.get("connecting")))
 
 
-def carry_over(earlier: Snapshot, told: Snapshot) -> Snapshot:
+def carry_over(earlier: Snapshot, reported: Snapshot) -> Snapshot:
     """The progress reported in a round; epoch and metrics come from the round before while they are unreported.
 
     A program that restores its state knows its step before it begins an epoch; metrics come at the end of an epoch.
     """
-    if told.epoch is None and earlier.epoch is not None:
-        told = replace(told, epoch=earlier.epoch, epochs=told.epochs or earlier.epochs)
-    return replace(told, metrics=told.metrics or earlier.metrics)
+    if reported.epoch is None and earlier.epoch is not None:
+        reported = replace(reported, epoch=earlier.epoch, epochs=reported.epochs or earlier.epochs)
+    return replace(reported, metrics=reported.metrics or earlier.metrics)
 
 
 def has_reports(snapshot: Snapshot) -> bool:

@@ -22,8 +22,8 @@ FILE_BYTES = 4096
 def write_success(directory: Path, uid: str) -> None:
     """Write the verdict file: the job `uid` has succeeded. OSError if that fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    for left in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
-        left.unlink(missing_ok=True)
+    for leftover in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
+        leftover.unlink(missing_ok=True)
     # In a container every launcher has the same pid.
     temporary = directory / f"{FILE}.{secrets.token_hex(4)}"
     try:

@@ -46,8 +46,8 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
     control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **_: None)
     executing = asyncio.create_task(control.execute(orders))
     for workers in (1, 2):
-        start = {"type": "start", "round": workers, "ledger": {}, "workers": [[0, workers - 1]], "size": workers}
-        orders.put_nowait(start)
+        frame: Frame = {"type": "start", "round": workers, "ledger": {}, "workers": [[0, workers - 1]], "size": workers}
+        orders.put_nowait(frame)
         environment = await program.environments.get()
         assert (environment["TFTRAINING_ROUND"], legacy_keras.REQUEST in environment) == (str(workers), workers == 2)
     executing.cancel()

@@ -26,8 +26,8 @@ EARLY_EXIT_SECONDS = 30.0
 class Attribution:
     """Creates the incidents of a gang. `wall` is the wall clock, for reported times."""
 
-    def __init__(self, roster: Membership, wall: Callable[[], float]) -> None:
-        self._membership = roster
+    def __init__(self, membership: Membership, wall: Callable[[], float]) -> None:
+        self._membership = membership
         self._wall = wall
 
     def attribute_chief_loss(self, seconds: float, step: int | None, now: float) -> Incident:
@@ -40,77 +40,80 @@ class Attribution:
         """The loss of the connection to a member whose program the round needs."""
         if peer.leaving:
             return self._make_termination(peer, now)
-        silent = now - peer.last_frame_at
-        what = f" was not heard of for {silent:.1f} s" if silent > 1 else "'s launcher is gone"
-        return self._make_incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
+        silent_seconds = now - peer.last_frame_at
+        how = f" was not heard of for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher is gone"
+        return self._make_incident(peer.name, "MemberLost", f"{peer.name}{how}", now)
 
     def detect_stall(self, now: float) -> Incident | None:
         """The stall of members that have made no step for the stall timeout; None without one."""
         timeout = self._membership.policy.stall_timeout
         if timeout is None:
             return None
-        looks = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
-        if not (names := find_stalled(looks, timeout, now)):
+        programs = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
+        if not (stalled_names := find_stalled(programs, timeout, now)):
             return None
         limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
-        connecting = {look.member for look in looks if look.progress.connecting}
-        what = "not connected to the other programs" if connecting.issuperset(names) else "no step"
-        message = f"{summarize_names(names)}: {what} for {limit}"
-        return replace(self._make_incident(names[0], "Stalled", message, now), charged=True)
+        connecting = {program.member for program in programs if program.progress.connecting}
+        how = "not connected to the other programs" if connecting.issuperset(stalled_names) else "no step"
+        message = f"{summarize_names(stalled_names)}: {how} for {limit}"
+        return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
 
     def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""
         message = f"the gang becomes one of {len(self._membership.gang)}"
         return self._make_incident(self._membership.chief, RESIZED, message, now)
 
-    def attribute_newcomers(self, come: list[Peer], resized: bool, now: float) -> Incident:
+    def attribute_newcomers(self, newcomers: list[Peer], resized: bool, now: float) -> Incident:
         """Members outside the round are ready: added when the gang was `resized`, or lost before and now back."""
-        names = summarize_names([peer.name for peer in come])
+        names = summarize_names([peer.name for peer in newcomers])
         reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
-        return self._make_incident(come[0].name, reason, message, now)
+        return self._make_incident(newcomers[0].name, reason, message, now)
 
-    def attribute_exit(self, peer: Peer, ended: Exit, last: Incident | None, now: float) -> Incident:
-        """A program's failure: its own incident, or that of the peer that caused it. `last` is the latest incident."""
+    def attribute_exit(self, peer: Peer, program_exit: Exit, last_incident: Incident | None, now: float) -> Incident:
+        """A program's failure: its own incident, or that of the peer that caused it."""
         if peer.leaving:
             return self._make_termination(peer, now)
         # A peer's exit never causes a signal, and a member that restarts alone does not depend on peers.
-        if ended.signal is not None or self._membership.restarts_alone(peer):
-            return self.charge_own_failure(peer, ended, now)
-        told = describe(peer.name, ended)
+        if program_exit.signal is not None or self._membership.restarts_alone(peer):
+            return self.charge_own_failure(peer, program_exit, now)
+        description = describe(peer.name, program_exit)
         for other in self._membership.members:
-            if other.state == "running" and (found := self._attribute_to_state(peer, ended, other, now)) is not None:
+            found = self._attribute_to_state(peer, program_exit, other, now) if other.state == "running" else None
+            if found is not None:
                 return found
-        if (early := self._find_early_exit(ended, now)) is not None:
-            message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
-            return replace(self._make_incident(early.name, "Error", message, now), charged=True, exit=early.exit)
-        if last is not None and restart_scope.explains_exit(ended, last, now):
-            return self._make_incident(last.member, last.reason, f"{last.message}; {told}", now)
-        return self.charge_own_failure(peer, ended, now)
+        if (early_peer := self._find_early_exit(program_exit, now)) is not None:
+            message = f"{early_peer.name} ended with exit code 0 before the others had finished; {description}"
+            incident = self._make_incident(early_peer.name, "Error", message, now)
+            return replace(incident, charged=True, exit=early_peer.exit)
+        if last_incident is not None and restart_scope.explains_exit(program_exit, last_incident, now):
+            message = f"{last_incident.message}; {description}"
+            return self._make_incident(last_incident.member, last_incident.reason, message, now)
+        return self.charge_own_failure(peer, program_exit, now)
 
-    def charge_own_failure(self, peer: Peer, ended: Exit, now: float) -> Incident:
+    def charge_own_failure(self, peer: Peer, program_exit: Exit, now: float) -> Incident:
         """A program's own failure, which is charged."""
-        mine = self._make_incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
+        incident = self._make_incident(peer.name, reason_of(program_exit), describe(peer.name, program_exit), now)
         place = place_of(peer.progress, peer.has_reported, now - peer.started_at)
-        return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
+        return replace(incident, charged=True, exit=program_exit, same=key_of(peer.name, program_exit, place))
 
-    def _find_early_exit(self, ended: Exit, now: float) -> Peer | None:
-        """The member whose exit with 0, shortly before, explains why another program `ended` with a lost peer."""
-        if not of_a_lost_peer(ended.exception):
+    def _find_early_exit(self, program_exit: Exit, now: float) -> Peer | None:
+        """The member whose exit with 0, shortly before, explains why another program ended with a lost peer."""
+        if not of_a_lost_peer(program_exit.exception):
             return None
-        early = [
+        candidates = [
             peer for peer in self._membership.trainers if peer.finished and now - peer.exited_at < EARLY_EXIT_SECONDS
         ]
-        return min(early, key=lambda peer: peer.exited_at, default=None)
+        return min(candidates, key=lambda peer: peer.exited_at, default=None)
 
-    def _attribute_to_state(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
-        """The incident of `other` if its state explains why the peer's program `ended`: leaving, silent or stuck."""
-        timeout, told = self._membership.policy.member_timeout, describe(peer.name, ended)
+    def _attribute_to_state(self, peer: Peer, program_exit: Exit, other: Peer, now: float) -> Incident | None:
+        """The incident of `other` if its state explains the peer's exit: `other` leaves, is silent or is stuck."""
+        timeout, description = self._membership.policy.member_timeout, describe(peer.name, program_exit)
         if other.leaving:
             return self._make_termination(other, now)
-        if now - other.last_seen_at > timeout / 2 and not _has_own_cause(ended):
-            return self._make_incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
+        if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
+            return self._make_incident(other.name, "MemberLost", f"{other.name} is silent; {description}", now)
         if other.stuck_seconds >= timeout:
-            message = f"{other.name} stands still (stopped or hanging for {other.stuck_seconds:.0f} s); {told}"
+            message = f"{other.name} stands still (stopped or hanging for {other.stuck_seconds:.0f} s); {description}"
             return replace(self._make_incident(other.name, "Stalled", message, now), charged=True)
         return None
 
@@ -123,6 +126,10 @@ class Attribution:
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 
 
-def _has_own_cause(ended: Exit) -> bool:
+def _has_own_cause(program_exit: Exit) -> bool:
     """Whether a lost peer cannot cause such an exit, so that a peer's silence, perhaps brief, does not excuse it."""
-    return ended.code != 1 or bool(ended.kind) or bool(ended.exception and not of_a_lost_peer(ended.exception))
+    return (
+        program_exit.code != 1
+        or bool(program_exit.kind)
+        or bool(program_exit.exception and not of_a_lost_peer(program_exit.exception))
+    )

@@ -1,7 +1,8 @@
 """The rendezvous of one gang, in the chief's launcher: handles the members' frames and decides the answers.
 
-Pure: frames and times (monotonic seconds) come in; answers go into the `outbox`. `roster` holds the members, `rounds`
-decides when a round starts, `blame` attributes incidents, `judge` charges them to the restart budget.
+Pure: frames and times (monotonic seconds) come in; answers go into the `outbox`. `membership` holds the members,
+`rounds` decides when a round starts, `attribution` finds the member that failed first, `decisions` charges incidents to
+the restart budget.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class Coordinator:
         peer = self.membership.get_peer(name)
         if not peer.connected:
             return
-        needed = self.rounds.running and self.rounds.includes(peer) and peer.state == "running"
+        was_needed = self.rounds.running and self.rounds.includes(peer) and peer.state == "running"
         peer.left_cleanly, peer.state = peer.left_cleanly or peer.state == "ready", "lost"
-        if needed:
+        if was_needed:
             self._handle_incident(peer, self._attribution.attribute_disconnect(peer, now), now)
 
     def handle_frame(self, name: str, frame: Mapping[str, Any], now: float) -> None:
@@ -99,16 +100,17 @@ class Coordinator:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
 
     def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
-        ended = exit_from_frame(frame["exit"])
-        peer.record_exit(ended, frame, now)
+        program_exit = exit_from_frame(frame["exit"])
+        peer.record_exit(program_exit, frame, now)
         self.rounds.record_first_step(peer, now)  # the program may have ended before its first heartbeat
         if peer.name in self.membership.evaluators:
             self._handle_evaluator_exit(peer, now)
-        elif ended.success and not peer.leaving:
+        elif program_exit.success and not peer.leaving:
             self.decisions.check_success_policy(peer)
             self._halt_if_decided()
         elif self.rounds.running:
-            self._handle_incident(peer, self._attribution.attribute_exit(peer, ended, self.last_incident, now), now)
+            incident = self._attribution.attribute_exit(peer, program_exit, self.last_incident, now)
+            self._handle_incident(peer, incident, now)
 
     def _handle_evaluator_exit(self, peer: Peer, now: float) -> None:
         """Restart a failed evaluator, with exponential back-off if it ends soon after each start."""
@@ -170,17 +172,13 @@ class Coordinator:
         """Start every round, single member and evaluator that can start now."""
         if self.decisions.result is not None:
             return
-        if self.rounds.running and (come := self.rounds.find_newcomers(now)):
-            self._stop_round(self._attribution.attribute_newcomers(come, self.rounds.resized, now), now)
+        if self.rounds.running and (newcomers := self.rounds.find_newcomers(now)):
+            self._stop_round(self._attribution.attribute_newcomers(newcomers, self.rounds.resized, now), now)
         elif members := self.rounds.next_members(now):
             self._start_round(members, now)
-        since = self.rounds.lease_cutoff(now)
+        cutoff = self.rounds.lease_cutoff(now)
         for peer in self.membership.members if self.rounds.running else ():
-            ready = (
-                self.membership.restarts_alone(peer)
-                and quorum.is_available(peer)
-                and quorum.predecessor_stopped(peer, since)
-            )
+            ready = self.membership.restarts_alone(peer) and quorum.can_start(peer, cutoff)
             if ready and now >= peer.not_before:
                 self._start_member(peer, now)
         for peer in self.membership.evaluators.values():
@@ -190,9 +188,9 @@ class Coordinator:
     def _start_round(self, members: list[Peer], now: float) -> None:
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
-        told = self.membership.describe_round()
+        composition = self.membership.describe_round()
         for peer in members:
-            self._start_program(peer, self.rounds.number, now, **told)
+            self._start_program(peer, self.rounds.number, now, **composition)
 
     def _start_member(self, peer: Peer, now: float) -> None:
         """Start one member in a round number of its own; the others run on."""
@@ -212,23 +210,23 @@ class Coordinator:
         """Restart a member whose program an incident ended: alone, or with the whole gang."""
         if not self.membership.restarts_alone(peer):
             self._stop_round(incident, now)
-        elif (judged := self._decide(incident, now)) is not None:
-            self.last_incident, self.member_back_at = replace(judged, alone=True), None
+        elif (decided := self._decide(incident, now)) is not None:
+            self.last_incident, self.member_back_at = replace(decided, alone=True), None
             peer.not_before = now + ledgers.wait(self.decisions.ledger)
-            self.outbox.send_stop(peer, judged)
+            self.outbox.send_stop(peer, decided)
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
-        judged = self._decide(incident, now)
-        self.last_incident = judged or incident
+        decided = self._decide(incident, now)
+        self.last_incident = decided or incident
         self.rounds.end(now, ledgers.wait(self.decisions.ledger) * (incident.reason not in PLANNED_RESTARTS))
-        for peer in self.membership.members if judged is not None else ():
+        for peer in self.membership.members if decided is not None else ():
             self.outbox.send_stop(peer, self.last_incident)
 
     def _decide(self, incident: Incident, now: float) -> Incident | None:
-        judged = self.decisions.decide(incident, self.rounds.check_progress(now), self.rounds.has_stepped)
+        decided = self.decisions.decide(incident, self.rounds.check_progress(now), self.rounds.has_stepped)
         self._halt_if_decided()
-        return judged
+        return decided
 
     def _halt_if_decided(self) -> None:
         """After the verdict, ignore the exits of programs."""

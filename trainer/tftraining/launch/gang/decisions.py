@@ -1,6 +1,6 @@
-"""The job's verdict: charges incidents to the restart budget, and decides when the job has failed or succeeded.
+"""The job's result: charges incidents to the restart budget, and decides when the job has failed or succeeded.
 
-Pure. The verdict never changes once set. The incident that ends the job causes no restart, so the counts omit it.
+Pure. The result never changes once set. The incident that ends the job causes no restart, so the counts omit it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 
 
 class Decisions:
-    """Keeps the ledger, the last failure and the verdict (None while the job runs)."""
+    """Keeps the ledger, the last failure and the result (None while the job runs)."""
 
-    def __init__(self, roster: Membership, ledger: Ledger) -> None:
-        self._membership = roster
+    def __init__(self, membership: Membership, ledger: Ledger) -> None:
+        self._membership = membership
         self.ledger = ledger
         self.last_failure: Incident | None = None
         self.result: Result | None = None
@@ -31,15 +31,14 @@ class Decisions:
         """Count a restart in place, by launchers that kept running."""
         self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
 
-    def decide(self, incident: Incident, progressed: bool, proven: bool) -> Incident | None:
-        """Charge an incident by the rules; return it as judged, None if the job has failed.
+    def decide(self, incident: Incident, progressed: bool, has_stepped: bool) -> Incident | None:
+        """Charge an incident by the rules; return it as charged, None if the job has failed.
 
-        `progressed`: since the last incident; `proven`: the job has ever made a step.
+        `progressed`: since the last incident; `has_stepped`: the job has ever made a step.
         """
         policy = self._membership.policy
-        decision = (
-            self._apply_rules(incident, proven) if incident.charged else restart_rules.Decision(restart_rules.RESTART)
-        )
+        restart = restart_rules.Decision(restart_rules.RESTART)
+        decision = self._apply_rules(incident, has_stepped) if incident.charged else restart
         self.last_failure = incident if incident.charged else self.last_failure
         if decision.action == restart_rules.IGNORE:
             incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
@@ -60,16 +59,16 @@ class Decisions:
 
     def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        account = {"charged": incident.charged, "refill": self._membership.policy.refill}
+        fields = {"charged": incident.charged, "refill": self._membership.policy.refill}
         failed = incident.reason not in PLANNED_RESTARTS
-        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **account)
+        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
         if not incident.charged or not incident.same or decision.rule:
             return ledger
         return replace(ledger, same=ledger.same.then(incident.same, incident.time))
 
-    def decide_evaluator(self, incident: Incident, proven: bool) -> None:
-        """Judge an evaluator's failure. It is never charged; only a rule can fail the job for it."""
-        decision = self._apply_rules(incident, proven)
+    def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
+        """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""
+        decision = self._apply_rules(incident, has_stepped)
         if decision.rule and decision.action == restart_rules.FAIL_JOB:
             self.last_failure = incident
             self._fail_job(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
@@ -83,16 +82,16 @@ class Decisions:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
         chief = self._membership.chief
         if self._membership.policy.all_workers:
-            who = "every chief and worker" if all(each.finished for each in self._membership.trainers) else ""
+            finished, is_met = "every chief and worker", all(each.finished for each in self._membership.trainers)
         else:
-            who = chief if peer.name == chief else ""
-        if who and self.result is None:
-            self.result = Result(SUCCEEDED, SUCCEEDED, f"{who} has finished", chief, None)
+            finished, is_met = chief, peer.name == chief
+        if is_met and self.result is None:
+            self.result = Result(SUCCEEDED, SUCCEEDED, f"{finished} has finished", chief, None)
 
-    def _apply_rules(self, incident: Incident, proven: bool) -> restart_rules.Decision:
+    def _apply_rules(self, incident: Incident, has_stepped: bool) -> restart_rules.Decision:
         failure = restart_rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)
-        return restart_rules.decide(self._membership.policy.rules, failure, proven)
+        return restart_rules.decide(self._membership.policy.rules, failure, has_stepped)
 
     def _fail_job(self, reason: str, message: str, incident: Incident | None = None) -> None:
-        member, ended = (incident.member, incident.exit) if incident is not None else (None, None)
-        self.result = Result(FAILED, reason, message, member, ended)
+        member, program_exit = (incident.member, incident.exit) if incident is not None else (None, None)
+        self.result = Result(FAILED, reason, message, member, program_exit)

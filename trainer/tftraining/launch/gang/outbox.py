@@ -27,9 +27,9 @@ def drop_stale_echoes(frames: Frames) -> Frames:
 class Outbox:
     """The frames of one coordinator. Each begin and end carries the ledger, because members outlive the chief."""
 
-    def __init__(self, roster: Membership, judge: Decisions) -> None:
-        self._membership = roster
-        self._decisions = judge
+    def __init__(self, membership: Membership, decisions: Decisions) -> None:
+        self._membership = membership
+        self._decisions = decisions
         self._frames: Frames = []
 
     def take_all(self) -> Frames:
@@ -37,31 +37,31 @@ class Outbox:
         frames, self._frames = self._frames, []
         return frames
 
-    def send_welcome(self, peer: Peer, echo: float, number: int, give_way: bool) -> None:
-        """Greet a member that has joined; `number` is the last round's. `give_way`: it should prepare later."""
-        known = {"round": number, "startDeadline": self._membership.policy.start_deadline, **self._ledger_field()}
-        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=give_way, **known)
+    def send_welcome(self, peer: Peer, echo: float, number: int, pause_warmup: bool) -> None:
+        """Greet a member that has joined; `number` is the last round's. `pause_warmup`: it should prepare later."""
+        state = {"round": number, "startDeadline": self._membership.policy.start_deadline, **self._ledger_field()}
+        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=pause_warmup, **state)
 
-    def send_echo(self, name: str, echo: float, give_way: bool) -> None:
+    def send_echo(self, name: str, echo: float, pause_warmup: bool) -> None:
         """Answer a heartbeat."""
-        self._send(name, type="beat", echo=echo, giveWay=give_way)
+        self._send(name, type="beat", echo=echo, giveWay=pause_warmup)
 
-    def send_start(self, peer: Peer, **gang: Any) -> None:
-        """Start a member's program in its round; `gang` are the members that it trains with."""
-        self._send(peer.name, type="start", round=peer.round, **self._ledger_field(), **gang)
+    def send_start(self, peer: Peer, **round_fields: Any) -> None:
+        """Start a member's program in its round; `round_fields` are the members that it trains with."""
+        self._send(peer.name, type="start", round=peer.round, **self._ledger_field(), **round_fields)
 
     def send_stop(self, peer: Peer, incident: Incident) -> None:
         """End a member's round, if it is connected."""
         if peer.connected:
-            culprit = None if incident.reason in PLANNED_RESTARTS else incident.member
-            told = {"why": incident.message, "member": culprit, "dump": incident.reason == "Stalled"}
-            self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **told)
+            failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
+            cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
+            self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause)
 
     def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
         if self._decisions.result is not None and peer.connected:
-            known = {"evaluatorGrace": self._membership.policy.evaluator_grace, **self._ledger_field()}
-            self._send(peer.name, type="end", **known, **self._decisions.result.to_frame())
+            state = {"evaluatorGrace": self._membership.policy.evaluator_grace, **self._ledger_field()}
+            self._send(peer.name, type="end", **state, **self._decisions.result.to_frame())
 
     def send_close(self, peer: Peer) -> None:
         """Close the connection of a lost member."""

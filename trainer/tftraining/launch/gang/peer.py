@@ -31,16 +31,10 @@ class Peer:
     stuck_seconds: float = 0.0
     sees_no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container requests
     leaving: bool = False
-    left_cleanly: bool = (
-        False  # it was lost after it reported that its program does not run, or has said that it leaves
-    )
-    predecessor_seen_at: float = (
-        -math.inf
-    )  # when an earlier launcher of this name was last heard; its program may still run
+    left_cleanly: bool = False  # it disconnected after it reported that its program does not run
+    predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
     elastic: bool = False  # its launcher accepts a round's members in the start frame
-    finished_fit_digest: str = (
-        ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
-    )
+    finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
@@ -97,11 +91,11 @@ class Peer:
         self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers do not send it
         self._record_progress(frame["progress"], now)
 
-    def record_exit(self, ended: Exit, frame: Mapping[str, Any], now: float) -> None:
+    def record_exit(self, program_exit: Exit, frame: Mapping[str, Any], now: float) -> None:
         """Note the end of its program."""
         self._record_progress(frame["progress"], now)
         self.state = "done"
-        self.exit, self.exited_at = ended, now
+        self.exit, self.exited_at = program_exit, now
 
     def watched_program(self) -> WatchedProgram:
         """The input of the watchdog."""
@@ -109,6 +103,6 @@ class Peer:
             self.name, self.has_reported or self.progress.connecting, self.started_at, self.progress, self.stuck_seconds
         )
 
-    def _record_progress(self, raw: dict[str, Any], now: float) -> None:
-        self.progress = from_frame(raw, now, self.progress.first_step_time)
+    def _record_progress(self, fields: dict[str, Any], now: float) -> None:
+        self.progress = from_frame(fields, now, self.progress.first_step_time)
         self.has_reported = self.has_reported or has_reports(self.progress)

@@ -25,44 +25,44 @@ def is_available(peer: Peer) -> bool:
     return peer.state == "ready" and not peer.leaving
 
 
-def predecessor_stopped(peer: Peer, since: float) -> bool:
+def predecessor_stopped(peer: Peer, cutoff: float) -> bool:
     """Whether no earlier launcher of the member can still run its program: it said so, or is silent since before
-    `since`."""
-    return peer.predecessor_seen_at < since
+    `cutoff`."""
+    return peer.predecessor_seen_at < cutoff
 
 
-def can_start(peer: Peer, since: float) -> bool:
+def can_start(peer: Peer, cutoff: float) -> bool:
     """Whether the member can start now: available, and no earlier launcher of it can still run its program."""
-    return is_available(peer) and predecessor_stopped(peer, since)
+    return is_available(peer) and predecessor_stopped(peer, cutoff)
 
 
-def is_stopped(peer: Peer, since: float) -> bool:
+def is_stopped(peer: Peer, cutoff: float) -> bool:
     """Whether certainly no program of the member runs, nor will before it joins again.
 
-    A member silent since before `since` has already killed its program. An absent member has none: `Rounds` waits out
+    A member silent since before `cutoff` has already killed its program. An absent member has none: `Rounds` waits out
     the programs of earlier rendezvous.
     """
-    if not predecessor_stopped(peer, since):
+    if not predecessor_stopped(peer, cutoff):
         return False
     if peer.state == "lost":
-        return peer.left_cleanly or peer.last_seen_at < since
+        return peer.left_cleanly or peer.last_seen_at < cutoff
     return peer.state in ("absent", "ready")
 
 
-def blocks_round(peer: Peer, optional: Callable[[Peer], bool], since: float) -> bool:
+def blocks_round(peer: Peer, optional: Callable[[Peer], bool], cutoff: float) -> bool:
     """Whether this member prevents the next round: it cannot start, and the round may not leave it out."""
-    return not can_start(peer, since) and not (optional(peer) and is_stopped(peer, since))
+    return not can_start(peer, cutoff) and not (optional(peer) and is_stopped(peer, cutoff))
 
 
-def select_members(gang: Sequence[Peer], least: int, since: float, is_cold: Callable[[Peer], bool]) -> list[Peer]:
+def select_members(gang: Sequence[Peer], least: int, cutoff: float, is_cold: Callable[[Peer], bool]) -> list[Peer]:
     """The members of the next round; empty if it cannot start yet. No member of `gang` may block the start.
 
     A partial gang needs at least `least` workers. A member whose new launcher is cold takes part only if the others
     are too few.
     """
-    there = [peer for peer in gang if can_start(peer, since)]
-    warm = [peer for peer in there if not is_cold(peer)]
-    return next((each for each in (warm, there) if len(each) == len(gang) or _is_quorum(each, least)), [])
+    startable = [peer for peer in gang if can_start(peer, cutoff)]
+    warm = [peer for peer in startable if not is_cold(peer)]
+    return next((each for each in (warm, startable) if len(each) == len(gang) or _is_quorum(each, least)), [])
 
 
 def _is_quorum(members: Sequence[Peer], least: int) -> bool:
@@ -76,10 +76,11 @@ def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -
 
     They wait at most PATIENCE for other missing members: an unschedulable pod must not keep them out for ever.
     """
-    out = [peer for peer in gang if peer.name not in members]
-    come = [peer for peer in out if is_available(peer) and peer.elastic and peer.prepared_at is not None]
-    since = max((peer.prepared_at for peer in come if peer.prepared_at is not None), default=now)
-    return come if come and (len(come) == len(out) or now - since > NEWCOMER_WAIT_SECONDS) else []
+    outside = [peer for peer in gang if peer.name not in members]
+    ready_newcomers = [peer for peer in outside if is_available(peer) and peer.elastic and peer.prepared_at is not None]
+    since = max((peer.prepared_at for peer in ready_newcomers if peer.prepared_at is not None), default=now)
+    is_time = len(ready_newcomers) == len(outside) or now - since > NEWCOMER_WAIT_SECONDS
+    return ready_newcomers if ready_newcomers and is_time else []
 
 
 def is_backup_near(progress: Snapshot, epoch: int | None, waited: float) -> bool:

@@ -23,17 +23,17 @@ def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
     return policy.scope == "Pod" and role_of(name) == "worker" and name != gang.chief
 
 
-def explains_exit(ended: Exit, last: Incident | None, now: float) -> bool:
+def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float) -> bool:
     """Whether the recent incident of a member restarted alone explains a program's failure."""
-    if last is None or not last.alone or ended.signal is not None or ended.kind:
+    if last_incident is None or not last_incident.alone or program_exit.signal is not None or program_exit.kind:
         return False
-    return now - last.at < AFTERMATH_SECONDS
+    return now - last_incident.at < AFTERMATH_SECONDS
 
 
-def only_serves(name: str, gang: Gang, told: Snapshot) -> bool:
+def only_serves(name: str, gang: Gang, progress: Snapshot) -> bool:
     """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
     beside one that reports no steps of its own."""
     role = role_of(name)
     if role == "worker" and name != gang.chief and any(role_of(each) == "ps" for each in gang.members):
-        return not has_reports(told)
+        return not has_reports(progress)
     return role == "ps"

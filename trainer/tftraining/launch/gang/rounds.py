@@ -17,9 +17,7 @@ from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, ca
 # How long programs of an earlier chief's launcher may run after the last member has left it, in member timeouts.
 AFTER_BYE = 1.0  # it said goodbye to a member: the leases of the others end
 AFTER_CLOSE = 1.5  # all others saw their connection end: it drops them after one timeout, and checks six times in one
-AFTER_SILENCE = (
-    3.0  # it may have been stopped for almost one more timeout; leases that it then grants last almost one more
-)
+AFTER_SILENCE = 3.0  # it may have been stopped for almost one timeout, and have granted leases of almost one more
 WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
 FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first steps after the first one
 
@@ -27,12 +25,12 @@ FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first st
 class Rounds:
     """The rounds since this launcher of the chief began, at `now`, and what members have told it of earlier ones."""
 
-    def __init__(self, roster: Membership, now: float) -> None:
-        self._membership = roster
+    def __init__(self, membership: Membership, now: float) -> None:
+        self._membership = membership
         self.number = 0
         self.running = False
         self.training_since: float | None = None  # when the last member of this round made its first step
-        self.has_stepped = roster.job.has_stepped  # some round made a step
+        self.has_stepped = membership.job.has_stepped  # some round made a step
         self.resized = False  # the gang has changed since the last round
         self._previous_progress = Snapshot()  # the progress of the last round
         self._created_at = now
@@ -45,9 +43,7 @@ class Rounds:
         self._members_without_step: set[str] = set()  # members without a step in the present round
         self._newest_epoch: int | None = None  # the newest epoch at the last incident
         self._newest_checkpoint: int | None = None  # the step of the newest checkpoint at the last incident
-        self._newcomers_since: tuple[float, int | None] | None = (
-            None  # when the missing members came, and in which epoch
-        )
+        self._newcomers_since: tuple[float, int | None] | None = None  # the time and epoch in which they came
         self._start_deadline_over = False  # the start deadline is over: the available members may be enough
 
     @property
@@ -59,8 +55,8 @@ class Rounds:
         """
         together = self._membership.policy.all_workers
         trainers = sorted(self._membership.trainers, key=lambda peer: together and peer.finished)
-        told = next((peer.progress for peer in trainers if has_reports(peer.progress)), None)
-        return self._previous_progress if told is None else carry_over(self._previous_progress, told)
+        reported = next((peer.progress for peer in trainers if has_reports(peer.progress)), None)
+        return self._previous_progress if reported is None else carry_over(self._previous_progress, reported)
 
     @property
     def missing(self) -> list[str]:
@@ -82,9 +78,9 @@ class Rounds:
 
     def learn_number(self, number: int) -> bool:
         """Note a round that a member knows of; whether it is news and this launcher has begun no round yet."""
-        news = number > self.number and not self._incarnations
+        is_news = number > self.number and not self._incarnations
         self.number = max(self.number, number)
-        return news
+        return is_news
 
     def record_departure(self, at: float) -> None:
         """Note when a member that knows of earlier rounds left its chief's launcher."""
@@ -122,12 +118,14 @@ class Rounds:
         return now - self._membership.policy.member_timeout
 
     def _select_members(self, now: float) -> list[Peer]:
-        roster, since = self._membership, self.lease_cutoff(now)
-        if self._is_blocked(since) or not all(quorum.is_stopped(peer, since) for peer in roster.scaled_down.values()):
+        membership, cutoff = self._membership, self.lease_cutoff(now)
+        leaving = membership.scaled_down.values()
+        if self._is_blocked(cutoff) or not all(quorum.is_stopped(peer, cutoff) for peer in leaving):
             return []
-        return quorum.select_members(list(roster.gang.values()), roster.policy.min_workers or 0, since, self._is_cold)
+        gang, least = list(membership.gang.values()), membership.policy.min_workers or 0
+        return quorum.select_members(gang, least, cutoff, self._is_cold)
 
-    def _is_blocked(self, since: float) -> bool:
+    def _is_blocked(self, cutoff: float) -> bool:
         """Whether some member blocks the next round.
 
         Thousands of members join, and each join asks. The search begins at the last blocker, so it walks through the
@@ -135,9 +133,9 @@ class Rounds:
         """
         gang = list(self._membership.gang.values())
         for step in range(len(gang)):
-            place = (self._blocker_index + step) % len(gang)
-            if quorum.blocks_round(gang[place], self._is_optional, since):
-                self._blocker_index = place
+            index = (self._blocker_index + step) % len(gang)
+            if quorum.blocks_round(gang[index], self._is_optional, cutoff):
+                self._blocker_index = index
                 return True
         return False
 
@@ -167,24 +165,24 @@ class Rounds:
 
     def begin(self, members: list[Peer], now: float) -> bool:
         """Begin the next round; whether its launchers were all in the last one, or the last one's are all in it."""
-        launchers = {peer.name: peer.incarnation for peer in members}
-        old = self._incarnations.items()
-        again = bool(old) and (launchers.items() <= old or old <= launchers.items())
-        self._incarnations = launchers
+        incarnations = {peer.name: peer.incarnation for peer in members}
+        previous = self._incarnations.items()
+        same_launchers = bool(previous) and (incarnations.items() <= previous or previous <= incarnations.items())
+        self._incarnations = incarnations
         self._previous_progress = self.progress
         self.number += 1
         self.running, self.training_since, self._started_at, self._newcomers_since = True, None, now, None
         self._membership.set_round_members(members)
         self._members_without_step = {peer.name for peer in self._membership.trainers}
         self.resized = self.resized and len(members) < len(self._membership.gang)
-        return again
+        return same_launchers
 
     def begin_for_member(self, peer: Peer) -> bool:
         """Begin a round for one member, with a number of its own; whether its launcher was there before."""
-        again = self._incarnations.get(peer.name) == peer.incarnation
+        same_launchers = self._incarnations.get(peer.name) == peer.incarnation
         self._incarnations[peer.name] = peer.incarnation
         self.number += 1
-        return again
+        return same_launchers
 
     def end(self, now: float, wait: float) -> None:
         """End the round; the next one starts after `wait` seconds at the earliest."""
@@ -196,13 +194,13 @@ class Rounds:
 
         It ends after a backup if one is near, and never once a trainer has finished.
         """
-        roster = self._membership
-        come = quorum.find_newcomers(roster.gang.values(), self._incarnations, now)
-        if not come or any(peer.finished for peer in roster.trainers):
+        membership = self._membership
+        newcomers = quorum.find_newcomers(membership.gang.values(), self._incarnations, now)
+        if not newcomers or any(peer.finished for peer in membership.trainers):
             self._newcomers_since = None
             return []
         since, epoch = self._newcomers_since = self._newcomers_since or (now, self.progress.epoch)
-        return [] if quorum.is_backup_near(self.progress, epoch, now - since) else come
+        return [] if quorum.is_backup_near(self.progress, epoch, now - since) else newcomers
 
     def should_pause_warmup(self, peer: Peer, now: float) -> bool:
         """Whether a round without this member of the gang is about to make its first steps. The newcomer's imports
@@ -211,7 +209,7 @@ class Rounds:
         return begins and peer.name in self._membership.gang and not self.includes(peer)
 
     def record_first_step(self, peer: Peer, now: float) -> None:
-        """Note a member's first step. With the last member's first step the round trains; `note_training` covers the
+        """Note a member's first step. With the last member's first step the round trains; `update_training` covers the
         cases that depend on time alone."""
         if self._members_without_step and peer.progress.first_step_time is not None:
             self._members_without_step.discard(peer.name)
@@ -235,22 +233,23 @@ class Rounds:
         the round ran for QUIET_PROGRESS seconds."""
         self.update_training(now)
         saved = self._check_checkpoint()
-        long = self.training_since is not None and now - self._started_at > QUIET_PROGRESS
-        told = [peer.progress for peer in self._membership.trainers if peer.progress.epoch is not None]
-        if not told:
-            self.has_stepped = self.has_stepped or long
-            return long or saved
-        newest = max(each.epoch or 0 for each in told)
-        mark = self._newest_epoch if self._newest_epoch is not None else min(each.first_epoch or 0 for each in told) + 1
-        self._newest_epoch = max(mark, newest)
-        return newest > mark or saved
+        ran_long = self.training_since is not None and now - self._started_at > QUIET_PROGRESS
+        reported = [peer.progress for peer in self._membership.trainers if peer.progress.epoch is not None]
+        if not reported:
+            self.has_stepped = self.has_stepped or ran_long
+            return ran_long or saved
+        newest = max(each.epoch or 0 for each in reported)
+        first = min(each.first_epoch or 0 for each in reported) + 1
+        known = self._newest_epoch if self._newest_epoch is not None else first
+        self._newest_epoch = max(known, newest)
+        return newest > known or saved
 
     def _check_checkpoint(self) -> bool:
         """Whether there is a newer checkpoint than at the last incident. The checkpoint that the first round resumed
         from does not count."""
-        told = [peer.progress for peer in self._membership.trainers]
-        newest = max((each.checkpoint for each in told if each.checkpoint is not None), default=None)
-        first = min((each.first_step for each in told if each.first_step is not None), default=None)
-        mark = first if self._newest_checkpoint is None else self._newest_checkpoint
-        self._newest_checkpoint = max((step for step in (mark, newest) if step is not None), default=None)
-        return newest is not None and newest > (mark or 0)
+        reported = [peer.progress for peer in self._membership.trainers]
+        newest = max((each.checkpoint for each in reported if each.checkpoint is not None), default=None)
+        first = min((each.first_step for each in reported if each.first_step is not None), default=None)
+        newest_before = first if self._newest_checkpoint is None else self._newest_checkpoint
+        self._newest_checkpoint = max((step for step in (newest_before, newest) if step is not None), default=None)
+        return newest is not None and newest > (newest_before or 0)

@@ -14,10 +14,8 @@ from urllib.parse import parse_qs
 
 MAX_WAITING = 4  # the operator, its successor in an upgrade, two for people
 LONGEST_SECONDS = 60.0
-CHECK_SECONDS = 0.1  # between two looks: all changes in between count as one
-PAUSE_FACTOR = (
-    20  # a pause is at least so many times a look's duration: a look at thousands of members takes milliseconds
-)
+CHECK_SECONDS = 0.1  # between two checks: all changes in between count as one
+PAUSE_FACTOR = 20  # the pause after a check, in durations of the check: thousands of members take milliseconds
 
 
 class PollQuery:
@@ -32,13 +30,13 @@ class PollQuery:
     @classmethod
     def parse(cls, query: str) -> PollQuery:
         """Parse `changedSince=REVISION&timeoutSeconds=SECONDS&members=false`; ValueError for invalid seconds."""
-        given = parse_qs(query)
-        text = given.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
+        parameters = parse_qs(query)
+        text = parameters.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
         seconds = float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else -1.0
         if seconds < 0:
             raise ValueError(f"timeoutSeconds must be a number of seconds, not {text[:32]!r}")
-        short = given.get("members", ["true"])[-1] == "false"
-        return cls(given.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS), short)
+        short = parameters.get("members", ["true"])[-1] == "false"
+        return cls(parameters.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS), short)
 
 
 class LongPolls:
@@ -48,23 +46,25 @@ class LongPolls:
         self._revision = revision
         self._waiting: list[asyncio.Future[bytes]] = []
 
-    async def wait_for_change(self, wait: PollQuery, gone: asyncio.Future[bytes]) -> None:
+    async def wait_for_change(self, query: PollQuery, disconnected: asyncio.Future[bytes]) -> None:
         """Return when the revision differs from the known one, the time is over, the client is gone, or too many
         others wait."""
-        released: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(released)
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answered)
         if len(self._waiting) > MAX_WAITING:
             _answer(self._waiting[0])
-        deadline = time.monotonic() + wait.seconds
+        deadline = time.monotonic() + query.seconds
         try:
-            while not (released.done() or gone.done()):
-                looked = time.monotonic()
-                if looked >= deadline or self._revision() != wait.known_revision:
+            while not (answered.done() or disconnected.done()):
+                checked_at = time.monotonic()
+                if checked_at >= deadline or self._revision() != query.known_revision:
                     return
-                pause = max(CHECK_SECONDS, (time.monotonic() - looked) * PAUSE_FACTOR)
-                await asyncio.wait({gone, released}, timeout=min(pause, deadline - looked), return_when=FIRST_COMPLETED)
+                pause = max(CHECK_SECONDS, (time.monotonic() - checked_at) * PAUSE_FACTOR)
+                await asyncio.wait(
+                    {disconnected, answered}, timeout=min(pause, deadline - checked_at), return_when=FIRST_COMPLETED
+                )
         finally:
-            self._waiting.remove(released)
+            self._waiting.remove(answered)
 
     def answer_all(self) -> None:
         """Answer all waiting requests now."""
@@ -72,6 +72,6 @@ class LongPolls:
             _answer(each)
 
 
-def _answer(hanging: asyncio.Future[bytes]) -> None:
-    if not hanging.done():
-        hanging.set_result(b"")
+def _answer(request: asyncio.Future[bytes]) -> None:
+    if not request.done():
+        request.set_result(b"")

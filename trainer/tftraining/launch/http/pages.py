@@ -95,9 +95,9 @@ def why_not_training(control: ProgramControl, settings: Settings, now: float) ->
         return ""
     if control.state != "running":
         return "waiting for the gang"
-    me, told = settings.gang.me, control.program.snapshot()
-    passive = role_of(me) == "evaluator" or only_serves(me, settings.gang, told)
-    if passive or is_training(told, control.started_at, now):
+    me, snapshot = settings.gang.me, control.program.snapshot()
+    passive = role_of(me) == "evaluator" or only_serves(me, settings.gang, snapshot)
+    if passive or is_training(snapshot, control.started_at, now):
         return ""
     return "the program has made no step yet"
 
@@ -111,18 +111,15 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         )
     incident = coordinator.last_incident
     if not coordinator.rounds.running:
-        waiting = (
-            f"waiting for {summarize_names(coordinator.rounds.missing)}"
-            if coordinator.rounds.missing
-            else "about to start"
-        )
+        missing = summarize_names(coordinator.rounds.missing)
+        waiting = f"waiting for {missing}" if missing else "about to start"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.rounds.training_since is None:
-        told = f"round {coordinator.rounds.number} has started; no step yet"
-        told = told if incident is None or incident.alone else f"{incident.message}; {told}"
-        return "Starting", "ProgramsStarted", told + _finished_clause(coordinator)
+        message = f"round {coordinator.rounds.number} has started; no step yet"
+        message = message if incident is None or incident.alone else f"{incident.message}; {message}"
+        return "Starting", "ProgramsStarted", message + _finished_clause(coordinator)
     reason, message = _training_reason(coordinator)
     return "Training", reason, message + _finished_clause(coordinator)
 
@@ -175,10 +172,10 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     if incident is None:
         return None
     trained = coordinator.member_back_at if incident.alone else coordinator.rounds.training_since
-    told = [] if incident.alone or not trained else coordinator.membership.trainers
-    first = [peer.progress for peer in told if peer.progress.first_step is not None]
-    resumed = first[0].first_step if first else None
-    lost = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
+    trainers = [] if incident.alone or not trained else coordinator.membership.trainers
+    resumed_progress = [peer.progress for peer in trainers if peer.progress.first_step is not None]
+    resumed = resumed_progress[0].first_step if resumed_progress else None
+    lost_steps = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
     return {
         **_exit_fields(incident),
         "time": rfc3339(incident.time),
@@ -186,19 +183,19 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         "message": incident.message,
         "alone": incident.alone,
         "downSeconds": None if trained is None else round(trained - incident.at, 2),
-        "resumedFromEpoch": first[0].first_epoch if first else None,
+        "resumedFromEpoch": resumed_progress[0].first_epoch if resumed_progress else None,
         "resumedFromStep": resumed,
-        "lostSteps": lost,
+        "lostSteps": lost_steps,
     }
 
 
 def _exit_fields(incident: Incident) -> dict[str, Any]:
-    ended = incident.exit
+    program_exit = incident.exit
     return {
         "member": incident.member,
-        "exitCode": None if ended is None else ended.code,
-        "signal": None if ended is None else ended.signal,
-        "exception": "" if ended is None else ended.exception,
+        "exitCode": None if program_exit is None else program_exit.code,
+        "signal": None if program_exit is None else program_exit.signal,
+        "exception": "" if program_exit is None else program_exit.exception,
     }
 
 

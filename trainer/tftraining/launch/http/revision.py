@@ -11,18 +11,18 @@ from collections.abc import Callable
 
 
 class RevisionCounter:
-    """Counts the changes of `look`, which returns all relevant state as comparable values."""
+    """Counts the changes of `read_state`, which returns all relevant state as comparable values."""
 
-    def __init__(self, incarnation: str, look: Callable[[], object]) -> None:
+    def __init__(self, incarnation: str, read_state: Callable[[], object]) -> None:
         self._incarnation = incarnation
-        self._read_state = look
+        self._read_state = read_state
         self._last_state: object = None
         self._number = 0
 
     def current(self) -> str:
         """The revision of the present state; opaque to clients."""
-        seen = self._read_state()
-        if self._number == 0 or seen != self._last_state:
-            self._last_state = seen
+        state = self._read_state()
+        if self._number == 0 or state != self._last_state:
+            self._last_state = state
             self._number += 1
         return f"{self._incarnation}.{self._number}"

@@ -72,8 +72,8 @@ class HttpServer:
         self._count_connection(writer)
         try:
             with contextlib.suppress(*CONNECTION_ERRORS):
-                asked = await asyncio.wait_for(self._read_request(reader), REQUEST_SECONDS)
-                answer = asked if isinstance(asked, Response) else await self._respond(asked, reader, writer)
+                request = await asyncio.wait_for(self._read_request(reader), REQUEST_SECONDS)
+                answer = request if isinstance(request, Response) else await self._respond(request, reader, writer)
                 await asyncio.wait_for(self._write_response(answer, reader, writer), REQUEST_SECONDS)
         finally:
             self._open.pop(writer, None)
@@ -93,12 +93,12 @@ class HttpServer:
             request = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             return Response(400, "the request is too long\n")
-        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        request_line = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(request_line) != 3 or not request_line[2].startswith("HTTP/1."):
             return Response(400, "this is an HTTP server\n")
-        if words[0] != "GET":
+        if request_line[0] != "GET":
             return Response(405, "only GET\n")
-        path, _, query = words[1].partition("?")
+        path, _, query = request_line[1].partition("?")
         if path not in self._pages:
             return Response(404, f"there are: {' '.join(self._pages)}\n")
         try:
@@ -109,14 +109,14 @@ class HttpServer:
     async def _respond(self, target: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Response:
         """The page, once it differs from the client's revision. A waiting client is not counted as a connection."""
         if target.query.known_revision:
-            gone = asyncio.ensure_future(reader.read(1))
+            disconnected = asyncio.ensure_future(reader.read(1))
             self._open.pop(writer, None)
             try:
-                await self._long_polls[target.path].wait_for_change(target.query, gone)
+                await self._long_polls[target.path].wait_for_change(target.query, disconnected)
             finally:
                 self._count_connection(writer)
-                gone.cancel()
-                await asyncio.gather(gone, return_exceptions=True)
+                disconnected.cancel()
+                await asyncio.gather(disconnected, return_exceptions=True)
         page = self._short.get(target.path) if target.query.short else None
         return (page or self._pages[target.path])()
 

@@ -24,12 +24,12 @@ _IGNORED_VARIABLES = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", 
 
 def fingerprint_of(environment: Mapping[str, str]) -> str:
     """A digest of the environment variables that may affect the program's work."""
-    told = {
+    relevant = {
         name: value
         for name, value in environment.items()
         if name not in _IGNORED_VARIABLES and not _is_launcher_variable(name)
     }
-    return _digest(sorted(told.items()))
+    return _digest(sorted(relevant.items()))
 
 
 def identity(frame: FrameType | None, *more: object) -> str:

@@ -62,11 +62,11 @@ def read_mark(path: str) -> dict[str, Any] | None:
     return mark if complete and isinstance(mark, dict) else None
 
 
-def write_mark(path: str, told: Mapping[str, Any]) -> None:
+def write_mark(path: str, content: Mapping[str, Any]) -> None:
     """Write the mark atomically, which makes the copy valid."""
     temporary = os.path.join(path, f"{MARK}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({**told, "sizes": _sizes(path)}, file)
+        json.dump({**content, "sizes": _sizes(path)}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, os.path.join(path, MARK))
@@ -128,11 +128,11 @@ def read_list(file: str) -> list[str]:
 
 def remove_listed(file: Path) -> list[str]:
     """Remove all listed copies, then the list file; return one error line for each copy that remains."""
-    left = [why for path in read_list(str(file)) if (why := _try_remove(path))]
-    if not left:
+    problems = [why for path in read_list(str(file)) if (why := _try_remove(path))]
+    if not problems:
         with contextlib.suppress(OSError):
             file.unlink()
-    return left
+    return problems
 
 
 def _try_remove(path: str) -> str:

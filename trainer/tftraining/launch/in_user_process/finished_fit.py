@@ -52,12 +52,12 @@ class Keeper:
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
         """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
         identity = self._identify(callbacks, backup) if backup.writes else ""
-        told = backup.sum_over_members(1 + self._find_copy(backup, identity) if identity else 0)
-        if not told:
+        number = backup.sum_over_members(1 + self._find_copy(backup, identity) if identity else 0)
+        if not number:
             return None
         fit = Fit(self, callbacks, backup, identity)
-        if told > 1:
-            path = finished_copy.path_of(backup.path, told - 1)
+        if number > 1:
+            path = finished_copy.path_of(backup.path, number - 1)
             mark = finished_copy.wait_for_mark(path, self.uid, VISIBLE_SECONDS)
             if backup.sum_over_members(int(mark is not None)) == backup.workers:
                 fit.copy, fit.mark = path, mark or {}
@@ -175,9 +175,9 @@ class Fit:
         """Make the copy's directory, from the backup if Keras would delete that; return its path, "" if it cannot."""
         backup, keeper = self._backup, self._keeper
         try:
-            taken = finished_copy.copies(backup.path)
-            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, taken), default=0))
-            if len(taken) >= finished_copy.MAX_COPIES:
+            existing = finished_copy.copies(backup.path)
+            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, existing), default=0))
+            if len(existing) >= finished_copy.MAX_COPIES:
                 return ""
             finished_copy.add_to_list(path, keeper.file)
             keeper.own_copies.add(path)
@@ -216,9 +216,9 @@ class Fit:
         }
 
 
-def keeper_of(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
-    """This process's keeper. `told`: the launcher's settings as JSON; `environment`: the process's at its start."""
-    settings = json.loads(told)
+def keeper_of(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
+    """This process's keeper. `fit_settings`: the launcher's, as JSON; `environment`: the process's at its start."""
+    settings = json.loads(fit_settings)
     start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
     variables = call_site.fingerprint_of(environment)
     return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, takes_part)

@@ -63,8 +63,8 @@ class PageWriter:
         """Make this process the writer. If another one wrote before it, keep that one's start of the round."""
         earlier, stacks = PIDS.unpack_from(self._map, PIDS_AT)
         if earlier:
-            told = NUMBERS.unpack_from(self._map, NUMBERS_AT)
-            self.first_step, self.first_epoch, self.first_time, self.last_time = (told[place] for place in _KEPT)
+            numbers = NUMBERS.unpack_from(self._map, NUMBERS_AT)
+            self.first_step, self.first_epoch, self.first_time, self.last_time = (numbers[index] for index in _KEPT)
         PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
         if gpus is not None:
             self.record_gpus(gpus)

@@ -106,7 +106,7 @@ class UserProgram:
         return os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.target))
 
     def check(self) -> None:
-        """Raise Refusal unless a fork does the same as a plain start. Cheap if no source file has changed."""
+        """Raise NeedsPlainStart unless a fork does the same as a plain start. Cheap if no source file has changed."""
         if not self._source_stamps or any(_stamp(path) != stamp for path, stamp in self._source_stamps.items()):
             self._read()
 
@@ -129,14 +129,16 @@ class UserProgram:
         return self.target
 
     def check_shadowing(self, withheld: WithheldModules) -> None:
-        """Raise Refusal if the program's directory has a module that a plain start would import in place of ours."""
+        """Raise NeedsPlainStart if the program's directory has a module that a plain start would import instead."""
         if self._directory_stamp == (now := os.stat(self.directory).st_mtime_ns):
             return
-        there = {**sys.modules, **withheld.roots()}
-        for name in {name.partition(".")[0] for name in there} - _MODULES_AT_START - {"__main__", "_tftraining"}:
+        known_modules = {**sys.modules, **withheld.roots()}
+        for name in (
+            {name.partition(".")[0] for name in known_modules} - _MODULES_AT_START - {"__main__", "_tftraining"}
+        ):
             spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
-            taken = getattr(there.get(name), "__file__", None)
-            if spec is not None and spec.origin and taken and not _is_same_file(spec.origin, taken):
+            own_file = getattr(known_modules.get(name), "__file__", None)
+            if spec is not None and spec.origin and own_file and not _is_same_file(spec.origin, own_file):
                 raise NeedsPlainStart(f"its directory has a module {name}, which TensorFlow would import")
         self._directory_stamp = now
 
@@ -189,8 +191,8 @@ def import_tensorflow() -> tuple[WithheldModules, dict[str, str]]:
         ) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
-    own = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    return WithheldModules(modules), own
+    set_by_import = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    return WithheldModules(modules), set_by_import
 
 
 def flush() -> None:
@@ -202,51 +204,51 @@ def flush() -> None:
 
 def fork(launcher: LauncherConnection) -> bool:
     """Fork a process that becomes a child of the launcher; True in it. Send the launcher its pid or a refusal."""
-    told, tell = os.pipe()
-    wait, go = os.pipe()
+    pid_reader, pid_writer = os.pipe()
+    start_reader, start_writer = os.pipe()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about native threads: they are those of BLAS, which handles forks
-            middle = os.fork()
+            intermediate = os.fork()
     except OSError as error:
         launcher.send(refused=f"cannot fork: {error.strerror}")
         return False
-    if not middle:
-        _fork_again(tell)
+    if not intermediate:
+        _fork_again(pid_writer)
         os.setsid()
-        for fd in (told, tell, go):
+        for fd in (pid_reader, pid_writer, start_writer):
             os.close(fd)
-        deadline = os.read(wait, 64)  # empty if the warm interpreter was killed before it wrote
-        os.close(wait)
+        deadline = os.read(start_reader, 64)  # empty if the warm interpreter was killed before it wrote
+        os.close(start_reader)
         if not deadline or time.monotonic() >= float(deadline):
             os._exit(1)
         return True
-    os.close(tell)
-    os.waitpid(middle, 0)
-    pid = int(os.read(told, 32) or b"0")
+    os.close(pid_writer)
+    os.waitpid(intermediate, 0)
+    pid = int(os.read(pid_reader, 32) or b"0")
     if pid:
         launcher.send(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
-        os.write(go, json.dumps(launcher.receive()["go"]).encode())
+        os.write(start_writer, json.dumps(launcher.receive()["go"]).encode())
     else:
         launcher.send(refused="cannot fork twice")
-    for fd in (told, wait, go):
+    for fd in (pid_reader, start_reader, start_writer):
         os.close(fd)
     return False
 
 
-def _fork_again(tell: int) -> None:
+def _fork_again(pid_writer: int) -> None:
     """Return in the second child; the process in between exits, so the launcher adopts the child."""
     try:
         pid = os.fork()
     except OSError:
         os._exit(1)
     if pid:
-        os.write(tell, str(pid).encode())
+        os.write(pid_writer, str(pid).encode())
         os._exit(0)
 
 
-def restore_plain_state(environment: dict[str, str], own: dict[str, str], withheld: WithheldModules) -> None:
-    """Give the forked process the state that a plain start has. `own` are the variables that the import has set."""
+def restore_plain_state(environment: dict[str, str], set_by_import: dict[str, str], withheld: WithheldModules) -> None:
+    """Give the forked process the state that a plain start has. `set_by_import`: the variables of the import."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
@@ -259,13 +261,14 @@ def restore_plain_state(environment: dict[str, str], own: dict[str, str], withhe
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     hooks.install()
     withheld.watch(
-        functools.partial(end_for_plain_start, os.getpid(), environment.get(hooks.PROGRESS)), lambda: finish_import(own)
+        functools.partial(end_for_plain_start, os.getpid(), environment.get(hooks.PROGRESS)),
+        lambda: finish_import(set_by_import),
     )
 
 
-def finish_import(own: dict[str, str]) -> None:
+def finish_import(set_by_import: dict[str, str]) -> None:
     """Finish the program's import of TensorFlow: set the variables that the import sets, and arm the hooks."""
-    for name, value in own.items():
+    for name, value in set_by_import.items():
         os.environ.setdefault(name, value)
     hooks.arm()
 
@@ -293,7 +296,7 @@ def serve() -> UserProgram:
         program.check()
         if legacy_keras.apply(os.environ):
             launcher.send(log=legacy_keras.APPLIED)
-        withheld, own = import_tensorflow()
+        withheld, set_by_import = import_tensorflow()
         program.check_shadowing(withheld)
     except NeedsPlainStart as refusal:
         launcher.send(refused=str(refusal))
@@ -310,13 +313,13 @@ def serve() -> UserProgram:
         except NeedsPlainStart as refusal:
             launcher.send(refused=str(refusal))
             continue
-        told = dict(environment)
+        shown = dict(environment)
         legacy_keras.apply(environment)
         if fork(launcher):
             launcher.close()
             proctitle.set_name(name)
-            proctitle.show([*started[:-OWN_ARGUMENTS], *program.command], told)
-            restore_plain_state(environment, own, withheld)
+            proctitle.show([*started[:-OWN_ARGUMENTS], *program.command], shown)
+            restore_plain_state(environment, set_by_import, withheld)
             program.prepare()
             return program
 

@@ -81,27 +81,27 @@ class Lease:
         self._kill_watchdog()
 
     def _fork(self) -> None:
-        ours, theirs = socket.socketpair()
+        launcher_socket, watchdog_socket = socket.socketpair()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a fork with threads: they copy output, the watchdog needs none
-                self.watchdog_pid = lease_watchdog.fork(self._shared, theirs.fileno())
+                self.watchdog_pid = lease_watchdog.fork(self._shared, watchdog_socket.fileno())
         except OSError:
-            ours.close()
+            launcher_socket.close()
             raise
         finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket = ours
+            watchdog_socket.close()
+        launcher_socket.setblocking(False)
+        self._socket = launcher_socket
         self._reaper.watch(self.watchdog_pid, self._handle_watchdog_exit)
 
     async def _watchdog_answers(self) -> bool:
-        loop, asked = asyncio.get_running_loop(), self._socket
-        assert asked is not None
+        loop, connection = asyncio.get_running_loop(), self._socket
+        assert connection is not None
         self._asking = True
         try:
-            await loop.sock_sendall(asked, b"?")
-            return bool(await asyncio.wait_for(loop.sock_recv(asked, 1), ANSWER_SECONDS))
+            await loop.sock_sendall(connection, b"?")
+            return bool(await asyncio.wait_for(loop.sock_recv(connection, 1), ANSWER_SECONDS))
         except (OSError, asyncio.TimeoutError):
             return False
         finally:

@@ -136,11 +136,8 @@ class Program:
 
     def dump_stacks(self) -> None:
         """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
-        pid = (
-            progress_reader.read_stack_pid(self._page_fd)
-            if self._page_fd is not None and self.pid is not None
-            else None
-        )
+        page_fd = self._page_fd if self.pid is not None else None
+        pid = progress_reader.read_stack_pid(page_fd) if page_fd is not None else None
         if pid is None or not handles_signal(pid, stack_dump.SIGNAL):
             self.log("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
             return

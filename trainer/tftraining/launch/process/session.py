@@ -87,11 +87,11 @@ def _before_exec(deadline: float) -> None:
 def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
     """SIGKILL every child of this process, adopted ones too, except `spare`; return the pids still there."""
     reaper.reap()
-    left = {pid for pid in children() if pid not in spare}
-    for pid in left:
+    remaining = {pid for pid in children() if pid not in spare}
+    for pid in remaining:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return left
+    return remaining
 
 
 async def kill_and_wait(reaper: Reaper) -> None:
@@ -103,9 +103,9 @@ async def _kill_until_gone(kill: Callable[[], set[int]], reaper: Reaper) -> list
     """Call `kill` until no process is left, or for KILL_SECONDS; return the pids left."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + KILL_SECONDS
-    while left := kill():
+    while remaining := kill():
         if loop.time() > deadline:
-            return sorted(left)
+            return sorted(remaining)
         await reaper.wait_for_exit(0.02)
     return []
 
@@ -140,13 +140,13 @@ class Process:
         return await _kill_until_gone(self._kill_once, self._reaper)
 
     def _kill_once(self) -> set[int]:
-        left = kill_children(self._reaper, self._spare)
+        remaining = kill_children(self._reaper, self._spare)
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         if self._kill_group() or self.alive:
-            left.add(self.pid)
-        return left
+            remaining.add(self.pid)
+        return remaining
 
     def _kill_group(self) -> bool:
         """SIGKILL the process group; whether it had members. Skip a group that was empty once: its id may be reused."""

@@ -50,12 +50,12 @@ def _lasting_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 class WarmInterpreter:
-    """One interpreter for one invocation and one environment. `say` logs a line for people."""
+    """One interpreter for one invocation and one environment. `log` logs a line for people."""
 
-    def __init__(self, invocation: Invocation, env: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, invocation: Invocation, env: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._invocation = invocation
         self._env = dict(env)
-        self._log = say
+        self._log = log
         self.pid: int | None = None
         self.was_ready = False
         #: Why it forks no more; "" while it may.
@@ -78,28 +78,28 @@ class WarmInterpreter:
 
     async def start(self, outputs: tuple[int, int]) -> None:
         """Start the interpreter, which imports in the background. Never raises."""
-        ours, theirs = socket.socketpair()
+        launcher_socket, interpreter_socket = socket.socketpair()
         invocation = self._invocation
-        command = [invocation.python, *invocation.options, str(ZYGOTE), str(theirs.fileno()), TITLE]
+        command = [invocation.python, *invocation.options, str(ZYGOTE), str(interpreter_socket.fileno()), TITLE]
         try:
-            self.pid = spawn(command, self._env, outputs, [theirs.fileno()])
+            self.pid = spawn(command, self._env, outputs, [interpreter_socket.fileno()])
         except StartError as error:
-            ours.close()
+            launcher_socket.close()
             self._mark_unusable(str(error))
             return
         finally:
-            theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+            interpreter_socket.close()
+        reader, self._writer = await asyncio.open_connection(sock=launcher_socket)
         self._send(module=invocation.module, target=invocation.target, arguments=list(invocation.arguments))
         self._listening = asyncio.ensure_future(self._listen(reader))
 
-    def pause_warmup(self, wanted: bool) -> None:
-        """Pause the import if `wanted` (SIGSTOP), else continue it. A ready interpreter costs nothing."""
-        if self.pid is None or self.refusal or wanted == self._paused or (wanted and self.is_decided):
+    def pause_warmup(self, paused: bool) -> None:
+        """Pause the import if `paused` (SIGSTOP), else continue it. A ready interpreter costs nothing."""
+        if self.pid is None or self.refusal or paused == self._paused or (paused and self.is_decided):
             return
-        self._paused = wanted
+        self._paused = paused
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
+            os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     async def wait_until_ready(self) -> None:
         """Return when the interpreter can fork; Refused if it cannot or does not answer."""
@@ -190,10 +190,10 @@ class WarmStarts:
 
     MAX_DEATHS = 3  # after so many deaths all starts are plain
 
-    def __init__(self, command: Sequence[str], outputs: tuple[int, int], say: Callable[[str], None]) -> None:
+    def __init__(self, command: Sequence[str], outputs: tuple[int, int], log: Callable[[str], None]) -> None:
         self._invocation = parse_invocation(command)
         self._outputs = outputs
-        self._log = say
+        self._log = log
         self._deaths = 0
         self._interpreter: WarmInterpreter | None = None
 
@@ -214,19 +214,19 @@ class WarmStarts:
         """Start an interpreter for this environment in the background, if there is none and it may succeed."""
         if isinstance(self._invocation, str) or self._deaths >= self.MAX_DEATHS:
             return
-        old = self._interpreter
-        if old is not None and (old.matches(env) and not (old.refusal and old.was_ready)):
+        previous = self._interpreter
+        if previous is not None and (previous.matches(env) and not (previous.refusal and previous.was_ready)):
             return
-        if old is not None:
-            self._deaths += bool(old.refusal)
-            await old.close()
+        if previous is not None:
+            self._deaths += bool(previous.refusal)
+            await previous.close()
         self._interpreter = WarmInterpreter(self._invocation, env, self._log)
         await self._interpreter.start(self._outputs)
 
-    def pause_warmup(self, wanted: bool) -> None:
-        """Pause the warming if `wanted`, else continue it."""
+    def pause_warmup(self, paused: bool) -> None:
+        """Pause the warming if `paused`, else continue it."""
         if self._interpreter is not None:
-            self._interpreter.pause_warmup(wanted)
+            self._interpreter.pause_warmup(paused)
 
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
         """The pid of a new process of the program, which waits for `let_go`; Refused if it needs a plain start, or if
@@ -263,10 +263,10 @@ class WarmStarts:
 
 async def _unless_aborted(waiting: Coroutine[Any, Any, None], abort: asyncio.Event) -> None:
     """Await `waiting`, or raise Refused as soon as `abort` is set."""
-    wanted, aborted = asyncio.ensure_future(waiting), asyncio.ensure_future(abort.wait())
-    await asyncio.wait({wanted, aborted}, return_when=asyncio.FIRST_COMPLETED)
+    paused, aborted = asyncio.ensure_future(waiting), asyncio.ensure_future(abort.wait())
+    await asyncio.wait({paused, aborted}, return_when=asyncio.FIRST_COMPLETED)
     aborted.cancel()
-    if not wanted.done():
-        wanted.cancel()
+    if not paused.done():
+        paused.cancel()
         raise WarmStartRefused("it was stopped before it began")
-    await wanted
+    await paused

@@ -97,28 +97,30 @@ class _Signer:
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
     """The chief's side: greet a new connection; return the channel and the member's first frame, or raise WireError."""
-    ours = secrets.token_hex(16)
-    writer.write(json.dumps({"tftraining": 1, "nonce": ours}).encode() + b"\n")
-    return await _with_timeout(_read_first_frame(reader, writer, secret, ours))
+    own_nonce = secrets.token_hex(16)
+    writer.write(json.dumps({"tftraining": 1, "nonce": own_nonce}).encode() + b"\n")
+    return await _with_timeout(_read_first_frame(reader, writer, secret, own_nonce))
 
 
-async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first: Frame) -> Channel:
+async def connect(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first_frame: Frame
+) -> Channel:
     """The member's side: answer the greeting with the first frame. The chief's signed reply authenticates the chief."""
-    ours = secrets.token_hex(16)
+    own_nonce = secrets.token_hex(16)
     greeting = _parse(await _with_timeout(_read_line(reader)))
     if greeting.get("tftraining") != 1:
         raise ProtocolError("something else than a launcher of this version listens there")
-    channel = Channel(reader, writer, _derive_key(secret, str(greeting.get("nonce")), ours), b"member")
-    writer.write(ours.encode() + b"\n")
-    channel.send(first)
+    channel = Channel(reader, writer, _derive_key(secret, str(greeting.get("nonce")), own_nonce), b"member")
+    writer.write(own_nonce.encode() + b"\n")
+    channel.send(first_frame)
     return channel
 
 
 async def _read_first_frame(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, ours: str
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, own_nonce: str
 ) -> tuple[Channel, Frame]:
-    theirs = (await _read_line(reader)).decode("ascii", "replace")
-    channel = Channel(reader, writer, _derive_key(secret, ours, theirs), b"chief")
+    member_nonce = (await _read_line(reader)).decode("ascii", "replace")
+    channel = Channel(reader, writer, _derive_key(secret, own_nonce, member_nonce), b"chief")
     return channel, await channel.receive()
 
 
@@ -129,8 +131,8 @@ async def _with_timeout(step: Awaitable[_T]) -> _T:
         raise ProtocolError(f"no greeting within {HANDSHAKE_SECONDS:g} s") from None
 
 
-def _derive_key(secret: bytes, chiefs: str, members: str) -> bytes:
-    return hmac.new(secret, f"tftraining/1 {chiefs} {members}".encode(), hashlib.sha256).digest()
+def _derive_key(secret: bytes, chief_nonce: str, member_nonce: str) -> bytes:
+    return hmac.new(secret, f"tftraining/1 {chief_nonce} {member_nonce}".encode(), hashlib.sha256).digest()
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:
@@ -144,14 +146,14 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 async def _read_bytes(reading: Awaitable[bytes]) -> bytes:
     """The bytes read, never empty; WireError if the connection ends."""
     try:
-        heard = await reading
+        data = await reading
     except (ConnectionResetError, BrokenPipeError):
         raise ConnectionClosedError("the connection was reset") from None
     except (ValueError, OSError) as error:
         raise ProtocolError(str(error) or "the connection broke") from None
-    if not heard:
+    if not data:
         raise ConnectionClosedError("the connection was closed")
-    return heard
+    return data
 
 
 def _parse(body: bytes) -> Frame:

@@ -24,12 +24,12 @@ UNAUTHENTICATED_LIMIT = 64  # unauthenticated connections allowed beyond the siz
 
 
 class RendezvousServer:
-    """The server of one coordinator. `decided` is awaited once, between the verdict and its announcement."""
+    """The server of one coordinator. `on_result` is awaited once, between the verdict and its announcement."""
 
-    def __init__(self, coordinator: Coordinator, secret: bytes, decided: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, coordinator: Coordinator, secret: bytes, on_result: Callable[[], Awaitable[None]]) -> None:
         self.coordinator = coordinator
         self._secret = secret
-        self._on_result = decided
+        self._on_result = on_result
         self._channels: dict[str, Channel] = {}
         self._handshaking: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._closed = False  # True rejects connections that are still in the handshake
