@@ -80,7 +80,7 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_who_fails_behind_a_new_checkpoint_each_time_comes_to_the_end(tmp_path: Path, name: str) -> None:
+def test_failures_after_new_checkpoints_do_not_use_up_the_budget(tmp_path: Path, name: str) -> None:
     with gang_of(tmp_path, PROGRAMS[name], 12) as gang:
         gang.start()
         assert gang.launchers["worker-0"].wait(PATIENCE) == 0, gang.log("worker-0")
@@ -89,7 +89,7 @@ def test_who_fails_behind_a_new_checkpoint_each_time_comes_to_the_end(tmp_path: 
     assert begins[:4] == sorted(set(begins[:4]))
 
 
-def test_a_backup_of_keras_3_inside_an_epoch_is_no_progress(tmp_path: Path) -> None:
+def test_a_keras_3_backup_inside_an_epoch_is_no_progress(tmp_path: Path) -> None:
     """It restores the weights, and begins the epoch again: the same place would come for ever."""
     with gang_of(tmp_path, FIT.format(keras="keras"), 12) as gang:
         gang.start()
@@ -99,7 +99,7 @@ def test_a_backup_of_keras_3_inside_an_epoch_is_no_progress(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
-def test_who_fails_before_the_next_checkpoint_each_time_uses_up_the_budget(tmp_path: Path, name: str) -> None:
+def test_failures_before_the_next_checkpoint_use_up_the_budget(tmp_path: Path, name: str) -> None:
     with gang_of(tmp_path, PROGRAMS[name], 3) as gang:
         gang.start()
         assert gang.launchers["worker-0"].wait(PATIENCE) != 0

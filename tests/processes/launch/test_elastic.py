@@ -20,7 +20,7 @@ def addresses(gang: LocalGang, *members: str) -> list[str]:
     return [gang.cluster["worker"][int(name.rpartition("-")[2])] for name in members]
 
 
-def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> None:
+def test_a_gang_trains_without_a_lost_worker_and_grows_back(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -44,7 +44,7 @@ def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> 
         assert not gang.violations()
 
 
-def test_a_worker_that_is_told_to_go_is_left_out(tmp_path: Path) -> None:
+def test_a_terminated_worker_is_left_out(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -71,7 +71,7 @@ def test_a_frozen_worker_is_left_out_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow_fault
-def test_the_chief_is_waited_for(tmp_path: Path) -> None:
+def test_the_gang_waits_for_the_chief(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -103,7 +103,7 @@ def sized(place: Path, workers: int, most: int) -> LocalGang:
     return gang
 
 
-def test_a_gang_is_resized_up_and_down_with_one_restart_each(tmp_path: Path) -> None:
+def test_each_resize_takes_one_restart(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 3) as gang:
         gang.start("worker-0", "worker-1")
         gang.wait_for_phase("Training")
@@ -127,7 +127,7 @@ def test_a_gang_is_resized_up_and_down_with_one_restart_each(tmp_path: Path) -> 
         assert not gang.violations()
 
 
-def test_a_limit_that_changes_takes_effect_in_the_running_launchers(tmp_path: Path) -> None:
+def test_a_changed_limit_takes_effect_in_running_launchers(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -138,7 +138,7 @@ def test_a_limit_that_changes_takes_effect_in_the_running_launchers(tmp_path: Pa
         assert gang.message("worker-0")["reason"] == "MaxRestartsExceeded"
 
 
-def test_orders_that_make_no_sense_change_nothing(tmp_path: Path) -> None:
+def test_invalid_spec_updates_change_nothing(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 2) as gang:
         gang.start()
         gang.wait_for_phase("Training")

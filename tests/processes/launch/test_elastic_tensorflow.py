@@ -40,7 +40,7 @@ def joined(gang: LocalGang, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow_fault
-def test_a_training_changes_its_size_four_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_resumes_after_each_of_four_resizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "job" / "run"))
     pattern = f"127.0.0.1:{free_decade()}%d"
     options = {"orders": str(tmp_path / "orders"), "workerAddress": pattern, "minReplicas": 1, "warmStart": True}

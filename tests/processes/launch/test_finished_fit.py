@@ -149,7 +149,7 @@ def run(place: Path, text: str, workers: int = 1, **options: Any) -> Outcome:
         return Outcome(gang)
 
 
-def test_a_save_that_fails_in_one_worker_costs_no_epoch(place: Path) -> None:
+def test_a_failed_save_after_fit_repeats_no_epoch(place: Path) -> None:
     with LocalGang(place, {"worker": 2}, warmStart=True, successPolicy="AllWorkers") as gang:
         gang.command = [sys.executable, str(NEWCOMER)]
         gang.start()
@@ -183,7 +183,7 @@ def assert_same_end(outcome: Outcome, ends: int = 2) -> None:
 
 
 @pytest.mark.parametrize("keras", [LEGACY, pytest.param(KERAS_3, marks=pytest.mark.slow_fault)])
-def test_an_end_is_found_again(place: Path, keras: str) -> None:
+def test_a_finished_fit_is_restored_after_a_restart(place: Path, keras: str) -> None:
     outcome = run(place, head(keras) + ONCE, warmStart=False)
     assert outcome.codes == {"worker-0": 0}, outcome.log
     assert outcome.epochs() == [0, 1, 2], outcome.log
@@ -196,7 +196,7 @@ def test_an_end_is_found_again(place: Path, keras: str) -> None:
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
-def test_two_fits_on_one_directory_are_told_apart(place: Path, keras: str) -> None:
+def test_two_fits_with_one_backup_directory_are_told_apart(place: Path, keras: str) -> None:
     outcome = run(place, head(keras) + TWICE)
     assert outcome.epochs() == [0, 1, 0, 1, 0], outcome.log
     first, second, again, last = outcome.ends()
@@ -207,14 +207,14 @@ def test_two_fits_on_one_directory_are_told_apart(place: Path, keras: str) -> No
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
-def test_the_next_fit_on_the_directory_trains_as_always(place: Path, keras: str) -> None:
+def test_the_next_fit_with_the_backup_directory_trains(place: Path, keras: str) -> None:
     outcome = run(place, head(keras) + BETWEEN)
     assert outcome.epochs() == [0, 1, 0, 1], outcome.log
     assert_same_end(outcome)
 
 
 @pytest.mark.slow_fault
-def test_a_program_that_skips_what_is_done_is_left_alone(place: Path) -> None:
+def test_a_program_that_skips_finished_work_is_left_alone(place: Path) -> None:
     outcome = run(place, head(LEGACY) + SKIPS)
     assert outcome.codes == {"worker-0": 0}, outcome.log
     assert outcome.epochs() == [0, 1, 0, 1], outcome.log
@@ -223,7 +223,7 @@ def test_a_program_that_skips_what_is_done_is_left_alone(place: Path) -> None:
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("options", ["", ", delete_checkpoint=False"])
 @pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
-def test_a_fit_that_was_stopped_early_is_not_trained_on(place: Path, keras: str, options: str) -> None:
+def test_a_fit_stopped_early_does_not_train_on(place: Path, keras: str, options: str) -> None:
     outcome = run(place, head(keras, options) + EARLY)
     assert outcome.epochs() == [0, 1, 2], outcome.log
     assert_same_end(outcome)
@@ -240,7 +240,7 @@ touch "$0/made"
 
 
 @pytest.mark.parametrize(("end", "code", "left"), [("exit 0", 0, False), ("exit 3", 3, False), ("sleep 60", 143, True)])
-def test_copies_go_with_the_job_and_stay_as_long_as_it_may_go_on(place: Path, end: str, code: int, left: bool) -> None:
+def test_copies_are_removed_with_the_end_of_the_job(place: Path, end: str, code: int, left: bool) -> None:
     with LocalGang(place, {"worker": 1}, maxRestarts=0) as gang:
         gang.command = ["sh", "-c", COPY + end, str(gang.directory)]
         gang.start()

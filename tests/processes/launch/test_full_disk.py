@@ -49,7 +49,7 @@ def test_a_full_disk_fails_the_job_and_is_named(tmp_path: Path) -> None:
     assert WORDS in (tmp_path / f"message-{told['member']}").read_text()
 
 
-def test_once_there_is_room_again_the_training_goes_on(tmp_path: Path) -> None:
+def test_the_training_resumes_once_the_disk_has_room(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "30") as gang, small_disk(gang.directory):
         gang.start()
         gang.wait_for_phase("Training")

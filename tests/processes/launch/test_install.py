@@ -51,7 +51,7 @@ def test_the_oldest_python_can_import_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not TOO_OLD, reason="there is no older Python on this machine")
-def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_fails_the_job(tmp_path: Path) -> None:
     install.install(tmp_path / "launcher")
     with LocalGang(tmp_path, {"worker": 1}) as gang:
         command = [str(TOO_OLD[0]), str(tmp_path / "launcher"), "--", "true"]
@@ -64,7 +64,7 @@ def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> No
         assert gang.message("worker-0")["reason"] == "NoPython"
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_directory_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert install.main([str(tmp_path / "file" / "launcher")]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err

@@ -34,7 +34,7 @@ def has_started(gang: LocalGang, number: int) -> bool:
 
 
 @pytest.mark.parametrize(("code", "verdict"), [(0, "Succeeded"), (3, "Failed")])
-def test_a_verdict_ends_a_start(gang: LocalGang, code: int, verdict: str) -> None:
+def test_a_result_interrupts_a_start(gang: LocalGang, code: int, verdict: str) -> None:
     with gang:
         gang.start()
         gang.wait_for(lambda: gang.status("worker-1").get("state") == "running")

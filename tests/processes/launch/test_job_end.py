@@ -36,7 +36,7 @@ def test_failures_beyond_the_budget_end_the_job_everywhere(tmp_path: Path) -> No
     ("script", "reason"),
     [(None, "NotFound"), ("x = = 1\n", "SyntaxError"), ("import no_such_module\n", "ImportError")],
 )
-def test_what_no_restart_can_mend_fails_at_once(tmp_path: Path, script: str | None, reason: str) -> None:
+def test_a_fatal_exit_fails_the_job_at_once(tmp_path: Path, script: str | None, reason: str) -> None:
     with LocalGang(tmp_path, {"worker": 2}) as gang:
         if script is None:
             gang.command = ["no-such-command"]
@@ -63,7 +63,7 @@ def test_an_import_error_after_a_step_is_restarted(tmp_path: Path) -> None:
         assert gang.message("worker-0")["ledger"]["processFailures"] == 1
 
 
-def test_storage_that_hangs_does_not_keep_a_launcher(tmp_path: Path) -> None:
+def test_hanging_storage_does_not_keep_a_launcher_from_ending(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
         os.mkfifo(tmp_path / "message-worker-0")  # a write to it waits for a reader for ever
         gang.start()
@@ -72,7 +72,7 @@ def test_storage_that_hangs_does_not_keep_a_launcher(tmp_path: Path) -> None:
     assert "Traceback" not in log and "pending" not in log
 
 
-def test_a_launcher_that_is_told_to_go_is_not_charged(tmp_path: Path) -> None:
+def test_a_terminated_launcher_is_not_charged(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -89,7 +89,7 @@ def test_a_launcher_that_is_told_to_go_is_not_charged(tmp_path: Path) -> None:
         assert not gang.violations()
 
 
-def test_the_chief_is_told_to_go(tmp_path: Path) -> None:
+def test_the_chiefs_launcher_is_terminated(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -115,7 +115,7 @@ def test_a_gang_that_finds_an_earlier_success_ends_at_once(tmp_path: Path) -> No
 
 
 @pytest.mark.slow_fault
-def test_the_success_of_another_job_is_not_believed(tmp_path: Path) -> None:
+def test_the_success_of_another_job_is_ignored(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}, "--epochs", "1") as gang:
         verdict = gang.directory / ".tftraining-verdict.json"
         verdict.write_text('{"version": 1, "uid": "another", "verdict": "Succeeded"}')
@@ -125,7 +125,7 @@ def test_the_success_of_another_job_is_not_believed(tmp_path: Path) -> None:
         assert gang.message("worker-0")["reason"] == "Succeeded"
 
 
-def test_a_worker_whose_chief_succeeded_without_it_finds_the_verdict(tmp_path: Path) -> None:
+def test_a_worker_without_a_chief_finds_the_recorded_success(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -156,7 +156,7 @@ def evaluations(gang: LocalGang) -> int:
 
 @pytest.mark.parametrize(("ended", "started"), [("exit 0", 1), ("exit 1", 2)])
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.slow_fault)])
-def test_an_evaluator_that_has_finished_runs_no_more_for_a_new_launcher_of_the_chief(
+def test_a_finished_evaluator_does_not_run_again_for_a_new_chief(
     tmp_path: Path, ended: str, started: int, alone: bool
 ) -> None:
     with LocalGang(tmp_path, EVALUATOR, *ENDLESS) as gang:
@@ -179,7 +179,7 @@ def test_an_evaluator_that_has_finished_runs_no_more_for_a_new_launcher_of_the_c
 
 
 @pytest.mark.slow_fault
-def test_a_new_launcher_of_an_evaluator_that_has_finished_is_told_so(tmp_path: Path) -> None:
+def test_a_new_launcher_of_a_finished_evaluator_learns_of_it(tmp_path: Path) -> None:
     with LocalGang(tmp_path, EVALUATOR, *ENDLESS) as gang:
         gang.start()
         gang.wait_for(lambda: evaluations(gang) == 1)
@@ -193,7 +193,7 @@ def test_a_new_launcher_of_an_evaluator_that_has_finished_is_told_so(tmp_path: P
         assert evaluations(gang) == 1
 
 
-def test_the_start_deadline_names_who_is_missing(tmp_path: Path) -> None:
+def test_the_start_deadline_names_the_missing_members(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 3}, startDeadlineSeconds=1) as gang:
         gang.start("worker-0", "worker-1")
         assert gang.wait() == {"worker-0": 1, "worker-1": 1}
@@ -213,7 +213,7 @@ def test_a_full_disk_does_not_undo_a_success(tmp_path: Path) -> None:
         assert "the verdict could not be left" in gang.log("worker-0")
 
 
-def test_a_port_that_is_taken_is_named_and_taken_over_when_it_is_free(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_and_bound_once_it_is_free(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2") as gang:
         with socket.create_server(("127.0.0.1", gang.rendezvous)):
             gang.start()
@@ -221,7 +221,7 @@ def test_a_port_that_is_taken_is_named_and_taken_over_when_it_is_free(tmp_path: 
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
 
 
-def test_a_request_that_is_open_at_the_end_leaves_no_traceback(tmp_path: Path) -> None:
+def test_an_open_request_at_the_end_leaves_no_traceback(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")

@@ -52,7 +52,7 @@ def type_in(command: str) -> str:
     return subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True).stdout
 
 
-def test_in_a_pod(tmp_path: Path, name: str) -> None:
+def test_the_documented_commands_in_a_pod(tmp_path: Path, name: str) -> None:
     by_name, by_launcher, _ = commands()
     with gang_of(tmp_path, "python", name) as gang:
         gang.start()
@@ -72,7 +72,7 @@ def test_in_a_pod(tmp_path: Path, name: str) -> None:
         assert {launcher.poll() for launcher in gang.launchers.values()} == {None}
 
 
-def test_on_ones_own_machine(tmp_path: Path, name: str) -> None:
+def test_the_documented_commands_on_this_machine(tmp_path: Path, name: str) -> None:
     *_, listing = commands()
     with gang_of(tmp_path, f"{Path(sys.executable).parent}/python", name) as gang:
         gang.start()

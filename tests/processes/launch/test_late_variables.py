@@ -30,7 +30,7 @@ print(*sorted(map(str, read)), file=open(path + "-python", "w"))
 SET_BY_SCIKIT_LEARN = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # to set them if they are not set is to read them
 
 
-def test_the_import_reads_nothing_of_what_may_change(tmp_path: Path) -> None:
+def test_the_import_of_tensorflow_reads_no_late_variable(tmp_path: Path) -> None:
     need_or_skip("gcc")
     library, told = tmp_path / "getenv.so", tmp_path / "read"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True)
@@ -77,7 +77,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 @pytest.mark.parametrize(
     "place", ["helper", *(pytest.param(name, marks=pytest.mark.slow_fault) for name in ("main", "argument"))]
 )
-async def test_what_is_set_before_the_import_has_its_effect(harness: Harness, tmp_path: Path, place: str) -> None:
+async def test_a_variable_set_before_the_import_takes_effect(harness: Harness, tmp_path: Path, place: str) -> None:
     text, helper, shown = PLACES[place]
     packages = tmp_path / "site-packages"
     packages.mkdir()
@@ -95,7 +95,7 @@ async def test_what_is_set_before_the_import_has_its_effect(harness: Harness, tm
 
 
 @pytest.mark.slow_fault
-async def test_the_backend_of_keras_is_chosen_by_an_installed_package(harness: Harness, tmp_path: Path) -> None:
+async def test_an_installed_package_can_choose_the_keras_backend(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "site-packages").mkdir()
     helper, script = tmp_path / "site-packages/firm_settings.py", tmp_path / "train.py"
     helper.write_text("import os\nos.environ['KERAS_BACKEND'] = 'jax'")

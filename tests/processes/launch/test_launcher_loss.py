@@ -16,7 +16,7 @@ ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
 @pytest.mark.parametrize("victim", ["worker-0", pytest.param("worker-1", marks=pytest.mark.slow_fault)])
-def test_a_launcher_is_killed_and_made_anew(tmp_path: Path, victim: str) -> None:
+def test_a_killed_launcher_is_replaced(tmp_path: Path, victim: str) -> None:
     with LocalGang(tmp_path, {"worker": 3}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -41,7 +41,7 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def test_a_killed_launcher_takes_its_program_along(tmp_path: Path) -> None:
+def test_a_program_dies_with_its_killed_launcher(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -50,7 +50,7 @@ def test_a_killed_launcher_takes_its_program_along(tmp_path: Path) -> None:
         gang.wait_for(lambda: is_dead(pid), 5)
 
 
-def test_the_ledger_of_the_operator_counts(tmp_path: Path) -> None:
+def test_the_operators_ledger_is_merged(tmp_path: Path) -> None:
     known = {
         "inPlace": 4,
         "processFailures": 1,
@@ -72,7 +72,7 @@ def is_charged(gang: LocalGang, failures: int) -> bool:
     return bool(gang.status()["ledger"]["processFailures"] == failures)
 
 
-def test_a_charge_is_not_lost_with_the_chiefs_launcher_in_the_back_off(tmp_path: Path) -> None:
+def test_a_charge_survives_the_chiefs_launcher_in_the_back_off(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1", "--steps", "100000", maxRestarts=100) as gang:
         gang.start()
         for failures in (1, 2, 3):
@@ -88,9 +88,7 @@ def test_a_charge_is_not_lost_with_the_chiefs_launcher_in_the_back_off(tmp_path:
 @pytest.mark.parametrize(
     ("workers", "told"), [(2, {}), (1, {"proven": True})], ids=["by the members", "by the operator"]
 )
-def test_a_new_launcher_of_the_chief_is_told_that_steps_were_made(
-    tmp_path: Path, workers: int, told: dict[str, bool]
-) -> None:
+def test_a_new_chief_learns_that_steps_were_made(tmp_path: Path, workers: int, told: dict[str, bool]) -> None:
     broken, last = tmp_path / "broken", f"worker-{workers - 1}"
     script = f'[ $STANDIN = {last} ] && rm {broken} 2>/dev/null || exec "$@"; echo "ImportError: x" >&2; exit 1'
     with LocalGang(tmp_path, {"worker": workers}, "--epochs", "40", "--steps", "5") as gang:

@@ -78,9 +78,7 @@ def release(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "hanging"])
-def test_the_program_of_a_launcher_that_stands_still_ends_before_the_next_round(
-    tmp_path: Path, fifo: Path, how: str
-) -> None:
+def test_a_suspended_launchers_program_ends_before_the_next_round(tmp_path: Path, fifo: Path, how: str) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
         gang.start()
@@ -98,7 +96,7 @@ def test_the_program_of_a_launcher_that_stands_still_ends_before_the_next_round(
         assert_one_after_the_other(gang)
 
 
-def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Path, fifo: Path) -> None:
+def test_a_start_that_outlasts_the_lease_starts_nothing(tmp_path: Path, fifo: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
         (tmp_path / "hang-create").touch()
@@ -117,7 +115,7 @@ def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Pat
         assert_one_after_the_other(gang)
 
 
-def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
+def test_the_chiefs_program_ends_with_its_lease(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -133,7 +131,7 @@ def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
-def test_the_program_of_a_launcher_that_is_the_first_process_of_a_container(tmp_path: Path) -> None:
+def test_the_program_of_a_launcher_that_is_pid_1(tmp_path: Path) -> None:
     need_or_skip("unshare")
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -153,7 +151,7 @@ def test_the_program_of_a_launcher_that_is_the_first_process_of_a_container(tmp_
         assert_one_after_the_other(gang)
 
 
-def test_a_watchdog_that_is_killed_is_replaced_and_all_end_with_the_launcher(tmp_path: Path) -> None:
+def test_a_killed_watchdog_is_replaced_and_ends_with_the_launcher(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -195,7 +193,7 @@ def test_the_watchdog_is_shown_by_its_own_name_and_keeps_nothing_of_the_launcher
         assert [str(each.readlink()).partition(":")[0] for each in (place / "fd").iterdir()] == ["socket"]
 
 
-def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
+def test_a_success_leaves_the_other_members_their_grace(tmp_path: Path) -> None:
     """The job is over, so nobody is heard of any more, and nobody starts another round."""
     script = f"""
         cd {tmp_path}; [ $STANDIN = worker-0 ] && exec "$@"
@@ -212,7 +210,7 @@ def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow_fault
-def test_a_new_chief_waits_for_the_program_of_one_that_lives_on_unseen(tmp_path: Path) -> None:
+def test_a_new_chief_waits_for_the_lease_of_an_unreachable_member(tmp_path: Path) -> None:
     """It may go on as long as it hears a member, however long the new one is there already."""
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
         gang.start("worker-0")
@@ -229,7 +227,7 @@ def test_a_new_chief_waits_for_the_program_of_one_that_lives_on_unseen(tmp_path:
         assert_one_after_the_other(gang)
 
 
-def test_the_end_of_a_connection_that_nobody_has_signed_says_nothing(tmp_path: Path) -> None:
+def test_an_unsigned_end_of_a_connection_proves_nothing(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
         gang.start("worker-0")
         gang.start("worker-1", rendezvous=f"127.0.0.1:{relay.port}")
@@ -241,7 +239,7 @@ def test_the_end_of_a_connection_that_nobody_has_signed_says_nothing(tmp_path: P
         assert_one_after_the_other(gang)
 
 
-def test_the_next_launcher_of_who_took_leave_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_member_that_said_bye_is_replaced_without_waiting(tmp_path: Path) -> None:
     timeout = 12
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=timeout) as gang:
         gang.start()

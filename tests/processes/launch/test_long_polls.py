@@ -28,7 +28,7 @@ def change(gang: LocalGang, name: str, known: str) -> dict[str, Any]:
         return {**json.load(answer), "at": time.monotonic()}
 
 
-def test_a_restart_is_told_at_once_and_steps_are_not(tmp_path: Path, waiting: ThreadPoolExecutor) -> None:
+def test_a_restart_answers_a_long_poll_and_steps_do_not(tmp_path: Path, waiting: ThreadPoolExecutor) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", "--steps", "2") as gang:
         gang.start()
         told = gang.wait_for_phase("Training")
@@ -45,7 +45,7 @@ def test_a_restart_is_told_at_once_and_steps_are_not(tmp_path: Path, waiting: Th
             assert (told["ledger"]["inPlace"], told["lastRestart"]["member"]) == (number, "worker-1")
 
 
-def test_who_wants_no_members_is_told_all_else(tmp_path: Path) -> None:
+def test_members_false_leaves_out_only_the_members(tmp_path: Path) -> None:
     """Those of a gang of thousands are hundreds of kilobytes, which the operator has no use for."""
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
         gang.start()
@@ -56,9 +56,7 @@ def test_who_wants_no_members_is_told_all_else(tmp_path: Path) -> None:
             assert (short["phase"], short["round"], short["revision"]) == ("Training", 1, whole["revision"])
 
 
-def test_the_end_of_the_job_answers_and_leaves_no_words_of_ours_in_the_log(
-    tmp_path: Path, waiting: ThreadPoolExecutor
-) -> None:
+def test_the_end_of_the_job_answers_a_long_poll_without_a_log_line(tmp_path: Path, waiting: ThreadPoolExecutor) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "40") as gang:
         gang.start()
         told = gang.wait_for_phase("Training")

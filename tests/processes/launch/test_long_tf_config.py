@@ -94,7 +94,7 @@ async def told(lab: Lab, warm: bool, config: str) -> Told:
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["plain", "warm"])
-async def test_the_program_has_it_and_its_children_have_not(lab: Lab, warm: bool) -> None:
+async def test_a_long_tf_config_reaches_the_program_but_not_its_children(lab: Lab, warm: bool) -> None:
     assert size(CONFIG) > LONGEST
     found = await told(lab, warm, CONFIG)
     assert (found.mine == CONFIG, found.seen, found.left, found.gone) == (True, [True] * 3, False, True)
@@ -103,7 +103,7 @@ async def test_the_program_has_it_and_its_children_have_not(lab: Lab, warm: bool
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["plain", "warm"])
-async def test_one_that_fits_is_an_ordinary_variable(lab: Lab, warm: bool) -> None:
+async def test_a_tf_config_that_fits_is_an_ordinary_variable(lab: Lab, warm: bool) -> None:
     config = CONFIG[: LONGEST - len(f"{NAME}=") - 1]
     assert size(config) == LONGEST
     found = await told(lab, warm, config)
@@ -113,7 +113,7 @@ async def test_one_that_fits_is_an_ordinary_variable(lab: Lab, warm: bool) -> No
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["plain", "warm"])
-async def test_the_next_round_may_have_one_that_fits(lab: Lab, warm: bool) -> None:
+async def test_the_next_round_may_have_a_tf_config_that_fits(lab: Lab, warm: bool) -> None:
     lab.script("import os; print(len(os.environ['TF_CONFIG']), 'TFTRAINING_TF_CONFIG' in os.environ)")
     program = lab.make("python", "script.py", warm=warm)
     for config in ("{}", CONFIG, "{}", CONFIG):
@@ -122,7 +122,7 @@ async def test_the_next_round_may_have_one_that_fits(lab: Lab, warm: bool) -> No
 
 
 @pytest.mark.parametrize("command", [("bash", "-c", "true"), ("python", "-I", "-c", ""), ("env", "python", "-c", "")])
-async def test_no_other_command_is_started(lab: Lab, command: tuple[str, ...]) -> None:
+async def test_a_command_that_is_no_python_is_not_started(lab: Lab, command: tuple[str, ...]) -> None:
     lab.extra = {NAME: CONFIG}
     program = lab.make(*command, warm=True)
     ended = await lab.go(program)
@@ -132,14 +132,14 @@ async def test_no_other_command_is_started(lab: Lab, command: tuple[str, ...]) -
     assert (await lab.go(program)).code == 0
 
 
-async def test_a_program_whose_tf_config_is_broken_does_not_train_alone(lab: Lab) -> None:
+async def test_a_program_with_a_broken_tf_config_does_not_train(lab: Lab) -> None:
     lab.script("print('ran')")
     lab.extra = {"TFTRAINING_TF_CONFIG": "nonsense"}
     ended = await lab.go(lab.make("python", "script.py"))
     assert ended.code == 1 and "TF_CONFIG cannot be set" in ended.lines[-1]
 
 
-async def test_the_operator_and_the_launcher_mean_the_same_commands(lab: Lab) -> None:
+async def test_the_operator_and_the_launcher_agree_on_python_commands(lab: Lab) -> None:
     """Each form of a Python command that is said to import our sitecustomize does."""
     (lab.work / "script.py").write_text("import os; print(len(os.environ['TF_CONFIG']))")
     lab.extra = {NAME: CONFIG}

@@ -21,7 +21,7 @@ CPU = Path("/sys/fs/cgroup/cpu")
 ROOT = os.geteuid() == 0
 
 
-def test_a_frozen_launcher_is_lost_within_three_seconds_and_comes_back(tmp_path: Path) -> None:
+def test_a_suspended_launcher_is_lost_within_three_seconds_and_rejoins(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -38,7 +38,7 @@ def test_a_frozen_launcher_is_lost_within_three_seconds_and_comes_back(tmp_path:
         assert not gang.violations()
 
 
-def test_a_frozen_chief_is_left_and_comes_back(tmp_path: Path) -> None:
+def test_a_suspended_chief_is_left_and_rejoins(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -50,7 +50,7 @@ def test_a_frozen_chief_is_left_and_comes_back(tmp_path: Path) -> None:
         assert not gang.violations()
 
 
-def test_a_blocked_log_does_not_silence_a_launcher(tmp_path: Path) -> None:
+def test_a_blocked_log_delays_no_heartbeat(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as log:
         reader = threading.Thread(target=read_all, args=[log])
@@ -90,7 +90,7 @@ def throttled(tmp_path: Path) -> Iterator[list[str]]:
 
 
 @pytest.mark.skipif(not (ROOT and os.access(CPU / "cpu.cfs_quota_us", os.W_OK)), reason="needs root and cgroup v1")
-def test_a_tenth_of_a_cpu_is_enough_to_stay(tmp_path: Path, throttled: list[str]) -> None:
+def test_a_tenth_of_a_cpu_is_enough_for_heartbeats(tmp_path: Path, throttled: list[str]) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--busy", *ENDLESS) as gang:
         gang.wrappers["worker-1"] = throttled
         gang.start()
@@ -182,7 +182,7 @@ def test_a_partition_ends_both_sides_before_the_next_round(
 
 @pytest.mark.slow_fault
 @pytest.mark.skipif(not ROOT, reason="needs root for a network namespace")
-def test_a_lost_member_is_replaced_while_the_old_one_lives_on_in_the_dark(tmp_path: Path, network: Network) -> None:
+def test_a_lost_member_is_replaced_while_its_old_launcher_is_partitioned(tmp_path: Path, network: Network) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         network.port = str(gang.rendezvous)
         gang.hosts = {"worker-0": network.here, "worker-1": network.there}

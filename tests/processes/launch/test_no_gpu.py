@@ -40,7 +40,7 @@ WORD = "tftraining: NoGPU: the container asks for GPUs (2) and TensorFlow sees n
 
 
 @pytest.mark.parametrize(("asked", "there", "lacks"), [(2, 0, True), (2, 2, False), (0, 0, False)])
-def test_who_asks_for_gpus_and_has_none(
+def test_a_container_that_requests_gpus_and_sees_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, there: int, lacks: bool
 ) -> None:
     for name, text in TENSORFLOW.items():

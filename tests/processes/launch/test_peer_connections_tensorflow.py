@@ -25,7 +25,7 @@ strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.co
 
 
 @pytest.mark.slow_fault
-def test_programs_reach_each_other_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_connect_without_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy, LocalGang(tmp_path, {"worker": 2}) as gang:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
         gang.command = [sys.executable, "-c", PROGRAM]
@@ -37,7 +37,7 @@ def test_programs_reach_each_other_past_a_proxy(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow_fault
-def test_a_program_that_waits_for_its_peer_in_vain_is_no_training(tmp_path: Path) -> None:
+def test_a_program_that_waits_for_its_peer_does_not_train(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, stallTimeoutSeconds=35) as gang:
         gang.command = [sys.executable, "-c", PROGRAM, "worker-1"]
         gang.start()

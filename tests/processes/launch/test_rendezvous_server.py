@@ -46,7 +46,7 @@ async def dialled(
             await writer.wait_closed()
 
 
-async def test_who_is_just_introducing_itself_is_cut_off_when_the_rendezvous_closes() -> None:
+async def test_a_handshake_is_aborted_when_the_server_closes() -> None:
     async def nothing() -> None:
         """No verdict is left anywhere."""
 
@@ -68,7 +68,7 @@ def talk_to(gang: LocalGang, said: bytes) -> None:
             pass
 
 
-async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
+async def test_unauthenticated_connections_are_dropped(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -91,7 +91,7 @@ async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
         ({"member": "worker-1"}, "another worker-1 is connected"),
     ],
 )
-async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+async def test_a_refused_member_gets_the_reason(tmp_path: Path, change: dict[str, Any], why: str) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -101,7 +101,7 @@ async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, 
         assert (gang.status()["phase"], gang.status()["round"]) == ("Training", 1)
 
 
-async def test_a_half_open_connection_is_given_up_and_replaced(tmp_path: Path) -> None:
+async def test_a_half_open_connection_is_replaced(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)
@@ -114,7 +114,7 @@ async def test_a_half_open_connection_is_given_up_and_replaced(tmp_path: Path) -
             assert status["members"]["worker-1"]["pid"] is not None
 
 
-async def test_a_member_that_talks_nonsense_is_cut_off(tmp_path: Path) -> None:
+async def test_a_member_that_sends_invalid_frames_is_disconnected(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz")[0] == 200)

@@ -23,7 +23,7 @@ def rounds(gang: LocalGang, name: str) -> list[int]:
     return [number for who, number, _ in gang.starts() if who == name]
 
 
-def test_a_killed_worker_is_restarted_alone(tmp_path: Path) -> None:
+def test_a_killed_worker_restarts_alone(tmp_path: Path) -> None:
     with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -39,7 +39,7 @@ def test_a_killed_worker_is_restarted_alone(tmp_path: Path) -> None:
         assert not gang.violations()
 
 
-def test_a_launcher_of_a_worker_is_replaced_while_the_others_train(tmp_path: Path) -> None:
+def test_a_workers_launcher_is_replaced_while_the_others_train(tmp_path: Path) -> None:
     with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -53,7 +53,7 @@ def test_a_launcher_of_a_worker_is_replaced_while_the_others_train(tmp_path: Pat
 
 
 @pytest.mark.slow_fault
-def test_a_lost_parameter_server_takes_the_gang_along(tmp_path: Path) -> None:
+def test_a_lost_parameter_server_restarts_the_gang(tmp_path: Path) -> None:
     with LocalGang(tmp_path, SERVERS, *ENDLESS, scope="Pod") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -64,7 +64,7 @@ def test_a_lost_parameter_server_takes_the_gang_along(tmp_path: Path) -> None:
         assert not gang.violations()
 
 
-def test_an_evaluator_that_is_killed_is_restarted_alone(tmp_path: Path) -> None:
+def test_a_killed_evaluator_restarts_alone(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2, "evaluator": 1}, "--epochs", "100000") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -75,7 +75,7 @@ def test_an_evaluator_that_is_killed_is_restarted_alone(tmp_path: Path) -> None:
         assert (status["round"], status["ledger"]["processFailures"], status["lastRestart"]) == (1, 0, None)
 
 
-def test_servers_end_at_once_with_the_chief_and_the_evaluator_has_its_time(tmp_path: Path) -> None:
+def test_parameter_servers_end_with_the_chief_and_the_evaluator_gets_its_grace(tmp_path: Path) -> None:
     roles = {**SERVERS, "evaluator": 1}
     arguments = ("--serve", "--epochs", "2", "--steps", "40")
     with LocalGang(
@@ -108,7 +108,7 @@ def test_servers_end_at_once_with_the_chief_and_the_evaluator_has_its_time(tmp_p
         ),
     ],
 )
-def test_what_a_rule_does(
+def test_the_action_of_a_restart_rule(
     tmp_path: Path, rule: dict[str, object], order: str, charges: int, verdict: str, reason: str
 ) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20", rules=[rule]) as gang:
@@ -135,7 +135,7 @@ def cgroup() -> Iterator[Path]:
     made.rmdir()
 
 
-def test_a_program_that_ran_out_of_memory(tmp_path: Path, cgroup: Path) -> None:
+def test_a_program_that_runs_out_of_memory(tmp_path: Path, cgroup: Path) -> None:
     """Only the program dies, and its launcher, which is in the same cgroup, knows why."""
     rule = {"action": "FailJob", "onReasons": ["OOMKilled"]}
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "100000", rules=[rule]) as gang:

@@ -40,7 +40,7 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], told: st
         assert len(error.splitlines()) == 1
 
 
-def test_a_directory_for_temporary_files_that_is_not_there_is_not_used(tmp_path: Path) -> None:
+def test_a_missing_tmpdir_is_not_used(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = {**gang.environment("worker-0"), "TMPDIR": str(tmp_path / "nowhere")}
         assert launch(environment, "--", "true")[0] == 0
@@ -55,7 +55,7 @@ entry.run()
 """
 
 
-def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: Path) -> None:
+def test_a_crash_of_the_launcher_leaves_a_termination_message(tmp_path: Path) -> None:
     message = tmp_path / "message"
     with LocalGang(tmp_path, {"worker": 1}, terminationMessage=str(message)) as gang:
         environment = gang.environment("worker-0")
@@ -68,12 +68,12 @@ def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: P
     assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"
 
 
-def test_without_a_command_it_says_how_it_is_used(tmp_path: Path) -> None:
+def test_without_a_command_the_usage_is_printed(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}) as gang:
         assert launch(gang.environment("worker-0"), "python", "train.py")[0] == 2
 
 
-def test_without_settings_it_says_who_sets_them(tmp_path: Path) -> None:
+def test_without_settings_the_error_names_who_sets_them(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = gang.environment("worker-0")
         del environment["TFTRAINING_LAUNCHER"]

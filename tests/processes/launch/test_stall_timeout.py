@@ -13,7 +13,7 @@ from tests.support.launchers.gang import LocalGang
 ENDLESS = ("--epochs", "100000", "--steps", "10")
 
 
-def test_a_program_that_makes_no_step_is_named_and_restarted(tmp_path: Path) -> None:
+def test_a_stalled_program_is_named_and_restarted(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, stallTimeoutSeconds=2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -27,7 +27,7 @@ def test_a_program_that_makes_no_step_is_named_and_restarted(tmp_path: Path) -> 
             assert 'standin.py", line' in gang.log(name), "its stacks"
 
 
-def test_a_stopped_program_is_blamed_for_its_peers_exit(tmp_path: Path) -> None:
+def test_a_stopped_program_is_charged_for_its_peers_exit(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")

@@ -33,7 +33,7 @@ def rounds(gang: LocalGang) -> dict[str, list[int]]:
     return {name: [number for who, number, _ in gang.starts() if who == name] for name in gang.names}
 
 
-def test_who_has_finished_waits_without_a_program_for_the_others(tmp_path: Path) -> None:
+def test_a_finished_member_waits_without_a_program(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"chief": 1, "worker": 1, "ps": 1}, *SHORT, **POLICY) as gang:
         gang.start()
         gang.wait_for(lambda: rounds(gang)["worker-0"])
@@ -51,7 +51,7 @@ def test_who_has_finished_waits_without_a_program_for_the_others(tmp_path: Path)
 
 
 @pytest.mark.parametrize("victim", MEMBERS)
-def test_a_failure_after_a_success_restarts_both_in_place(tmp_path: Path, victim: str) -> None:
+def test_a_failure_after_a_success_restarts_both_members_in_place(tmp_path: Path, victim: str) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         peer = wait_until_one_has_finished(gang, victim)
@@ -65,7 +65,7 @@ def test_a_failure_after_a_success_restarts_both_in_place(tmp_path: Path, victim
         assert verdict(gang) and not gang.violations()
 
 
-def test_a_failure_beyond_the_budget_is_the_jobs_also_after_the_chiefs_success(tmp_path: Path) -> None:
+def test_a_failure_beyond_the_budget_fails_the_job_even_after_the_chiefs_success(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *SHORT, maxRestarts=0, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-1")
@@ -76,7 +76,7 @@ def test_a_failure_beyond_the_budget_is_the_jobs_also_after_the_chiefs_success(t
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow_fault)])
-def test_a_new_launcher_of_a_worker_that_has_finished_is_told_so(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_new_launcher_of_a_finished_worker_learns_of_it(tmp_path: Path, how: signal.Signals) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-0")
@@ -91,7 +91,7 @@ def test_a_new_launcher_of_a_worker_that_has_finished_is_told_so(tmp_path: Path,
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow_fault)])
-def test_the_chiefs_launcher_is_lost_after_the_chiefs_success(tmp_path: Path, how: signal.Signals) -> None:
+def test_losing_the_chiefs_launcher_after_the_chiefs_success(tmp_path: Path, how: signal.Signals) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *SHORT, **POLICY) as gang:
         gang.start()
         wait_until_one_has_finished(gang, "worker-1")

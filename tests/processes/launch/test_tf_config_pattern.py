@@ -60,7 +60,7 @@ def config(index: int, *workers: int) -> dict[str, Any]:
     return {"cluster": cluster, "task": {"type": "worker", "index": index}}
 
 
-def test_a_gang_grows_beyond_what_a_process_can_be_told_and_shrinks_again(tmp_path: Path) -> None:
+def test_a_gang_grows_beyond_the_longest_tf_config_and_shrinks_again(tmp_path: Path) -> None:
     with a_gang(tmp_path, 1, 3) as gang:
         gang.start("worker-0")
         own, length, child = told(gang, "worker-0", 1)
@@ -80,7 +80,7 @@ def test_a_gang_grows_beyond_what_a_process_can_be_told_and_shrinks_again(tmp_pa
             assert child < length < LONGEST and child
 
 
-def test_a_command_that_cannot_be_told_fails_the_job_at_once(tmp_path: Path) -> None:
+def test_a_command_that_is_no_python_fails_with_a_long_tf_config(tmp_path: Path) -> None:
     with a_gang(tmp_path, 3, 3) as gang:
         gang.command = ["bash", "-c", "true"]
         gang.start()

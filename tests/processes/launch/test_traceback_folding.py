@@ -18,7 +18,7 @@ FOLDED = (
 
 
 @pytest.mark.parametrize("restarts", [0, 3])
-def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, restarts: int) -> None:
+def test_a_survivors_traceback_is_folded_after_the_cause(tmp_path: Path, restarts: int) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=restarts) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -38,7 +38,7 @@ def test_a_survivors_traceback_becomes_one_line_after_the_cause(tmp_path: Path, 
             assert gang.message("worker-0")["member"] == "worker-1"
 
 
-def test_a_member_whose_chief_is_gone(tmp_path: Path) -> None:
+def test_a_traceback_caused_by_a_lost_chief_is_folded(tmp_path: Path) -> None:
     """Nobody is left to say whose failure it is, and no program of the gang can go on without the chief."""
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000") as gang:
         gang.start()
@@ -50,7 +50,7 @@ def test_a_member_whose_chief_is_gone(tmp_path: Path) -> None:
         gang.wait_for(lambda: folded in gang.log("worker-1"))
 
 
-def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_tracebacks_are_shown_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_FULL_TRACEBACKS", "1")
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
         gang.start()
@@ -61,7 +61,7 @@ def test_all_of_them_if_the_container_asks_for_it(tmp_path: Path, monkeypatch: p
         assert "is left out" not in gang.log("worker-0")
 
 
-def test_the_first_failure_is_shown_whatever_it_looks_like(tmp_path: Path) -> None:
+def test_the_first_failure_is_never_folded(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=0) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -73,7 +73,7 @@ def test_the_first_failure_is_shown_whatever_it_looks_like(tmp_path: Path) -> No
         assert "UnavailableError: Socket closed" in gang.message("worker-0")["message"]
 
 
-def test_a_program_that_survives_the_loss_tells_of_it_a_moment_later(tmp_path: Path) -> None:
+def test_a_program_that_survives_the_loss_prints_its_traceback(tmp_path: Path) -> None:
     """It caught the error itself, and nobody has failed: all is shown, in its order, while it goes on."""
     with LocalGang(tmp_path, {"worker": 1}) as gang:
         gang.command[1:] = ["-c", f"import sys, time; print('''{LOST}\\nclosing''', file=sys.stderr); time.sleep(600)"]

@@ -72,7 +72,7 @@ def test_the_library_moves_the_wall_clock_and_no_other(tmp_path: Path, library: 
 @pytest.mark.parametrize(
     "jump", ["a day ahead", *(pytest.param(each, marks=pytest.mark.slow_fault) for each in [*JUMPS][1:])]
 )
-def test_a_clock_that_jumps_while_it_trains_ends_no_round(
+def test_a_jump_of_the_clock_during_training_ends_no_round(
     tmp_path: Path, library: Path, member: str, jump: str
 ) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "8", "--steps", "40", stallTimeoutSeconds=2) as gang:
@@ -93,7 +93,7 @@ def test_a_clock_that_jumps_while_it_trains_ends_no_round(
 
 
 @pytest.mark.parametrize("jump", ["a day back", pytest.param("beyond 2038", marks=pytest.mark.slow_fault)])
-def test_a_clock_that_jumps_in_a_restart_changes_no_account_of_it(tmp_path: Path, library: Path, jump: str) -> None:
+def test_a_jump_of_the_clock_during_a_restart_changes_no_duration(tmp_path: Path, library: Path, jump: str) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "20", stallTimeoutSeconds=5) as gang:
         clock = clocks(gang, library)
         clock["worker-1"].jump(DAY // 2)  # no two machines agree anyway

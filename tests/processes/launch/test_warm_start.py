@@ -34,7 +34,7 @@ def shown(pid: int, what: str = "cmdline") -> list[str]:
     return Path(f"/proc/{pid}/{what}").read_text().split("\0")
 
 
-async def test_who_looks_at_ps_can_tell_the_program_from_the_warm_interpreter(lab: Lab) -> None:
+async def test_ps_tells_the_program_from_the_warm_interpreter(lab: Lab) -> None:
     lab.script(SLEEPS)
     program = await lab.prepared("python", "script.py", "--epochs", "3")
     await program.start(lab.environment(), lab.on_exit)
@@ -70,7 +70,7 @@ async def begun(lab: Lab) -> tuple[Program, int]:
     return program, int(await written(lab.directory / "importing"))
 
 
-async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
+async def test_a_warmup_pauses_and_continues(lab: Lab) -> None:
     program, importing = await begun(lab)
     for wanted, then in ((True, "T"), (False, "S"), (True, "T")):
         program.pause_warmup(wanted)
@@ -84,7 +84,7 @@ async def test_an_import_gives_way_and_goes_on(lab: Lab) -> None:
     await state(importing, "S")
 
 
-async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
+async def test_a_start_continues_a_paused_warmup(lab: Lab) -> None:
     program, importing = await begun(lab)
     program.pause_warmup(True)
     await state(importing, "T")
@@ -92,7 +92,7 @@ async def test_a_start_wakes_an_import_that_gave_way(lab: Lab) -> None:
     assert program.mode == "warm"
 
 
-async def test_an_import_that_gave_way_ends_with_its_launcher(lab: Lab) -> None:
+async def test_a_paused_interpreter_ends_with_its_launcher(lab: Lab) -> None:
     program, importing = await begun(lab)
     program.pause_warmup(True)
     await state(importing, "T")
@@ -114,7 +114,7 @@ async def test_a_fork_is_a_child_of_the_launcher_in_a_session_of_its_own(lab: La
     assert pid not in children_of(os.getpid())  # reaped, and by nobody else
 
 
-async def test_a_fork_that_ends_at_once_is_not_lost(lab: Lab) -> None:
+async def test_the_exit_of_a_fork_that_ends_at_once_is_reported(lab: Lab) -> None:
     lab.script("import os; os._exit(7)")
     program = await lab.prepared()
     for _ in range(30):
@@ -122,9 +122,7 @@ async def test_a_fork_that_ends_at_once_is_not_lost(lab: Lab) -> None:
         assert program.mode == "warm"
 
 
-async def test_a_fork_that_the_launcher_has_not_heard_of_runs_nothing(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_unknown_to_the_launcher_runs_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher has given up waiting for it, and starts the program plainly."""
     hear = warm_start.WarmInterpreter._handle_message
 
@@ -143,7 +141,7 @@ async def test_a_fork_that_the_launcher_has_not_heard_of_runs_nothing(
 
 
 @pytest.mark.parametrize("start_warm", [True, False])
-async def test_a_program_whose_lease_is_over_before_it_begins_runs_nothing(lab: Lab, start_warm: bool) -> None:
+async def test_a_program_whose_lease_is_over_at_the_start_runs_nothing(lab: Lab, start_warm: bool) -> None:
     lab.script("import os; open(os.environ['OUT'] + '/ran', 'w')")
     program = lab.make("python", "script.py", warm=start_warm)
     await program.start(lab.environment(), lab.on_exit, time.monotonic() - 1)
@@ -168,7 +166,7 @@ async def test_the_watchdog_spares_the_warm_interpreter(lab: Lab) -> None:
     assert program.mode == "warm"
 
 
-async def test_a_lease_that_is_renewed_ends_nothing(lab: Lab) -> None:
+async def test_a_renewed_lease_ends_nothing(lab: Lab) -> None:
     lab.script("import time; time.sleep(1.5)")
     program = lab.make("python", "script.py")
     begun = time.monotonic()
@@ -186,7 +184,7 @@ async def test_forks_are_independent(lab: Lab) -> None:
     assert program.mode == "warm"
 
 
-async def test_a_start_waits_for_the_import_and_kill_does_not(lab: Lab) -> None:
+async def test_a_start_waits_for_the_warmup_and_kill_does_not(lab: Lab) -> None:
     lab.tensorflow("import time; time.sleep(1.5)")
     lab.script("print('ran')")
     program = await lab.prepared()
@@ -212,7 +210,9 @@ async def test_a_start_waits_for_the_import_and_kill_does_not(lab: Lab) -> None:
         ("import os; os.abort()", "the warm interpreter has died"),
     ],
 )
-async def test_an_import_that_fails(lab: Lab, tensorflow: str, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_failed_import_gives_a_plain_start(
+    lab: Lab, tensorflow: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     lab.tensorflow(tensorflow)
     lab.script("print('ran')")
     program = await lab.prepared()
@@ -223,7 +223,7 @@ async def test_an_import_that_fails(lab: Lab, tensorflow: str, reason: str, capf
     assert capfd.readouterr().err.count(f"tftraining: started plainly: {reason}\n") == 1
 
 
-async def test_what_the_import_prints_is_printed_once(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_output_of_the_import_is_printed_once(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     lab.tensorflow("import ctypes; print('imported', end=' '); ctypes.CDLL(None).printf(b'in C ')")
     lab.script("print('ran')")
     program = await lab.prepared()
@@ -233,7 +233,7 @@ async def test_what_the_import_prints_is_printed_once(lab: Lab, capfd: pytest.Ca
     assert sorted(capfd.readouterr().out.split()) == ["C", "imported", "in", "ran", "ran"]
 
 
-async def test_no_tensorflow_at_all(lab: Lab) -> None:
+async def test_without_tensorflow_the_start_is_plain(lab: Lab) -> None:
     lab.tensorflow("raise ModuleNotFoundError(\"No module named 'tensorflow'\")")
     lab.script("print('ran')")
     program = await lab.prepared()
@@ -241,7 +241,7 @@ async def test_no_tensorflow_at_all(lab: Lab) -> None:
     assert "No module named" in program.mode
 
 
-async def test_a_changed_environment_is_warmed_for_anew(lab: Lab) -> None:
+async def test_a_changed_environment_gets_a_new_warm_interpreter(lab: Lab) -> None:
     lab.tensorflow("import os; seen = os.environ.get('TF_X')")
     lab.script("import os, tensorflow; print(tensorflow.seen, os.environ.get('TF_X'), os.environ['TF_CONFIG'])")
     program = await lab.prepared()
@@ -267,7 +267,7 @@ async def test_a_warm_interpreter_that_dies_is_replaced(lab: Lab) -> None:
     assert program.mode == "warm"
 
 
-async def test_a_warm_interpreter_that_hangs_is_not_waited_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_warm_interpreter_delays_no_start(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_start, "FORK_SECONDS", 0.3)
     lab.script("print('ran')")
     program = await lab.prepared()
@@ -278,7 +278,7 @@ async def test_a_warm_interpreter_that_hangs_is_not_waited_for(lab: Lab, monkeyp
     assert program.mode == "plain: the warm interpreter was ended: it did not answer"
 
 
-async def test_a_python_that_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_named_python_that_is_no_python(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_start, "HELLO_SECONDS", 0.3)
     fake = lab.directory / "python3"
     fake.write_text('#!/bin/sh\ncase "$1" in script.py) echo ran;; *) sleep 600;; esac\n')
@@ -289,7 +289,7 @@ async def test_a_python_that_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     assert "did not answer" in program.mode
 
 
-async def test_a_script_that_is_changed_between_two_starts(lab: Lab) -> None:
+async def test_a_script_changed_between_two_starts(lab: Lab) -> None:
     lab.script("print(1)")
     program = await lab.prepared()
     assert (await lab.go(program)).lines == ("1",)
@@ -302,7 +302,7 @@ async def test_a_script_that_is_changed_between_two_starts(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("command", [("python", "script.py"), ("python", "-m", "script")])
-async def test_settings_in_a_module_of_its_own(lab: Lab, command: tuple[str, ...]) -> None:
+async def test_environment_settings_in_a_module_of_the_program(lab: Lab, command: tuple[str, ...]) -> None:
     lab.script("import settings, tensorflow; print(tensorflow.seen)")
     lab.script("import os; os.environ['TF_X'] = '1'", "settings.py")
     lab.tensorflow("import os; seen = os.environ.get('TF_X')")
@@ -311,7 +311,7 @@ async def test_settings_in_a_module_of_its_own(lab: Lab, command: tuple[str, ...
     assert program.mode == "plain: it sets TF_X before it imports TensorFlow"
 
 
-async def test_a_module_that_the_programs_directory_replaces(lab: Lab) -> None:
+async def test_a_module_that_the_programs_directory_shadows(lab: Lab) -> None:
     lab.tensorflow("import colorsys; seen = colorsys.__file__")
     lab.script("import tensorflow; print(tensorflow.seen)")
     lab.script("", "colorsys.py")
@@ -320,7 +320,7 @@ async def test_a_module_that_the_programs_directory_replaces(lab: Lab) -> None:
     assert "its directory has a module colorsys" in program.mode
 
 
-async def test_everything_dies_with_the_launcher(lab: Lab) -> None:
+async def test_all_processes_die_with_the_launcher(lab: Lab) -> None:
     lab.script(SLEEPS)
     text = (
         "import asyncio, json, os, sys\nfrom pathlib import Path\n"
@@ -342,7 +342,7 @@ async def test_everything_dies_with_the_launcher(lab: Lab) -> None:
         page.unlink()
 
 
-async def test_kill_takes_what_a_fork_has_started_but_not_the_interpreter(lab: Lab) -> None:
+async def test_kill_ends_a_forks_children_but_not_the_warm_interpreter(lab: Lab) -> None:
     lab.script("import os\nos.system('setsid sleep 600 & echo $! > $OUT/child; sleep 600')")
     program = await lab.prepared()
     await program.start(lab.environment(), lab.on_exit)
@@ -355,7 +355,7 @@ async def test_kill_takes_what_a_fork_has_started_but_not_the_interpreter(lab: L
 
 
 @pytest.mark.parametrize("start_warm", [False, True])
-async def test_stacks_of_every_thread_also_of_one_in_c(lab: Lab, start_warm: bool) -> None:
+async def test_stack_dumps_show_every_thread(lab: Lab, start_warm: bool) -> None:
     lab.script(
         "import os, threading, time\ndef work():\n    time.sleep(600)\n"
         "def wait():\n    print(file=open(os.environ['OUT'] + '/on', 'w'))\n    time.sleep(600)\n"
@@ -400,7 +400,7 @@ async def test_only_the_main_process_reports(lab: Lab, start_warm: bool) -> None
     assert (program.snapshot().step, program.snapshot().metrics) == (5, {"loss": 1})
 
 
-async def test_a_loop_of_the_users_own_behind_a_shell(lab: Lab) -> None:
+async def test_reports_of_a_custom_loop_behind_a_shell(lab: Lab) -> None:
     lab.script(
         "import numpy, tftraining\nfor step in range(1001, 1011):\n"
         "    tftraining.report(step=step, epoch=3, epochs=10, metrics={'loss': numpy.ones(1) / step})"
@@ -412,7 +412,7 @@ async def test_a_loop_of_the_users_own_behind_a_shell(lab: Lab) -> None:
     assert end.metrics == {"loss": pytest.approx(1 / 1010)}
 
 
-async def test_a_loop_of_the_users_own_that_says_where_it_begins(lab: Lab) -> None:
+async def test_a_custom_loop_that_reports_its_first_step(lab: Lab) -> None:
     lab.script(
         "import tftraining\ntftraining.begin(step=140, epochs=10, steps_per_epoch=70)\ntftraining.report(epoch=3)\n"
         "tftraining.report(step=210, epoch=3, metrics={'loss': 1})"
@@ -424,7 +424,7 @@ async def test_a_loop_of_the_users_own_that_says_where_it_begins(lab: Lab) -> No
     assert end.steps_per_epoch == 70
 
 
-async def test_reports_from_an_image_without_our_package(lab: Lab) -> None:
+async def test_reports_from_an_image_without_the_tftraining_package(lab: Lab) -> None:
     python = Path(sys.base_prefix) / "bin/python3"
     assert not succeeds(python, "-c", "import tftraining")
     lab.script("import tftraining; tftraining.report(step=5, epoch=1, epochs=2)")
@@ -436,7 +436,7 @@ async def test_reports_from_an_image_without_our_package(lab: Lab) -> None:
         await program.close()
 
 
-async def test_a_page_that_cannot_be_made_costs_only_the_progress(lab: Lab) -> None:
+async def test_without_a_progress_page_the_program_still_runs(lab: Lab) -> None:
     lab.script("import tftraining; tftraining.report(step=5); print('ran')")
     program = Program(["python", "script.py"], warm=False, grace=1, directory=lab.directory / "not there")
     lab.programs.append(program)

@@ -36,7 +36,7 @@ def hide(lab: Lab, way: str, variable: str, then: str = "") -> None:
 
 
 @pytest.mark.parametrize("way", HIDDEN)
-async def test_a_variable_set_where_no_text_shows_it(lab: Lab, way: str) -> None:
+async def test_a_variable_set_in_an_installed_package_needs_a_plain_start(lab: Lab, way: str) -> None:
     hide(lab, way, "TF_X")
     program = await lab.prepared()
     for number in range(2):
@@ -58,21 +58,21 @@ async def test_a_variable_set_where_no_text_shows_it(lab: Lab, way: str) -> None
         "A_VARIABLE_OF_ITS_OWN",
     ],
 )
-async def test_any_variable_counts(lab: Lab, variable: str) -> None:
+async def test_a_change_of_any_variable_needs_a_plain_start(lab: Lab, variable: str) -> None:
     hide(lab, "an installed package", variable)
     assert (await lab.go(await lab.prepared())).lines == ("b'1'",)
     assert lab.programs[0].mode == f"plain: {ANEW.format(variable)}"
 
 
 @pytest.mark.parametrize("variable", ["TF_CONFIG", "TFTRAINING_X", "WANDB_MODE", "NCCL_DEBUG", "PYTHONHASHSEED"])
-async def test_what_is_read_later_may_be_set(lab: Lab, variable: str) -> None:
+async def test_late_variables_may_be_set(lab: Lab, variable: str) -> None:
     hide(lab, "an installed package", variable)
     await lab.go(await lab.prepared())
     assert lab.programs[0].mode == "warm"
     assert (lab.work / "begun").read_text() == "x"
 
 
-async def test_what_the_program_has_started_before_does_not_outlive_it(lab: Lab) -> None:
+async def test_child_processes_do_not_outlive_the_restart_as_a_plain_start(lab: Lab) -> None:
     started = "import subprocess\nprint(subprocess.Popen(['setsid', 'sleep', '600']).pid, file=open('pids', 'a'))"
     hide(lab, "C", "TF_X", started)
     assert (await lab.go(await lab.prepared())).lines == ("b'1'",)
@@ -81,7 +81,7 @@ async def test_what_the_program_has_started_before_does_not_outlive_it(lab: Lab)
     await until(lambda: not any(map(alive, pids)), "the end of what it has started")
 
 
-async def test_a_program_that_is_killed_is_not_started_anew(lab: Lab) -> None:
+async def test_a_killed_program_is_not_started_again(lab: Lab) -> None:
     wait = f"import os, time\nprint(file=open({str(lab.directory / 'on')!r}, 'w'))\ntime.sleep(600)"
     hide(lab, "C", "TF_X", wait)
     program = await lab.prepared()
@@ -94,7 +94,7 @@ async def test_a_program_that_is_killed_is_not_started_anew(lab: Lab) -> None:
     assert (lab.work / "begun").read_text() == "x"
 
 
-async def test_a_fork_of_the_program_is_only_warned(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_child_process_that_sets_a_variable_is_only_warned(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
     lab.tensorflow("")
     lab.script(
         "import os\nif not os.fork():\n    change = os.environ.update\n    change(TF_X='1')\n"
@@ -120,7 +120,7 @@ print(shared.count, sys.modules["tensorflow.inner"] is tensorflow.inner, importl
 """
 
 
-async def test_the_import_looks_as_in_a_plain_start(lab: Lab) -> None:
+async def test_the_import_system_looks_as_in_a_plain_start(lab: Lab) -> None:
     own = "import os, alone, shared\nshared.count += 1\nos.environ['TF_OWN'] = '1'"
     files = {"__init__.py": own, "inner/__init__.py": "", "inner/deep.py": ""}
     (lab.modules / "tensorflow.py").unlink()
@@ -143,7 +143,7 @@ async def test_the_import_looks_as_in_a_plain_start(lab: Lab) -> None:
     assert shown[0][0].startswith("[] tensorflow")
 
 
-async def test_what_is_never_imported_is_taken_down_in_order(lab: Lab) -> None:
+async def test_modules_that_are_never_imported_are_finalized(lab: Lab) -> None:
     lab.tensorflow("import atexit, sys\natexit.register(lambda: print('tensorflow' in sys.modules))")
     lab.script("print('ran')")
     assert (await lab.go(await lab.prepared())).lines == ("ran", "True")

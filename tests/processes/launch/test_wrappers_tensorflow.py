@@ -43,7 +43,7 @@ def step_of(gang: LocalGang, member: str) -> int | None:
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("way", ["execv", "subprocess", "as conda run"])
-def test_a_gang_behind_wrappers_goes_on_where_it_was(tmp_path: Path, way: str) -> None:
+def test_a_gang_behind_wrappers_resumes(tmp_path: Path, way: str) -> None:
     wrapper, train = tmp_path / "wrapper.py", tmp_path / "train.py"
     wrapper.write_text(WRAPPERS[way])
     train.write_text(TRAIN)

@@ -47,7 +47,7 @@ async def test_idle_connections_do_not_keep_a_probe_out() -> None:
     server.close()
 
 
-async def test_strangers_do_not_keep_a_member_out() -> None:
+async def test_unauthenticated_connections_do_not_keep_a_member_out() -> None:
     async def nothing() -> None:
         """No verdict is left anywhere."""
 

@@ -21,5 +21,5 @@ def test_the_program_does_not_see_the_launchers_settings() -> None:
         (["train"], ["train", "--fast"], True),
     ],
 )
-def test_what_program_a_command_starts(one: list[str], other: list[str], same: bool) -> None:
+def test_the_digest_of_a_command_ignores_its_arguments(one: list[str], other: list[str], same: bool) -> None:
     assert (program_digest(one) == program_digest(other)) == same

@@ -10,7 +10,7 @@ import pytest
 from tftraining.launch import success_file
 
 
-def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
+def test_only_the_job_that_wrote_a_success_reads_it(tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there"
     assert success_file.read_success(directory, "a") is None
     success_file.write_success(directory, "a")
@@ -23,18 +23,18 @@ def test_a_success_is_read_only_by_the_job_that_left_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"uid": "a"}', b'{"uid": "a", "verdict": "Failed"}'])
-def test_nonsense_is_no_success(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_no_success(tmp_path: Path, content: bytes) -> None:
     (tmp_path / success_file.FILE).write_bytes(content)
     assert success_file.read_success(tmp_path, "a") is None
 
 
-def test_a_link_is_no_success(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_no_success(tmp_path: Path) -> None:
     success_file.write_success(tmp_path / "elsewhere", "a")
     (tmp_path / success_file.FILE).symlink_to(tmp_path / "elsewhere" / success_file.FILE)
     assert success_file.read_success(tmp_path, "a") is None
 
 
-def test_a_write_that_was_interrupted_does_not_keep_the_next_launcher_from_leaving_its_verdict(tmp_path: Path) -> None:
+def test_an_interrupted_write_does_not_block_the_next_one(tmp_path: Path) -> None:
     (tmp_path / f"{success_file.FILE}.1").write_text("{")
     (tmp_path / f"{success_file.FILE}.{os.getpid()}").write_text("{")
     success_file.write_success(tmp_path, "a")

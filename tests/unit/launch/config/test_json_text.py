@@ -15,7 +15,7 @@ DEEP = "[" * 20_000
 
 
 @pytest.mark.parametrize("text", [DEEP, DEEP + "]" * 20_000, '{"a":' * 20_000])
-def test_json_of_any_depth_is_no_more_than_wrong(text: str, tmp_path: Path) -> None:
+def test_deeply_nested_json_is_a_value_error(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse(text)
     (tmp_path / success_file.FILE).write_text(text[: success_file.FILE_BYTES])

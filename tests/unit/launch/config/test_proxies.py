@@ -42,18 +42,18 @@ def test_without_a_proxy_nothing_is_set(variables: dict[str, str]) -> None:
         ({"no_proxy": "a,.digits.default.svc"}, "a", "a", "a"),
     ],
 )
-def test_what_the_user_has_exempted_stays(users: dict[str, str], no_proxy: str, upper: str, grpc: str) -> None:
+def test_the_users_exemptions_stay(users: dict[str, str], no_proxy: str, upper: str, grpc: str) -> None:
     told = proxies.exempt(environment(**PROXY, **users), None)
     own = ".digits.default.svc"
     wanted = {"no_proxy": no_proxy, "NO_PROXY": upper, "no_grpc_proxy": grpc}
     assert told == {name: f"{before},{own}" if before else own for name, before in wanted.items()}
 
 
-def test_workers_that_tf_config_does_not_know_are_exempt_too() -> None:
+def test_workers_outside_tf_config_are_exempt() -> None:
     assert proxies.exempt(environment(WORKERS[:1], **PROXY), PATTERN)["no_proxy"] == ".digits.default.svc"
 
 
-def test_addresses_and_single_names_are_exempt_as_they_are() -> None:
+def test_ip_addresses_and_single_hosts_are_exempt_unchanged() -> None:
     told = proxies.exempt(environment([*LOCAL, "[::1]:2", "alone:1", "one.example.com:1"], **PROXY), None)
     assert told["no_proxy"] == "127.0.0.1,::1,alone,one.example.com"
 
@@ -63,7 +63,7 @@ def test_thousands_of_peers_fit_into_a_variable() -> None:
     assert len(proxies.exempt(environment(many, **PROXY), None)["no_proxy"]) < 100
 
 
-def test_a_program_in_python_goes_past_the_proxy_to_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_connects_to_peers_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     told = proxies.exempt(environment(**PROXY), None)
     for name, value in told.items():
         monkeypatch.setenv(name, value)
@@ -72,5 +72,5 @@ def test_a_program_in_python_goes_past_the_proxy_to_its_peers(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("config", ["", "[]", "{}", '{"cluster": 3}', '{"cluster": {"worker": 3}}', "[" * 100_000])
-def test_a_tf_config_that_makes_no_sense_is_not_judged_here(config: str) -> None:
+def test_an_invalid_tf_config_raises_nothing(config: str) -> None:
     assert proxies.exempt({**PROXY, "TF_CONFIG": config}, None) == {}

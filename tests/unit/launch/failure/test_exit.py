@@ -37,11 +37,11 @@ PER_REPLICA = "}) with an unsupported type (<class 'tensorflow.python.distribute
         (137, (*TRACEBACK, "ImportError: x"), ""),
     ],
 )
-def test_kinds(code: int, lines: tuple[str, ...], kind: str) -> None:
+def test_the_kind_of_an_exit_from_its_code_and_lines(code: int, lines: tuple[str, ...], kind: str) -> None:
     assert kind_of(code, lines) == kind
 
 
-def test_status_of_waitpid() -> None:
+def test_the_exit_of_a_waitpid_status() -> None:
     assert (exit_of(3 << 8, ()).code, exit_of(3 << 8, ()).signal) == (3, None)
     assert (exit_of(9, ()).code, exit_of(9, ()).signal) == (None, 9)
     assert (exit_of(11 | 0x80, ()).code, exit_of(11 | 0x80, ()).signal) == (None, 11)  # with a core dump

@@ -8,7 +8,7 @@ from tftraining.launch.failure import incident
 from tftraining.launch.failure.exit import Exit
 
 
-def test_exits_are_described_for_people() -> None:
+def test_the_description_of_an_exit() -> None:
     assert incident.describe("worker-1", Exit(None, 9)) == "worker-1 was killed (SIGKILL)"
     told = incident.describe("worker-0", Exit(3, None, ("a", "b ", "")))
     assert told == "worker-0 failed with exit code 3: b"
@@ -24,16 +24,16 @@ def test_exits_are_described_for_people() -> None:
         ("ImportError", "the program cannot import what it needs"),
     ],
 )
-def test_what_trying_again_cannot_mend_is_said(kind: str, words: str) -> None:
+def test_fatal_kinds_are_explained_in_the_description(kind: str, words: str) -> None:
     assert words in incident.describe("worker-1", Exit(1, None, ("the last line",), kind))
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1])
-def test_where_there_is_no_room_no_line_is_kept(limit: int) -> None:
+def test_without_room_no_line_is_kept(limit: int) -> None:
     assert incident.bounded(("a", ""), limit) == []
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(13, 10), (12, 10), (11, 9), (2, 0)])
-def test_a_text_is_cut_no_shorter_than_it_has_to_be(limit: int, kept: int) -> None:
+def test_cut_keeps_as_much_as_fits(limit: int, kept: int) -> None:
     """Ten characters are twelve bytes of JSON."""
     assert incident.cut("m" * 10, limit) == "m" * kept

@@ -21,7 +21,7 @@ LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, 
 
 
 @given(LEDGERS, LEDGERS)
-def test_a_merge_forgets_nothing_and_does_not_ask_who_is_first(one: Ledger, other: Ledger) -> None:
+def test_merging_ledgers_forgets_nothing_and_is_commutative(one: Ledger, other: Ledger) -> None:
     merged = ledger.merge(one, other)
     assert merged == ledger.merge(other, one)
     assert merged.failures >= max(one.failures, other.failures)
@@ -29,22 +29,22 @@ def test_a_merge_forgets_nothing_and_does_not_ask_who_is_first(one: Ledger, othe
 
 
 @given(LEDGERS)
-def test_a_ledger_survives_its_journey(one: Ledger) -> None:
+def test_a_ledger_survives_its_json_form(one: Ledger) -> None:
     assert Ledger.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def test_what_progress_has_set_back_stays_so_whoever_remembers_more() -> None:
+def test_the_newer_ledger_decides_about_counts_that_progress_resets() -> None:
     old = Ledger(process_failures=4, without_progress=4, incidents=6)
     new = ledger.account(old, charged=False, progressed=True, refill=True)
     assert (ledger.merge(old, new), ledger.merge(new, old)) == (new, new)
 
 
-def test_of_two_that_launchers_of_an_older_version_kept_the_one_with_more_restarts_is_the_later() -> None:
+def test_ledgers_of_older_launchers_are_ordered_by_restarts() -> None:
     before = Ledger(in_place=1, process_failures=1, without_progress=1)
     after = Ledger(in_place=2, process_failures=3, without_progress=0)
     assert (ledger.merge(before, after), ledger.merge(after, before)) == (after, after)
 
 
-def test_the_waits_grow_to_a_minute() -> None:
+def test_the_back_off_grows_to_a_minute() -> None:
     waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]

@@ -16,7 +16,7 @@ from tftraining.launch.failure.result import Result
 
 @settings(max_examples=50)
 @given(st.lists(st.text(max_size=2000), max_size=40), st.text(max_size=3000))
-def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
+def test_the_termination_message_always_fits(lines: list[str], told: str) -> None:
     kept = incident.bounded(tuple(lines), 2000)
     assert len(json.dumps(kept)) <= 2000 or kept == []
     text = result.termination_message(
@@ -28,7 +28,7 @@ def test_the_last_lines_always_fit(lines: list[str], told: str) -> None:
 
 
 @pytest.mark.parametrize("character", ["m", '"', "ä", "\U0001f600", "\0", "\udcff"])
-def test_the_message_is_cut_by_what_it_takes_as_json(character: str) -> None:
+def test_the_message_is_cut_by_its_size_in_json(character: str) -> None:
     ended = Exit(1, None, ("the last line",))
     told = {"progress": "p" * 1400}
     text = result.termination_message(Result("Failed", "Error", character * 5000, "w-1", ended), Ledger(), told)

@@ -16,7 +16,7 @@ from tftraining.launch.gang.outbox import CLOSE
 from tftraining.launch.http.pages import gang_status
 
 
-def test_a_round_starts_when_all_are_there_and_not_before() -> None:
+def test_a_round_starts_once_all_members_are_ready() -> None:
     chief = make_coordinator()
     chief.handle_hello(hello("worker-1"), 1.0)
     assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-0"])
@@ -38,7 +38,7 @@ def test_a_round_starts_when_all_are_there_and_not_before() -> None:
         ({"chief-0": "x", "worker-0": "", "ps-0": "x"}, False),  # a launcher of an earlier version
     ],
 )
-def test_the_end_of_fit_is_kept_where_all_who_train_can_agree_on_it(commands: dict[str, str], agreed: bool) -> None:
+def test_finished_fits_are_kept_if_all_trainers_have_the_same_command(commands: dict[str, str], agreed: bool) -> None:
     """A program that takes no part in the agreement, which is a collective, would keep the others waiting for ever."""
     chief = make_coordinator(*commands)
     for name, command in commands.items():
@@ -47,14 +47,14 @@ def test_the_end_of_fit_is_kept_where_all_who_train_can_agree_on_it(commands: di
     assert told == [agreed] * 3
 
 
-def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
+def test_the_next_round_number_exceeds_all_known_ones() -> None:
     chief = make_coordinator()
     chief.handle_hello(hello("worker-0", known=0), 0.0)
     chief.handle_hello(hello("worker-1", known=7, witness=7, farewell=7), 0.0)
     assert chief.rounds.number == 8
 
 
-def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all() -> None:
+def test_the_welcome_has_the_last_round_and_the_start_deadline() -> None:
     chief = make_coordinator(start_deadline=60.0)
     chief.handle_hello(hello("worker-1", now=5.0, known=7, witness=7, farewell=7), 0.0)
     ((name, frame),) = chief.outbox.take_all()
@@ -75,13 +75,13 @@ def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all
         ({"member": "worker-2"}, "worker-2 is not a member of this job"),
     ],
 )
-def test_who_does_not_belong_to_the_gang_may_not_join(other: dict[str, Any], words: str) -> None:
+def test_launchers_outside_the_gang_are_refused(other: dict[str, Any], words: str) -> None:
     chief = make_coordinator()
     assert chief.handle_hello(hello("worker-1") | other, 1.0) == words
     assert chief.rounds.missing == ["worker-0", "worker-1"]
 
 
-def test_another_limit_is_no_other_size() -> None:
+def test_a_changed_limit_is_no_resize() -> None:
     chief = start_gang()
     chief.apply_spec_update(chief.membership.job.gang, replace(chief.membership.policy, max_restarts=9), 5.0)
     assert (chief.membership.policy.max_restarts, chief.rounds.resized, take_sent(chief)) == (9, False, [])
@@ -103,7 +103,7 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
     assert (chief.rounds.number, chief.rounds.running, chief.decisions.ledger.in_place) == (2, True, 1)
 
 
-def test_everybody_is_told_whose_incident_ends_the_round() -> None:
+def test_the_stop_frame_names_the_failed_member() -> None:
     chief = start_gang()
     send_heartbeats(chief, 4.9)
     chief.handle_frame("worker-1", exited(1, 1), 5.0)
@@ -113,7 +113,7 @@ def test_everybody_is_told_whose_incident_ends_the_round() -> None:
     ]
 
 
-def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
+def test_an_exit_of_an_older_round_is_ignored() -> None:
     chief = start_gang()
     send_heartbeats(chief, 4.9)
     chief.handle_frame("worker-1", exited(1, 1), 5.0)
@@ -124,7 +124,7 @@ def test_an_exit_of_an_older_round_is_late_and_ignored() -> None:
     assert chief.membership.gang["worker-0"].state == "running"
 
 
-def test_the_chiefs_success_ends_the_job_also_when_a_worker_failed_a_moment_earlier() -> None:
+def test_the_chiefs_success_ends_the_job_right_after_a_workers_failure() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 1), 5.0)
     take_sent(chief)
@@ -135,7 +135,7 @@ def test_the_chiefs_success_ends_the_job_also_when_a_worker_failed_a_moment_earl
     assert take_sent(chief) == [("worker-0", "end"), ("worker-1", "end")]
 
 
-def test_a_chief_that_leaves_with_a_polite_zero_has_not_succeeded() -> None:
+def test_exit_0_of_a_terminated_chief_is_no_success() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", {"type": "leaving"}, 5.0)
     chief.handle_frame("worker-0", exited(1, 0), 5.1)
@@ -144,7 +144,7 @@ def test_a_chief_that_leaves_with_a_polite_zero_has_not_succeeded() -> None:
     assert (chief.last_incident.reason, chief.last_incident.charged) == ("Terminated", False)
 
 
-def test_who_is_told_to_go_is_in_no_round_however_often_it_comes_back_before_it_has_gone() -> None:
+def test_a_terminated_member_joins_no_round_even_if_it_reconnects() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", {"type": "leaving"}, 5.0)
     chief.handle_disconnect("worker-1", 5.1)
@@ -157,7 +157,7 @@ def test_who_is_told_to_go_is_in_no_round_however_often_it_comes_back_before_it_
     assert (chief.rounds.number, chief.rounds.running, chief.decisions.ledger.in_place) == (2, True, 0)
 
 
-def test_a_worker_that_is_done_waits_for_the_chief() -> None:
+def test_a_finished_worker_waits_for_the_chief() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 0), 5.0)
     assert (chief.rounds.running, chief.decisions.result) == (True, None)
@@ -168,7 +168,7 @@ def test_a_worker_that_is_done_waits_for_the_chief() -> None:
     assert chief.decisions.result is not None
 
 
-def test_late_comers_after_the_verdict_are_told_at_once() -> None:
+def test_members_that_join_after_the_result_receive_it_at_once() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", exited(1, 0), 5.0)
     chief.handle_disconnect("worker-1", 6.0)
@@ -177,7 +177,7 @@ def test_late_comers_after_the_verdict_are_told_at_once() -> None:
     assert take_sent(chief) == [("worker-1", "welcome"), ("worker-1", "end")]
 
 
-def test_silence_beyond_the_timeout_is_a_loss_without_a_charge() -> None:
+def test_a_member_silent_for_the_member_timeout_is_lost_without_a_charge() -> None:
     chief = start_gang()
     for tenths in range(1, 40):
         chief.handle_frame("worker-0", heartbeat(1, tenths / 10), tenths / 10)
@@ -189,7 +189,7 @@ def test_silence_beyond_the_timeout_is_a_loss_without_a_charge() -> None:
     assert (chief.decisions.ledger.process_failures, chief.rounds.missing) == (0, ["worker-0", "worker-1"])
 
 
-def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_theirs() -> None:
+def test_a_suspended_chief_does_not_count_its_own_pause_as_silence() -> None:
     chief = start_gang()
     chief.tick(0.5)
     chief.tick(10.0)
@@ -200,7 +200,7 @@ def test_a_chief_that_was_held_up_itself_does_not_take_its_own_silence_for_their
     assert chief.rounds.running
 
 
-def test_a_chief_that_was_held_up_blames_nobody_whose_frames_it_has_not_read_yet() -> None:
+def test_a_suspended_chief_loses_no_member_with_unread_frames() -> None:
     chief = start_gang("worker-0", "worker-1", "worker-2")
     for now in (0.5, 1.0):
         send_heartbeats(chief, now)
@@ -210,7 +210,7 @@ def test_a_chief_that_was_held_up_blames_nobody_whose_frames_it_has_not_read_yet
     assert chief.last_incident is not None and chief.last_incident.member == "worker-1"
 
 
-def test_a_chief_that_was_held_up_gives_up_who_has_said_nothing_meanwhile() -> None:
+def test_a_resumed_chief_gives_up_members_that_stay_silent() -> None:
     """Its program may run only as long as it hears all others: they count on that when they go to a new chief."""
     chief = start_gang()
     chief.tick(0.5)
@@ -222,7 +222,7 @@ def test_a_chief_that_was_held_up_gives_up_who_has_said_nothing_meanwhile() -> N
     assert not chief.rounds.running
 
 
-def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
+def test_a_second_launcher_of_a_member_is_refused_until_the_first_is_silent() -> None:
     chief = start_gang()
     other = hello("worker-1", 1.0, incarnation="another")
     assert "another worker-1 is connected" in chief.handle_hello(other, 1.0)
@@ -232,7 +232,7 @@ def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
     assert chief.handle_hello(other, 4.5) == ""
 
 
-def test_the_same_launcher_again_replaces_its_old_connection() -> None:
+def test_a_reconnecting_launcher_replaces_its_old_connection() -> None:
     chief = start_gang()
     assert chief.handle_hello(hello("worker-1", 1.0, round=1, known=1), 1.0) == ""
     assert (chief.rounds.running, chief.membership.gang["worker-1"].state) == (False, "ready")
@@ -295,16 +295,16 @@ def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run(
     assert first_round_of_a_new_chief(joined, *others) == pytest.approx(wait, abs=0.11)
 
 
-def test_a_new_chief_waits_for_no_lease_that_is_over() -> None:
+def test_a_new_chief_does_not_wait_for_expired_leases() -> None:
     assert first_round_of_a_new_chief(10.0, {**THIRD, "left": 60.0}) == 0.0
 
 
-def test_a_new_chief_waits_for_the_leases_of_who_was_with_one_that_has_just_died() -> None:
+def test_a_new_chief_waits_for_the_leases_granted_by_a_chief_that_just_died() -> None:
     assert first_round_of_a_new_chief(0.0, {**THIRD, "left": 60.0}) == pytest.approx(3.0, abs=0.11)
 
 
 @pytest.mark.parametrize(("ending", "wait"), [("bye", 0.0), ("closed", 3.0), ("ready", 0.0)])
-def test_the_end_of_a_connection_does_not_say_that_nothing_runs_there(ending: str, wait: float) -> None:
+def test_a_closed_connection_does_not_prove_that_the_program_ended(ending: str, wait: float) -> None:
     """Others can bring it about: a proxy, or who can forge a packet. Then the lease of the launcher has to run out."""
     chief = start_gang()
     send_heartbeats(chief, 5.0)
@@ -324,7 +324,7 @@ def test_the_end_of_a_connection_does_not_say_that_nothing_runs_there(ending: st
     assert now - 5.0 == pytest.approx(wait, abs=0.11)
 
 
-def test_the_same_launcher_has_ended_its_program_before_it_comes_again() -> None:
+def test_a_reconnecting_launcher_has_ended_its_program() -> None:
     chief = start_gang()
     send_heartbeats(chief, 5.0)
     chief.handle_disconnect("worker-1", 5.0)
@@ -337,7 +337,7 @@ def restart_of_one(chief: Coordinator, name: str, now: float) -> None:
     chief.handle_frame(name, {"type": "ready", "round": chief.membership.gang[name].round}, now)
 
 
-def test_a_charge_is_told_before_the_next_round_that_has_to_wait() -> None:
+def test_the_ledger_is_sent_before_the_back_off() -> None:
     """The chief's launcher may be lost in the back-off: the others have to know what was charged."""
     chief = start_gang()
     send_heartbeats(chief, 5.0)
@@ -347,7 +347,7 @@ def test_a_charge_is_told_before_the_next_round_that_has_to_wait() -> None:
 
 
 @pytest.mark.parametrize(("policy", "epoch"), [({}, 5), ({"all_workers": True}, 4)], ids=["Chief", "AllWorkers"])
-def test_where_the_chief_ends_the_job_its_progress_is_the_jobs(policy: dict[str, Any], epoch: int) -> None:
+def test_the_chiefs_progress_at_its_exit_is_the_jobs_progress(policy: dict[str, Any], epoch: int) -> None:
     chief = start_gang(**policy)
     for name in chief.membership.gang:
         chief.handle_frame(name, heartbeat(1, 5.0, epoch=4, epochs=5, updated=1.0), 5.0)
@@ -355,7 +355,7 @@ def test_where_the_chief_ends_the_job_its_progress_is_the_jobs(policy: dict[str,
     assert chief.rounds.progress.epoch == epoch
 
 
-def test_restarts_without_a_new_epoch_wait_longer_and_longer() -> None:
+def test_restarts_without_a_new_epoch_back_off() -> None:
     chief = start_gang(max_restarts=100)
     now, waits = 0.0, []
     for number in range(1, 6):
@@ -372,7 +372,7 @@ def test_restarts_without_a_new_epoch_wait_longer_and_longer() -> None:
     assert waits == [0, 1, 2, 4, 8]
 
 
-def test_a_new_epoch_refills_the_budget_and_ends_the_waiting() -> None:
+def test_a_new_epoch_refills_the_budget_and_resets_the_back_off() -> None:
     chief = start_gang(max_restarts=1)
     for number in range(1, 8):
         told = {"epoch": number + 1, "first_epoch": number - 1, "updated": 1.0}
@@ -399,7 +399,7 @@ def test_the_same_epoch_again_is_no_progress() -> None:
 
 
 @pytest.mark.parametrize("saved_now", [True, False])
-def test_a_newer_checkpoint_inside_an_epoch_refills_the_budget_and_ends_the_waiting(saved_now: bool) -> None:
+def test_a_newer_checkpoint_refills_the_budget_and_resets_the_back_off(saved_now: bool) -> None:
     """Told when it is saved, or known by what the next round goes on from."""
     chief = start_gang(max_restarts=1)
     for number in range(1, 8):
@@ -452,11 +452,11 @@ def progressed(chief: Coordinator, *told: dict[str, int]) -> bool:
         ([{"epoch": 1}, {}], False),
     ],
 )
-def test_the_epoch_with_which_a_round_begins_is_no_progress(told: list[dict[str, int]], is_progress: bool) -> None:
+def test_the_first_epoch_of_a_round_is_no_progress(told: list[dict[str, int]], is_progress: bool) -> None:
     assert progressed(start_gang(), *told) == is_progress
 
 
-def test_epochs_that_are_done_again_are_no_progress() -> None:
+def test_repeated_epochs_are_no_progress() -> None:
     chief = start_gang("worker-0")
     found = [progressed(chief, {"epoch": epoch, "first_epoch": 0}) for epoch in (5, 3, 4, 5, 6)]
     assert found == [True, False, False, False, True]
@@ -483,7 +483,7 @@ def test_a_program_that_reports_nothing_and_ran_for_a_minute_does_not_fail_for_g
     assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 2)
 
 
-def test_an_earlier_run_s_checkpoint_is_no_progress() -> None:
+def test_the_checkpoint_of_an_earlier_run_is_no_progress() -> None:
     chief = start_gang(max_restarts=0)
     chief.handle_frame(
         "worker-0", heartbeat(1, 1.0, epoch=3, first_epoch=2, first_step=500, checkpoint=500, updated=1.0), 1.0
@@ -493,7 +493,7 @@ def test_an_earlier_run_s_checkpoint_is_no_progress() -> None:
     assert chief.decisions.result is not None
 
 
-def test_with_budget_reset_never_progress_does_not_help() -> None:
+def test_budget_reset_never_keeps_the_charges_in_spite_of_progress() -> None:
     chief = start_gang(max_restarts=1, refill=False)
     for number in (1, 2):
         chief.handle_frame("worker-0", heartbeat(number, number, epoch=10 * number, updated=1.0), number)
@@ -502,7 +502,7 @@ def test_with_budget_reset_never_progress_does_not_help() -> None:
     assert chief.decisions.result is not None
 
 
-def test_losses_are_free_however_many() -> None:
+def test_lost_members_are_never_charged() -> None:
     chief = start_gang(max_restarts=0)
     for number in range(1, 20):
         chief.handle_disconnect("worker-1", number * 100.0)
@@ -553,14 +553,14 @@ def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: i
     assert (chief.decisions.result is None) == goes_on
 
 
-def test_where_nobody_is_left_to_tell_the_operator_does() -> None:
+def test_the_operators_setting_says_that_a_step_was_made() -> None:
     chief = make_coordinator("worker-0", proven=True)
     chief.handle_hello(hello("worker-0"), 0.0)
     chief.handle_frame("worker-0", exited(1, 1, kind="ImportError"), 1.0)
     assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 1)
 
 
-def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
+def test_a_stopped_member_is_charged_for_the_exit_of_its_peer() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", heartbeat(1, 20.0, stuck=12.0), 20.0)
     chief.handle_frame("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 20.1)
@@ -573,7 +573,7 @@ def test_who_is_stopped_is_blamed_for_the_exit_of_its_peer() -> None:
     assert "UnavailableError" in chief.last_incident.message
 
 
-def test_who_was_told_to_leave_is_named_for_the_exit_of_its_peer_without_a_charge() -> None:
+def test_a_terminated_member_is_named_for_its_peers_exit_without_a_charge() -> None:
     chief = start_gang()
     send_heartbeats(chief, 5.0)
     chief.handle_frame("worker-0", {"type": "leaving"}, 5.0)
@@ -586,7 +586,7 @@ def test_who_was_told_to_leave_is_named_for_the_exit_of_its_peer_without_a_charg
     )
 
 
-def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> None:
+def test_a_silent_member_is_named_for_its_peers_exit_without_a_charge() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 1), 2.0)
     assert chief.last_incident is not None
@@ -598,7 +598,7 @@ def test_who_is_silent_is_blamed_for_the_exit_of_its_peer_without_a_charge() -> 
 
 
 @pytest.mark.parametrize(("stuck", "member"), [(2.9, "worker-1"), (3.0, "worker-0")])
-def test_a_peer_that_is_stopped_is_blamed_from_the_member_timeout_on(stuck: float, member: str) -> None:
+def test_a_stopped_peer_is_charged_from_the_member_timeout_on(stuck: float, member: str) -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", heartbeat(1, 20.0, stuck=stuck), 20.0)
     chief.handle_frame("worker-1", exited(1, 1), 20.0)
@@ -606,7 +606,7 @@ def test_a_peer_that_is_stopped_is_blamed_from_the_member_timeout_on(stuck: floa
 
 
 @pytest.mark.parametrize(("silent", "member"), [(1.5, "worker-1"), (1.6, "worker-0")])
-def test_silence_of_half_the_member_timeout_excuses_nobody(silent: float, member: str) -> None:
+def test_silence_of_half_the_member_timeout_explains_no_exit(silent: float, member: str) -> None:
     chief = start_gang()
     send_heartbeats(chief, 5.0)
     chief.handle_frame("worker-1", exited(1, 1), 5.0 + silent)
@@ -624,9 +624,7 @@ def test_silence_of_half_the_member_timeout_excuses_nobody(silent: float, member
         (1, "", "ConnectionResetError: [Errno 104] Connection reset by peer", "worker-0"),
     ],
 )
-def test_silence_excuses_only_what_the_loss_of_a_peer_brings_about(
-    code: int, kind: str, exception: str, member: str
-) -> None:
+def test_silence_explains_only_exits_that_a_lost_peer_causes(code: int, kind: str, exception: str, member: str) -> None:
     chief = start_gang()
     chief.rounds.has_stepped = True
     frame = exited(1, code, kind=kind)
@@ -644,7 +642,7 @@ def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> Non
 
 
 @pytest.mark.parametrize(("silent", "words"), [(0.5, "'s launcher is gone"), (1.5, " was not heard of for 1.5 s")])
-def test_silence_is_told_of_only_where_there_was_any(silent: float, words: str) -> None:
+def test_the_message_names_silence_only_after_a_second(silent: float, words: str) -> None:
     chief = start_gang()
     send_heartbeats(chief, 5.0)
     chief.handle_disconnect("worker-1", 5.0 + silent)
@@ -662,9 +660,7 @@ UNAVAILABLE = "tensorflow.python.framework.errors_impl.UnavailableError: Graph e
         ("ValueError: boom", 2.0, "worker-0"),
     ],
 )
-def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_without_it(
-    exception: str, after: float, member: str
-) -> None:
+def test_an_early_exit_with_0_explains_its_peers_failure(exception: str, after: float, member: str) -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 0), 1.0)
     send_heartbeats(chief, after)
@@ -682,7 +678,7 @@ def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_with
     assert chief.decisions.ledger.process_failures == 1
 
 
-def test_a_stall_is_dumped_named_and_charged() -> None:
+def test_a_stall_dumps_stacks_and_is_charged() -> None:
     chief = start_gang(stall_timeout=10.0)
     for second in range(1, 13):
         for name, step in (("worker-0", 4), ("worker-1", 3)):
@@ -716,7 +712,7 @@ def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_report
     assert (chief.last_incident.reason == "Stalled", chief.rounds.running) == (stalls, not stalls)
 
 
-def test_a_gang_whose_programs_do_not_reach_each_other_stalls_in_its_first_round() -> None:
+def test_programs_that_never_reach_their_peers_stall_in_the_first_round() -> None:
     chief = start_gang(stall_timeout=40.0)
     for second in range(1, 42):
         assert (chief.rounds.running, chief.rounds.training_since) == (True, None), second
@@ -765,7 +761,7 @@ def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
     assert chief.decisions.result is None
 
 
-def test_an_evaluator_gates_nothing_and_is_restarted_alone() -> None:
+def test_an_evaluator_delays_no_round_and_restarts_alone() -> None:
     chief = start_gang()
     chief.handle_hello(hello("evaluator-0", 1.0), 1.0)
     assert take_sent(chief) == [("evaluator-0", "welcome"), ("evaluator-0", "start")]
@@ -777,7 +773,7 @@ def test_an_evaluator_gates_nothing_and_is_restarted_alone() -> None:
     assert (chief.rounds.running, chief.rounds.number, chief.decisions.ledger.process_failures) == (True, 1, 0)
 
 
-def test_ledgers_are_merged_and_travel_with_the_start() -> None:
+def test_ledgers_are_merged_and_sent_with_the_start_frame() -> None:
     chief = make_coordinator(ledger=Ledger(pod_failures=2))
     chief.handle_hello(hello("worker-0", ledger={"processFailures": 3}), 0.0)
     chief.handle_hello(hello("worker-1", ledger={"inPlace": 4}), 0.0)
@@ -790,7 +786,7 @@ def test_ledgers_are_merged_and_travel_with_the_start() -> None:
 @pytest.mark.parametrize(
     "frame", [{}, {"type": "beat"}, {"type": "exited", "round": 1}, {**heartbeat(1, 0), "stuck": "x"}]
 )
-def test_a_bad_frame_raises_what_ends_its_connection(frame: dict[str, Any]) -> None:
+def test_an_invalid_frame_raises_an_error_that_ends_its_connection(frame: dict[str, Any]) -> None:
     chief = start_gang()
     with pytest.raises((KeyError, TypeError, ValueError)):
         chief.handle_frame("worker-1", frame, 1.0)
@@ -799,7 +795,7 @@ def test_a_bad_frame_raises_what_ends_its_connection(frame: dict[str, Any]) -> N
 # What people and the operator read.
 
 
-def test_a_restart_is_told_with_its_cost_once_all_train_again() -> None:
+def test_the_last_restart_reports_its_cost_once_all_train_again() -> None:
     chief = start_gang()
     for name in chief.membership.gang:
         chief.handle_frame(name, heartbeat(1, 9.0, step=170, epoch=3, first_step_time=5.0, updated=1.0), 9.0)
@@ -837,7 +833,7 @@ def test_a_restart_is_told_with_its_cost_once_all_train_again() -> None:
         ({}, "resumed after 1.2 s"),
     ],
 )
-def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int], words: str) -> None:
+def test_the_status_says_that_no_backup_was_found(told: dict[str, int], words: str) -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, updated=1.0), 10.0)
     send_ready(chief, 10.1)
@@ -848,7 +844,7 @@ def test_where_nothing_could_be_resumed_the_status_says_so(told: dict[str, int],
 
 
 @pytest.mark.parametrize(("now", "phase"), [(6.9, "Starting"), (7.1, "Training")])
-def test_two_seconds_after_the_first_step_of_one_the_others_are_not_waited_for(now: float, phase: str) -> None:
+def test_a_round_trains_two_seconds_after_its_first_step(now: float, phase: str) -> None:
     chief = start_gang("worker-0", "worker-1", "worker-2")
     for name, made in (("worker-0", 5.0), ("worker-1", 6.5)):
         chief.handle_frame(name, heartbeat(1, 6.6, step=1, first_step_time=6.6 - made, updated=1.0), 6.6)
@@ -857,7 +853,7 @@ def test_two_seconds_after_the_first_step_of_one_the_others_are_not_waited_for(n
     assert gang_status(chief, now)["phase"] == phase
 
 
-def test_a_program_that_reports_and_has_made_no_step_is_waited_for_beside_one_that_reports_nothing() -> None:
+def test_a_round_waits_for_the_first_step_of_a_program_that_reports() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", heartbeat(1, 40.0, updated=1.0), 40.0)
     chief.handle_frame("worker-1", heartbeat(1, 40.0), 40.0)
@@ -865,7 +861,7 @@ def test_a_program_that_reports_and_has_made_no_step_is_waited_for_beside_one_th
     assert gang_status(chief, 40.0)["phase"] == "Starting"
 
 
-def test_the_time_without_training_is_told_in_hundredths_of_a_second() -> None:
+def test_down_seconds_are_rounded_to_hundredths() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, updated=1.0), 10.0)
     send_ready(chief, 10.1)
@@ -874,7 +870,7 @@ def test_the_time_without_training_is_told_in_hundredths_of_a_second() -> None:
     assert gang_status(chief, 11.2345)["lastRestart"]["downSeconds"] == 1.23
 
 
-def test_a_round_too_short_for_a_beat_is_told_of_all_the_same() -> None:
+def test_progress_in_the_exit_frame_counts_without_a_heartbeat() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, step=20, epoch=4, updated=1.0), 10.0)
     send_ready(chief, 10.1)
@@ -892,7 +888,7 @@ def test_a_round_too_short_for_a_beat_is_told_of_all_the_same() -> None:
     assert (last["downSeconds"], last["resumedFromEpoch"], last["lostSteps"]) == (1.1, 4, 0)
 
 
-def test_nothing_changes_while_nothing_happens_but_ages() -> None:
+def test_the_status_of_an_idle_gang_changes_only_in_ages() -> None:
     chief = start_gang()
     told = {"step": 5, "first_step": 0, "updated": 1.0}
     looks = []

@@ -84,7 +84,7 @@ def one_beat(chief: Coordinator, number: int, **progress: Any) -> Callable[[], N
         pytest.param(0, {"step": 5, "updated": 1.0, "first_step_time": 0.5}, id="before the others' first steps"),
     ],
 )
-def test_a_beat_costs_the_same_in_a_large_gang(missing: int, progress: dict[str, Any]) -> None:
+def test_a_heartbeat_costs_the_same_in_a_large_gang(missing: int, progress: dict[str, Any]) -> None:
     found = {}
     for members in (SMALL, LARGE):
         chief = gang(members, members - missing)
@@ -93,7 +93,7 @@ def test_a_beat_costs_the_same_in_a_large_gang(missing: int, progress: dict[str,
     assert bytes_used(found[LARGE]) < BYTES
 
 
-def test_a_beat_of_a_member_that_is_not_in_the_round_costs_the_same_in_a_large_gang() -> None:
+def test_a_heartbeat_of_a_member_outside_the_round_costs_the_same_in_a_large_gang() -> None:
     found = {}
     for members in (SMALL, LARGE):
         chief = gang(members, members)
@@ -107,7 +107,7 @@ def test_a_beat_of_a_member_that_is_not_in_the_round_costs_the_same_in_a_large_g
 
 
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
-def test_a_greeting_costs_the_same_in_a_large_gang(order: str) -> None:
+def test_a_hello_costs_the_same_in_a_large_gang(order: str) -> None:
     def greeted(members: int) -> float:
         chief, names = gang(members, 0), [f"worker-{index}" for index in range(members)]
         names = names if order == "forwards" else names[::-1]
@@ -116,7 +116,7 @@ def test_a_greeting_costs_the_same_in_a_large_gang(order: str) -> None:
     assert greeted(LARGE) < greeted(SMALL) * 1.5
 
 
-def test_a_gang_that_stops_costs_each_member_the_same_in_a_large_one() -> None:
+def test_a_stop_costs_the_same_for_each_member_of_a_large_gang() -> None:
     def become_ready(chief: Coordinator, names: list[str]) -> None:
         for name in names:
             chief.handle_frame(name, {"type": "ready", "round": 1}, 1.0)
@@ -130,7 +130,7 @@ def test_a_gang_that_stops_costs_each_member_the_same_in_a_large_one() -> None:
     assert restarted(LARGE) < restarted(SMALL) * 1.5
 
 
-def test_of_several_echoes_to_a_member_only_the_last_is_sent() -> None:
+def test_only_the_last_echo_to_a_member_is_sent() -> None:
     def echo(name: str, at: float) -> tuple[str, dict[str, Any]]:
         return name, {"type": "beat", "echo": at}
 
@@ -143,7 +143,7 @@ async def no_verdict() -> None:
     """None is left anywhere."""
 
 
-async def test_beats_that_have_piled_up_are_answered_once() -> None:
+async def test_queued_heartbeats_get_one_echo() -> None:
     """A launcher that has fallen behind by half a second must not spend the next one on echoes of no use."""
     port = free_ports(1)[0]
     rendezvous = RendezvousServer(gang(2, 0, start_deadline=1e9), SECRET, no_verdict)
@@ -163,6 +163,6 @@ async def test_beats_that_have_piled_up_are_answered_once() -> None:
         await rendezvous.close()
 
 
-def test_a_gang_of_thousands_beats_less_often_and_still_three_times_in_a_lease() -> None:
+def test_a_large_gang_sends_fewer_heartbeats_but_three_in_a_lease() -> None:
     assert (heartbeat_interval(3.0, 1000), heartbeat_interval(3.0, 1001)) == (0.5, 0.75)
     assert 3 * heartbeat_interval(3.0, 10_000) < LEASE * 3.0

@@ -66,7 +66,7 @@ def shrunk() -> Coordinator:
     return chief
 
 
-def test_the_survivors_of_a_lost_worker_go_on_at_once_and_free_of_charge() -> None:
+def test_the_survivors_of_a_lost_worker_restart_at_once_without_a_charge() -> None:
     chief = shrunk()
     frames = starts(chief)
     assert {name: frame["workers"] for name, frame in frames.items()} == {
@@ -80,7 +80,7 @@ def test_the_survivors_of_a_lost_worker_go_on_at_once_and_free_of_charge() -> No
     assert status["lastRestart"]["reason"] == "MemberLost"
 
 
-def test_people_are_told_how_many_go_on() -> None:
+def test_the_status_says_how_many_members_train() -> None:
     chief = shrunk()
     for name in ("worker-0", "worker-2"):
         chief.handle_frame(name, heartbeat(2, 7.0, step=3, first_step=0, first_step_time=0.5, updated=0.0), 7.0)
@@ -88,14 +88,14 @@ def test_people_are_told_how_many_go_on() -> None:
     assert gang_status(chief, 7.0)["message"].endswith(", with 2 of 3 members")
 
 
-def test_without_the_permission_the_gang_waits() -> None:
+def test_without_min_replicas_the_gang_waits_for_a_lost_worker() -> None:
     chief = elastic(least=None)
     disconnect_cleanly(chief, "worker-1", 5.0)
     ready(chief, 5.1, "worker-0", "worker-2")
     assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
 
 
-def test_fewer_than_the_least_wait() -> None:
+def test_fewer_than_min_replicas_wait() -> None:
     chief = elastic(least=2)
     disconnect_cleanly(chief, "worker-1", 5.0)
     disconnect_cleanly(chief, "worker-2", 5.0)
@@ -104,7 +104,7 @@ def test_fewer_than_the_least_wait() -> None:
     assert not chief.rounds.running
 
 
-def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is_dead() -> None:
+def test_the_next_round_waits_for_the_lease_of_a_silent_worker() -> None:
     chief = elastic()
     listen(chief, 4.0, *THREE)
     chief.handle_disconnect("worker-1", 5.0)
@@ -116,7 +116,7 @@ def test_a_worker_that_has_only_fallen_silent_is_waited_for_until_its_program_is
 
 
 @pytest.mark.parametrize("least", [2, 3])
-def test_a_new_launcher_that_is_cold_when_the_lease_of_its_predecessor_ends_joins_later(least: int) -> None:
+def test_an_unprepared_replacement_joins_later(least: int) -> None:
     chief = elastic(least=least)
     listen(chief, 4.0, *THREE)
     chief.handle_disconnect("worker-1", 5.0)
@@ -145,7 +145,7 @@ def test_only_workers_may_be_missing(needed: str) -> None:
     assert not chief.rounds.running
 
 
-def test_a_worker_that_is_told_to_leave_is_not_started_again() -> None:
+def test_a_terminated_worker_is_not_started_again() -> None:
     chief = elastic()
     chief.handle_frame("worker-1", {"type": "leaving"}, 5.0)
     assert chief.rounds.running
@@ -154,7 +154,7 @@ def test_a_worker_that_is_told_to_leave_is_not_started_again() -> None:
     assert list(starts(chief)) == ["worker-0", "worker-2"]
 
 
-def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_warm() -> None:
+def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_prepared() -> None:
     chief = shrunk()
     come_back(chief, "worker-1", 10.0, prepared=False)
     assert chief.rounds.running
@@ -186,7 +186,7 @@ def gives_way(chief: Coordinator, name: str, now: float) -> list[bool]:
     return [frame["giveWay"] for told, frame in chief.outbox.take_all() if (told, frame["type"]) == (name, "beat")]
 
 
-def test_a_replacement_leaves_the_processors_to_the_others_until_they_train() -> None:
+def test_a_replacement_pauses_its_warmup_until_the_others_train() -> None:
     chief = shrunk()
     chief.outbox.take_all()
     assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
@@ -197,21 +197,21 @@ def test_a_replacement_leaves_the_processors_to_the_others_until_they_train() ->
     assert gives_way(chief, "worker-1", 7.5) == [False]
 
 
-def test_a_replacement_does_not_wait_for_a_round_that_takes_long_to_begin() -> None:
+def test_the_pause_of_a_replacements_warmup_is_bounded() -> None:
     chief = shrunk()
     assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
     assert gives_way(chief, "worker-1", 10.0) == [True]
     assert gives_way(chief, "worker-1", 10.2) == [False]
 
 
-def test_members_of_the_round_that_begins_are_in_nobodys_way() -> None:
+def test_members_of_the_round_do_not_pause_their_warmup() -> None:
     chief = shrunk()
     chief.outbox.take_all()
     listen(chief, 5.5, "worker-0", "worker-2")
     assert [frame["giveWay"] for _, frame in chief.outbox.take_all() if frame["type"] == "beat"] == [False, False]
 
 
-def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
+def test_newcomers_wait_30_seconds_for_other_missing_members() -> None:
     chief = elastic()
     disconnect_cleanly(chief, "worker-1", 5.0)
     disconnect_cleanly(chief, "worker-2", 5.0)
@@ -224,7 +224,7 @@ def test_those_who_are_back_wait_for_the_others_but_not_for_ever() -> None:
     assert not chief.rounds.running
 
 
-def test_those_who_are_back_wait_for_the_backup_of_an_epoch_that_ends_soon() -> None:
+def test_newcomers_wait_for_a_backup_that_is_near() -> None:
     chief = shrunk()
     steps = {"epochs": 9, "steps_per_epoch": 100, "steps_per_second": 5.0, "updated": 1000.0, "first_step_time": 1}
     come_back(chief, "worker-1", 10.0)
@@ -243,7 +243,7 @@ def test_those_who_are_back_wait_for_the_backup_of_an_epoch_that_ends_soon() -> 
 
 
 @pytest.mark.parametrize(("rate", "waits"), [(0.8, False), (1.0, True)])
-def test_an_epoch_that_takes_long_is_not_waited_for(rate: float, waits: bool) -> None:
+def test_newcomers_do_not_wait_for_the_end_of_a_long_epoch(rate: float, waits: bool) -> None:
     chief = shrunk()
     steps = {"epoch": 2, "step": 150, "steps_per_epoch": 100, "updated": 1000.0, "steps_per_second": rate}
     chief.handle_frame("worker-0", heartbeat(2, 10.0, **steps), 10.0)
@@ -255,7 +255,7 @@ def test_an_epoch_that_takes_long_is_not_waited_for(rate: float, waits: bool) ->
     assert not chief.rounds.running, "it stands still"
 
 
-def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> None:
+def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
     chief = make_coordinator(*THREE, min_workers=2, start_deadline=60.0)
     for name in ("worker-0", "worker-1"):
         chief.handle_hello(hello(name, elastic=True), 0.0)
@@ -270,7 +270,7 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
     )
 
 
-def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
+def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run() -> None:
     chief = make_coordinator(*THREE, min_workers=1)
     chief.handle_hello(hello("worker-0", elastic=True), 0.0)
     chief.handle_hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0, elastic=True), 0.0)
@@ -280,7 +280,7 @@ def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be
     assert (chief.rounds.running, chief.rounds.number) == (True, 5)
 
 
-def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
+def test_launchers_that_do_not_accept_a_rounds_members_wait_for_all() -> None:
     chief = make_coordinator(*THREE, min_workers=1)
     for name in THREE:
         chief.handle_hello(hello(name), 0.0)
@@ -295,14 +295,14 @@ def resize(chief: Coordinator, workers: int, now: float) -> None:
     )
 
 
-def test_a_round_that_ends_because_it_was_asked_for_is_nobodys_fault() -> None:
+def test_a_planned_restart_names_no_failed_member() -> None:
     chief = elastic("worker-0", "worker-1", "worker-2", least=None)
     chief.outbox.take_all()
     resize(chief, 2, 5.0)
     assert {frame["member"] for _, frame in chief.outbox.take_all() if frame["type"] == "stop"} == {None}
 
 
-def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
+def test_scaling_up_restarts_the_gang_once_the_new_workers_are_ready() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 4, 5.0)
     assert (chief.rounds.running, gang_status(chief, 5.0)["missing"]) == (True, ["worker-2", "worker-3"])
@@ -325,7 +325,7 @@ def test_a_larger_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     )
 
 
-def test_who_is_back_after_a_change_of_the_size_was_done_is_said_to_be_back() -> None:
+def test_a_worker_that_returns_after_a_resize_is_reported_as_grown() -> None:
     chief = elastic("worker-0", "worker-1")
     resize(chief, 3, 5.0)
     come_back(chief, "worker-2", 6.0)
@@ -339,7 +339,7 @@ def test_who_is_back_after_a_change_of_the_size_was_done_is_said_to_be_back() ->
     assert (chief.last_incident.reason, chief.last_incident.message) == ("Grown", "worker-2 is back")
 
 
-def test_who_is_back_when_a_program_has_finished_has_no_training_left_to_share() -> None:
+def test_newcomers_do_not_join_once_a_trainer_has_finished() -> None:
     chief = shrunk()
     listen(chief, 6.0, "worker-0", "worker-2")
     chief.handle_frame("worker-2", exited(2, 0), 6.0)
@@ -347,7 +347,7 @@ def test_who_is_back_when_a_program_has_finished_has_no_training_left_to_share()
     assert (chief.rounds.running, chief.rounds.number) == (True, 2)
 
 
-def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
+def test_a_restart_does_not_wait_for_workers_that_never_joined() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 3, 5.0)
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 6.0)
@@ -359,7 +359,7 @@ def test_a_failure_does_not_wait_for_workers_that_were_never_there() -> None:
     assert (chief.last_incident.reason, chief.last_incident.message) == ("Resized", "worker-2 joins")
 
 
-def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> None:
+def test_a_smaller_gang_starts_once_the_removed_workers_programs_have_ended() -> None:
     chief = elastic(least=None)
     resize(chief, 2, 5.0)
     assert chief.last_incident is not None
@@ -374,7 +374,7 @@ def test_a_smaller_gang_begins_when_those_who_go_have_ended_their_programs() -> 
     assert chief.rounds.running
 
 
-def test_there_and_back_before_anybody_came_is_nothing() -> None:
+def test_scaling_up_and_down_again_restarts_nothing() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
     resize(chief, 3, 5.0)
     resize(chief, 2, 6.0)
@@ -415,13 +415,13 @@ def settings(task: int, workers: int = 3, **fields: Any) -> Any:
     ("task", "fields", "expected"),
     [(1, {}, True), (1, {"needed": False}, False), (1, {"minReplicas": 1}, False), (0, {"minReplicas": 1}, True)],
 )
-def test_who_never_gets_to_the_rendezvous_fails_the_job_only_if_nobody_can_do_without(
+def test_only_an_indispensable_member_without_rendezvous_fails_the_job(
     task: int, fields: dict[str, Any], expected: bool
 ) -> None:
     assert settings(task, **fields).indispensable == expected
 
 
-def test_the_workers_of_a_round_are_numbered_without_gaps() -> None:
+def test_tf_config_numbers_the_workers_of_a_round_without_gaps() -> None:
     told = round_environment.of_round(settings(2), [[0, 0], [2, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"]) == {
         "cluster": {"worker": ["w0:1", "w2:1"]},
@@ -430,18 +430,18 @@ def test_the_workers_of_a_round_are_numbered_without_gaps() -> None:
     assert (told["TFTRAINING_WORKERS"], told["TFTRAINING_MAX_WORKERS"]) == ("2", "3")
 
 
-def test_a_round_of_all_keeps_the_members_own_tf_config() -> None:
+def test_a_full_round_keeps_the_members_own_tf_config() -> None:
     assert round_environment.of_round(settings(1), [[0, 2]], 3, "own")["TF_CONFIG"] == "own"
 
 
-def test_addresses_of_workers_that_were_added_later() -> None:
+def test_tf_config_has_the_addresses_of_added_workers() -> None:
     told = round_environment.of_round(settings(0, 1, workerAddress="w%d:1"), [[0, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"])["cluster"]["worker"] == ["w0:1", "w1:1", "w2:1"]
     with pytest.raises(ValueError, match="the address of worker-1 is not known"):
         round_environment.of_round(settings(0, 1), [[0, 1]], 2, "own")
 
 
-def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> None:
+def test_a_resize_restarts_the_whole_gang_under_scope_pod() -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "ps-0", least=None, scope="Pod")
     resize(chief, 3, 5.0)
     come_back(chief, "worker-2", 6.0)
@@ -458,7 +458,7 @@ def test_a_gang_whose_workers_are_restarted_alone_is_resized_as_a_whole() -> Non
     assert {frame["size"] for frame in frames.values()} == {4}
 
 
-def test_a_worker_that_is_restarted_alone_is_told_of_the_same_gang() -> None:
+def test_a_worker_that_restarts_alone_gets_the_same_gang() -> None:
     chief = elastic("chief-0", "worker-0", "worker-1", "worker-2", "ps-0", least=1)
     chief.apply_spec_update(chief.membership.job.gang, replace(chief.membership.policy, scope="Pod"), 4.0)
     disconnect_cleanly(chief, "worker-1", 5.0)

@@ -25,17 +25,17 @@ def survive(world: SimulatedGang) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_faults_always_end_with_all_members_in_one_round(seed: int) -> None:
+def test_random_faults_end_with_all_members_in_one_round(seed: int) -> None:
     survive(SimulatedGang(size=2 + seed % 4, seed=seed))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_faults_where_workers_restart_alone(seed: int) -> None:
+def test_random_faults_under_scope_pod_end_with_all_members_running(seed: int) -> None:
     names = ("chief-0", *(f"worker-{index}" for index in range(1 + seed % 3)), "ps-0")
     survive(SimulatedGang(size=0, seed=seed, names=names, scope="Pod"))
 
 
-def test_a_launcher_in_the_dark_kills_its_program_before_its_successor_starts() -> None:
+def test_a_partitioned_launcher_kills_its_program_before_its_successor_starts() -> None:
     world = SimulatedGang(size=2, seed=0)
     world.run_until(world.is_settled)
     old = world.launchers["worker-1"]

@@ -39,7 +39,7 @@ def training(*members: str, **policy: Any) -> Coordinator:
     return chief
 
 
-def test_a_worker_that_fails_is_restarted_alone() -> None:
+def test_a_failed_worker_restarts_alone() -> None:
     chief = training()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 11.0)
     assert take_sent(chief) == [("worker-1", "stop")]
@@ -58,26 +58,26 @@ def test_a_worker_that_fails_is_restarted_alone() -> None:
 
 
 @pytest.mark.parametrize("member", ["chief-0", "ps-0"])
-def test_a_chief_and_a_parameter_server_take_the_gang_along(member: str) -> None:
+def test_a_failed_chief_or_parameter_server_restarts_the_gang(member: str) -> None:
     chief = training()
     chief.handle_frame(member, exited(1, number_of_signal=9), 11.0)
     assert take_sent(chief) == [(name, "stop") for name in MEMBERS]
     assert not chief.rounds.running
 
 
-def test_without_a_chief_role_worker_0_takes_the_gang_along() -> None:
+def test_worker_0_as_the_chief_restarts_the_gang() -> None:
     chief = training("worker-0", "worker-1")
     chief.handle_frame("worker-0", exited(1, 1), 11.0)
     assert take_sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
 
 
-def test_under_scope_job_a_worker_takes_the_gang_along() -> None:
+def test_scope_job_restarts_the_gang_for_a_failed_worker() -> None:
     chief = training(scope="Job")
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 11.0)
     assert take_sent(chief) == [(name, "stop") for name in MEMBERS]
 
 
-def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
+def test_restarts_of_a_single_worker_back_off_and_use_the_budget() -> None:
     chief = training(max_restarts=3)
     now, waits = 11.0, []
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() ->
     assert gang_status(chief, 13.0)["lastRestart"]["downSeconds"] == 2.0
 
 
-def test_a_worker_whose_launcher_is_only_cut_off_is_not_started_twice() -> None:
+def test_a_disconnected_worker_is_not_started_twice() -> None:
     chief = training()
     chief.handle_frame("worker-1", heartbeat(1, 11.0), 11.0)
     chief.handle_disconnect("worker-1", 11.1)
@@ -125,7 +125,7 @@ def test_a_worker_whose_launcher_is_only_cut_off_is_not_started_twice() -> None:
     assert take_sent(chief) == [("worker-1", "start")]
 
 
-def test_a_worker_that_is_told_to_go_is_not_started_before_it_has_gone() -> None:
+def test_a_terminated_worker_is_not_started_before_it_has_left() -> None:
     chief = training()
     chief.handle_frame("worker-1", {"type": "leaving"}, 11.0)
     chief.handle_frame("worker-1", exited(1, number_of_signal=15), 11.1)
@@ -145,7 +145,7 @@ def test_a_worker_that_has_finished_does_not_run_again() -> None:
     assert take_sent(chief) == [("worker-1", "welcome")]
 
 
-def test_a_worker_that_waits_is_taken_along_by_the_gang() -> None:
+def test_a_worker_in_back_off_joins_the_restart_of_the_gang() -> None:
     chief = training()
     for now in (11.0, 11.1, 11.2):
         chief.handle_frame("worker-1", exited(chief.membership.gang["worker-1"].round, 1), now)
@@ -163,7 +163,7 @@ def test_a_worker_that_waits_is_taken_along_by_the_gang() -> None:
     assert {peer.round for peer in chief.membership.gang.values()} == {chief.rounds.number}
 
 
-def test_a_chief_that_does_not_survive_the_loss_of_a_worker_is_not_charged_again() -> None:
+def test_a_chief_that_fails_because_of_a_lost_worker_is_not_charged_again() -> None:
     chief = training()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 11.0)
     for name in ("worker-0", "ps-0"):
@@ -177,7 +177,7 @@ def test_a_chief_that_does_not_survive_the_loss_of_a_worker_is_not_charged_again
 
 
 @pytest.mark.parametrize(("at", "ended"), [(40.0, {"code": 1}), (14.0, {"number_of_signal": 11})])
-def test_a_chief_that_fails_by_itself_is(at: float, ended: dict[str, int]) -> None:
+def test_a_chief_that_fails_by_itself_is_charged(at: float, ended: dict[str, int]) -> None:
     chief = training()
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 11.0)
     chief.handle_frame("worker-1", {"type": "ready", "round": 1}, 11.1)
@@ -188,9 +188,7 @@ def test_a_chief_that_fails_by_itself_is(at: float, ended: dict[str, int]) -> No
 
 
 @pytest.mark.parametrize(("seconds", "same"), [(14.9, True), (15.0, False)])
-def test_for_how_long_a_failure_of_the_chief_is_taken_to_follow_from_the_loss_of_a_worker(
-    seconds: float, same: bool
-) -> None:
+def test_a_lost_worker_explains_a_failure_of_the_chief_for_15_seconds(seconds: float, same: bool) -> None:
     last = Incident("worker-1", "Killed", "", True, 100.0, 1000.0, alone=True)
     assert explains_exit(Exit(1, None), last, 100.0 + seconds) == same
 
@@ -198,7 +196,7 @@ def test_for_how_long_a_failure_of_the_chief_is_taken_to_follow_from_the_loss_of
 # Rules.
 
 
-def test_a_failure_that_is_ignored_costs_nothing_but_time() -> None:
+def test_a_failure_with_action_ignore_is_not_charged_but_backs_off() -> None:
     chief = training(scope="Job", max_restarts=0, rules=rules({"action": "Ignore", "onExitCodes": [3]}))
     chief.handle_frame("worker-1", exited(1, 3), 11.0)
     ledger = chief.decisions.ledger
@@ -217,7 +215,7 @@ def test_a_rule_fails_the_job_in_spite_of_the_budget() -> None:
     assert chief.decisions.result.message == message
 
 
-def test_a_rule_restarts_what_would_fail_at_once() -> None:
+def test_a_restart_rule_overrides_a_fatal_failure() -> None:
     chief = make_coordinator(rules=rules({"action": "Restart", "onReasons": ["ImportError"]}))
     for name in chief.membership.gang:
         chief.handle_hello(hello(name), 0.0)
@@ -225,7 +223,7 @@ def test_a_rule_restarts_what_would_fail_at_once() -> None:
     assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 1)
 
 
-def test_a_loss_is_no_failure_for_any_rule() -> None:
+def test_rules_do_not_apply_to_lost_members() -> None:
     chief = training(rules=rules({"action": "FailJob", "role": "worker"}, {"action": "FailJob", "role": "ps"}))
     chief.handle_disconnect("worker-1", 11.0)
     chief.handle_frame("ps-0", {"type": "leaving"}, 11.0)
@@ -233,7 +231,7 @@ def test_a_loss_is_no_failure_for_any_rule() -> None:
     assert chief.decisions.result is None
 
 
-def test_after_the_verdict_no_end_of_a_program_means_anything() -> None:
+def test_exits_after_the_result_are_ignored() -> None:
     chief = training("worker-0", "worker-1", "worker-2", max_restarts=0)
     chief.handle_frame("worker-1", exited(1, 3), 11.0)
     verdict, ledger = chief.decisions.result, chief.decisions.ledger
@@ -257,7 +255,7 @@ def test_an_evaluator_fails_the_job_only_by_a_rule() -> None:
     assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "evaluator-0")
 
 
-def test_an_evaluator_that_ran_for_long_is_restarted_at_once_again() -> None:
+def test_an_evaluator_that_ran_for_long_restarts_without_back_off() -> None:
     chief = training()
     chief.handle_hello(hello("evaluator-0", 11.0), 11.0)
     now, waits = 12.0, []
@@ -288,7 +286,7 @@ def test_an_evaluator_that_has_finished_does_not_run_again_for_a_new_launcher_of
     assert chief.membership.evaluators["evaluator-0"].finished
 
 
-def test_an_evaluator_that_is_told_to_go_has_not_failed_and_is_not_started_before_it_has_gone() -> None:
+def test_a_terminated_evaluator_has_not_failed_and_is_not_started_before_it_has_left() -> None:
     chief = training(rules=rules({"action": "FailJob", "role": "evaluator", "onReasons": ["Error"]}))
     chief.handle_hello(hello("evaluator-0", 11.0), 11.0)
     take_sent(chief)
@@ -319,7 +317,7 @@ def test_an_evaluator_that_is_told_to_go_has_not_failed_and_is_not_started_befor
         ("evaluator-0", MEMBERS, Snapshot(), False),
     ],
 )
-def test_who_only_does_what_the_chief_asks_for(
+def test_parameter_servers_and_their_workers_only_serve_the_chief(
     name: str, members: tuple[str, ...], told: Snapshot, serving: bool
 ) -> None:
     assert only_serves(name, Gang(members, name), told) is serving

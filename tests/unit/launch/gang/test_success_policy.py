@@ -21,7 +21,7 @@ def succeeded(chief: Coordinator) -> bool:
     return chief.decisions.result is not None and chief.decisions.result.verdict == "Succeeded"
 
 
-def test_the_last_to_finish_decides() -> None:
+def test_the_job_succeeds_when_the_last_chief_or_worker_finishes() -> None:
     chief = start_gang("chief-0", "worker-0", "worker-1", all_workers=True)
     finish(chief, "chief-0", "worker-1")
     assert (chief.decisions.result, chief.rounds.running, take_sent(chief)) == (None, True, [])
@@ -33,7 +33,7 @@ def test_the_last_to_finish_decides() -> None:
     )
 
 
-def test_the_progress_is_that_of_those_who_work_on() -> None:
+def test_progress_comes_from_members_that_still_train() -> None:
     chief = start_gang("chief-0", "worker-0", all_workers=True)
     for name, epoch in (("chief-0", 10), ("worker-0", 4)):
         chief.handle_frame(name, heartbeat(1, 5.0, epoch=epoch, updated=0.0), 5.0)
@@ -44,7 +44,7 @@ def test_the_progress_is_that_of_those_who_work_on() -> None:
     assert gang_status(chief, 7.0)["progress"]["epoch"] == 10
 
 
-def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
+def test_success_does_not_wait_for_parameter_servers_or_the_evaluator() -> None:
     chief = start_gang("chief-0", "worker-0", "ps-0", all_workers=True)
     chief.handle_hello(hello("evaluator-0"), 1.0)
     finish(chief, "chief-0", "worker-0")
@@ -52,7 +52,7 @@ def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
-def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
+def test_a_failure_after_another_members_success_restarts_the_gang(victim: str) -> None:
     chief = start_gang(all_workers=True)
     other = next(name for name in chief.membership.gang if name != victim)
     finish(chief, other)
@@ -66,7 +66,7 @@ def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
     assert succeeded(chief)
 
 
-def test_under_another_policy_what_is_done_may_be_enough() -> None:
+def test_changing_the_success_policy_can_complete_the_job() -> None:
     chief = start_gang(all_workers=True)
     finish(chief, "worker-1")
     chief.apply_spec_update(chief.membership.job.gang, Policy(), 5.0)
@@ -80,7 +80,7 @@ def test_under_another_policy_what_is_done_may_be_enough() -> None:
     assert succeeded(chief) and not chief.rounds.running
 
 
-def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> None:
+def test_a_success_after_another_members_failure_is_ignored() -> None:
     chief = start_gang("worker-0", "worker-1", "worker-2", all_workers=True)
     finish(chief, "worker-0")
     chief.handle_frame("worker-2", exited(1, 1), 5.0)
@@ -90,7 +90,7 @@ def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> No
     assert (chief.rounds.number, chief.decisions.result) == (2, None)
 
 
-def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
+def test_losing_the_launcher_of_a_finished_member_stops_no_round() -> None:
     chief = start_gang(all_workers=True)
     finish(chief, "worker-1")
     chief.handle_disconnect("worker-1", 6.0)
@@ -102,7 +102,7 @@ def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
     assert succeeded(chief)
 
 
-def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
+def test_a_member_that_joins_between_rounds_runs_in_the_next_round() -> None:
     chief = start_gang(all_workers=True)
     finish(chief, "worker-1")
     disconnect_cleanly(chief, "worker-1", 5.5)
@@ -113,7 +113,7 @@ def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
     assert (chief.rounds.number, chief.membership.gang["worker-1"].state) == (2, "running")
 
 
-def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> None:
+def test_exit_0_of_a_terminated_member_is_no_success() -> None:
     chief = start_gang(all_workers=True)
     finish(chief, "worker-0")
     chief.handle_frame("worker-1", {"type": "leaving"}, 5.0)
@@ -122,7 +122,7 @@ def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> N
     assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
 
 
-def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> None:
+def test_a_partial_gang_succeeds_with_its_own_members_and_grows_no_more() -> None:
     members = ("worker-0", "worker-1", "worker-2")
     chief = start_gang(*members, all_workers=True, min_workers=1)
     for peer in chief.membership.gang.values():
@@ -141,7 +141,7 @@ def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_dies_the_job_succeeds_when_all_of_one_round_have(seed: int) -> None:
+def test_random_faults_end_in_success_once_all_members_of_one_round_finish(seed: int) -> None:
     world = SimulatedGang(4, seed, all_workers=True)
     for _ in range(30):
         world.run_until(world.is_settled)

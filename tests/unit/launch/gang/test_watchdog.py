@@ -24,5 +24,5 @@ def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool
         ([look("a", 0, 0, reporter=False), look("b", 0, 0, reporter=False)], []),
     ],
 )
-def test_who_stands_still(looks: list[WatchedProgram], blamed: list[str]) -> None:
+def test_stalled_members(looks: list[WatchedProgram], blamed: list[str]) -> None:
     assert find_stalled(looks, 10.0, 100.0) == blamed

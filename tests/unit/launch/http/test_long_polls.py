@@ -41,7 +41,7 @@ def train(found: Coordinator, now: float, step: int = 1, **progress: Any) -> Non
         found.handle_frame(name, heartbeat(found.rounds.number, now, **told), now)
 
 
-def test_steps_are_no_change_and_what_becomes_of_the_gang_is() -> None:
+def test_a_step_changes_no_revision_but_a_phase_does() -> None:
     found = running()
     seen = revisions(found)
     started = seen.current()
@@ -57,7 +57,7 @@ def test_steps_are_no_change_and_what_becomes_of_the_gang_is() -> None:
 
 
 @pytest.mark.parametrize("what", ["exit", "loss", "resize", "verdict"])
-def test_each_of_these_is_a_change(what: str) -> None:
+def test_each_relevant_field_changes_the_revision(what: str) -> None:
     found = running("worker-0", "worker-1", "worker-2", max_restarts=1 if what != "verdict" else 0)
     train(found, 1.0)
     seen = revisions(found)
@@ -71,7 +71,7 @@ def test_each_of_these_is_a_change(what: str) -> None:
     assert seen.current() != before
 
 
-def test_every_step_of_a_restart_is_a_change_of_its_own() -> None:
+def test_each_stage_of_a_restart_changes_the_revision() -> None:
     found = running()
     train(found, 1.0)
     seen = revisions(found)
@@ -89,12 +89,12 @@ def test_every_step_of_a_restart_is_a_change_of_its_own() -> None:
     assert pages.gang_status(found, 3.0)["reason"] == "Resumed"
 
 
-def test_a_revision_of_another_launcher_is_never_known() -> None:
+def test_revisions_of_two_launchers_never_match() -> None:
     found = running()
     assert revisions(found, "a").current() != revisions(found, "b").current()
 
 
-def test_a_large_gang_is_looked_at_in_time_that_grows_with_its_size() -> None:
+def test_a_check_of_the_gang_takes_time_linear_in_its_size() -> None:
     """It was the square: 50 s for a gang of 10,000."""
     found = make_coordinator(*(f"worker-{index}" for index in range(10_000)))
     for name in found.membership.gang:
@@ -119,17 +119,17 @@ def test_a_large_gang_is_looked_at_in_time_that_grows_with_its_size() -> None:
         ("changedSince=a.7&timeoutSeconds=" + "9" * 400, "a.7", 60.0),
     ],
 )
-def test_a_question(query: str, known: str, seconds: float) -> None:
+def test_the_query_is_parsed(query: str, known: str, seconds: float) -> None:
     wait = PollQuery.parse(query)
     assert (wait.known_revision, wait.seconds) == (known, seconds)
 
 
-def test_who_asks_without_members_gets_the_short_answer() -> None:
+def test_members_false_returns_the_summary() -> None:
     assert [PollQuery.parse(query).short for query in ("members=false", "members=true", "")] == [True, False, False]
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "1e3", "nan", "inf", "1.2.3", "²", "."])
-def test_nonsense_is_refused(text: str) -> None:
+def test_an_invalid_query_raises(text: str) -> None:
     with pytest.raises(ValueError, match="timeoutSeconds must be a number of seconds, not"):
         PollQuery.parse(f"changedSince=a.1&timeoutSeconds={text}")
 
@@ -192,7 +192,7 @@ async def served() -> AsyncIterator[Served]:
         await asyncio.sleep(0.05)
 
 
-async def test_who_waits_is_answered_when_it_changes() -> None:
+async def test_a_waiting_client_is_answered_when_the_revision_changes() -> None:
     async with served() as found:
         waiting = found.hang()
         await asyncio.sleep(0.3)
@@ -204,21 +204,21 @@ async def test_who_waits_is_answered_when_it_changes() -> None:
 
 
 @pytest.mark.parametrize("known", ["", "x.0", "another.1"])
-async def test_who_knows_nothing_or_something_else_is_answered_at_once(known: str) -> None:
+async def test_a_client_with_no_or_another_revision_is_answered_at_once(known: str) -> None:
     async with served() as found:
         began = time.monotonic()
         assert (await found.get(f"/status?changedSince={known}&timeoutSeconds=30"))[0] == 200
         assert time.monotonic() - began < 1
 
 
-async def test_the_time_is_bounded() -> None:
+async def test_the_waiting_time_is_bounded() -> None:
     async with served() as found:
         began = time.monotonic()
         assert await found.hang(0.4) == (200, '{"revision": "x.1"}')
         assert 0.4 <= time.monotonic() - began < 1.5
 
 
-async def test_the_number_is_bounded_and_the_one_that_waits_longest_makes_room() -> None:
+async def test_the_number_of_waiting_clients_is_bounded() -> None:
     async with served() as found:
         first, *others = await found.hang_one_by_one()
         await asyncio.sleep(0.2)
@@ -231,7 +231,7 @@ async def test_the_number_is_bounded_and_the_one_that_waits_longest_makes_room()
         assert [code for code, _ in await asyncio.gather(latest, *others)] == [200] * MAX_WAITING
 
 
-async def test_who_is_gone_takes_no_place() -> None:
+async def test_a_disconnected_client_takes_no_place() -> None:
     async with served() as found:
         for _ in range(3 * MAX_WAITING):
             _, writer = await found.connect("/status?changedSince=x.1&timeoutSeconds=30")
@@ -253,7 +253,7 @@ async def test_probes_are_answered_however_many_wait(monkeypatch: pytest.MonkeyP
         await asyncio.gather(*hanging)
 
 
-async def test_the_end_of_the_server_answers_all() -> None:
+async def test_closing_the_server_answers_all_waiting_clients() -> None:
     async with served() as found:
         waiting = found.hang()
         await asyncio.sleep(0.2)
@@ -261,14 +261,14 @@ async def test_the_end_of_the_server_answers_all() -> None:
         assert await waiting == (200, '{"revision": "x.1"}')
 
 
-async def test_nonsense_is_told_to_who_asks() -> None:
+async def test_an_invalid_query_gets_a_400() -> None:
     async with served() as found:
         code, words = await found.get("/status?changedSince=x.1&timeoutSeconds=soon")
         assert (code, words) == (400, "timeoutSeconds must be a number of seconds, not 'soon'\n")
         assert (await found.get("/healthz?timeoutSeconds=soon"))[0] == 200
 
 
-async def test_looking_takes_no_more_than_its_share_of_the_time() -> None:
+async def test_checks_of_the_revision_take_a_bounded_share_of_the_time() -> None:
     looks = 0
 
     def slow() -> str:

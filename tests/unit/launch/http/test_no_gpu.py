@@ -14,7 +14,7 @@ def told(chief: Coordinator) -> Any:
     return pages.gang_status(chief, 1.0)["noGpu"]
 
 
-def test_who_says_so_is_named_until_it_says_otherwise() -> None:
+def test_a_member_without_gpus_is_named_until_it_reports_some() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", heartbeat(1, 1.0), 1.0)  # an older launcher says nothing of it
     chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": False}, 1.0)
@@ -31,7 +31,7 @@ def test_who_says_so_is_named_until_it_says_otherwise() -> None:
     assert told(chief) == []
 
 
-def test_who_is_lost_is_not_named() -> None:
+def test_a_lost_member_is_not_named() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": True}, 1.0)
     chief.handle_disconnect("worker-1", 2.0)
@@ -40,7 +40,7 @@ def test_who_is_lost_is_not_named() -> None:
     assert told(chief) == [], "another pod"
 
 
-def test_it_is_worth_an_answer_to_who_waits_for_a_change() -> None:
+def test_a_change_of_no_gpu_answers_long_polls() -> None:
     chief = start_gang()
     before = pages._gang_fields(chief)
     chief.handle_frame("worker-1", {**heartbeat(1, 1.0), "noGpu": True}, 1.0)

@@ -51,23 +51,23 @@ def test_the_phase_of_a_member(state: str, progress: Snapshot, phase: str) -> No
         ("evaluator-0", "running", NO_STEP, ""),
     ],
 )
-def test_why_a_member_is_not_ready(me: str, state: str, progress: Snapshot, why: str) -> None:
+def test_the_reason_why_a_member_is_not_ready(me: str, state: str, progress: Snapshot, why: str) -> None:
     assert pages.why_not_training(member(state, progress), settings(me), 5.0) == why
 
 
-def test_what_the_chief_says_of_each_member() -> None:
+def test_the_status_of_each_member() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", heartbeat(1, 2.0, step=5), 2.0)
     told = pages.gang_status(chief, 3.54)["members"]["worker-1"]
     assert told == {"state": "running", "round": 1, "mode": "warm", "pid": 7, "step": 5, "silentSeconds": 1.5}
 
 
-def test_what_the_chief_says_of_a_member_that_has_not_come() -> None:
+def test_the_status_of_a_member_that_never_joined() -> None:
     told = pages.gang_status(make_coordinator(), 3.0)["members"]["worker-1"]
     assert told == {"state": "absent", "round": 0, "mode": "", "pid": None, "step": None, "silentSeconds": None}
 
 
-def test_metrics_tell_of_the_phase_and_of_the_counts() -> None:
+def test_metrics_contain_the_phase_and_the_counts() -> None:
     chief = start_gang()
     told: dict[str, Any] = {**pages.gang_status(chief, 1.0), "phase": "Training"}
     labels = '{job_name="digits",job_namespace="ml",member="worker-0"}'

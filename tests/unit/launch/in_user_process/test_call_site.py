@@ -40,13 +40,13 @@ fit(4)
 """
 
 
-def test_each_call_is_known_again_and_told_from_the_others(tmp_path: Path) -> None:
+def test_the_identity_of_a_call_is_stable_and_unique(tmp_path: Path) -> None:
     first = identities(tmp_path, CALLS)
     assert identities(tmp_path, CALLS) == first
     assert len(set(first)) == 5 and "unknown" not in first
 
 
-def test_other_arguments_and_another_program_make_another_call(tmp_path: Path) -> None:
+def test_arguments_and_the_program_are_part_of_the_identity(tmp_path: Path) -> None:
     one, two = (identities(tmp_path, "fit()", argument) for argument in ("--fold=1", "--fold=2"))
     assert one != two
     assert identities(tmp_path, "fit()", "--fold=1", name="other.py") != one
@@ -62,11 +62,11 @@ def test_other_arguments_and_another_program_make_another_call(tmp_path: Path) -
         "exec('fit()')",
     ],
 )
-def test_a_call_in_a_loop_or_from_unseen_code_is_never_known(tmp_path: Path, text: str) -> None:
+def test_a_call_in_a_loop_or_without_source_has_no_identity(tmp_path: Path, text: str) -> None:
     assert set(identities(tmp_path, text)) == {"unknown"}
 
 
-def test_what_is_around_a_call_is_no_loop(tmp_path: Path) -> None:
+def test_a_with_block_or_a_loop_elsewhere_is_no_loop_around_the_call(tmp_path: Path) -> None:
     text = """
 for _ in range(3):
     pass
@@ -84,7 +84,7 @@ with open(__file__):
     ) != ["unknown"]
 
 
-def test_variables_count_that_a_program_may_be_told_by() -> None:
+def test_environment_variables_of_the_program_are_part_of_the_fingerprint() -> None:
     variables = {"FOLD": "1", "PATH": "/bin", "TFTRAINING_DIR": "/job"}
     same = fingerprint_of(variables)
     untold = {"TF_CONFIG": "{}", "TFTRAINING_ROUND": "2", "SHLVL": "3", "PYTHONPATH": "/inject"}

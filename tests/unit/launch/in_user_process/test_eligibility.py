@@ -34,7 +34,7 @@ from tftraining.launch.in_user_process.eligibility import (
         ("./train", "train is no Python"),
     ],
 )
-def test_commands(command: str, wanted: Invocation | str) -> None:
+def test_a_command_is_parsed_into_an_invocation_or_a_reason(command: str, wanted: Invocation | str) -> None:
     assert parse_invocation(command.split()) == wanted
 
 
@@ -93,7 +93,7 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
         "for os.environ['TF_A'] in '1':\n    pass",
     ],
 )
-def test_a_variable_set_before_the_import(statement: str) -> None:
+def test_setting_a_variable_before_the_import_needs_a_plain_start(statement: str) -> None:
     assert reason(f"import os\n{statement}\nimport tensorflow as tf")
     assert reason(f"import os\n{statement}\n")
     assert not reason(f"import tensorflow as tf\nimport os\n{statement}\n")
@@ -115,7 +115,7 @@ def test_a_variable_set_before_the_import(statement: str) -> None:
         "'''os.environ['TF_A'] = 1'''\n# os.environ['TF_A'] = 1",
     ],
 )
-def test_what_does_not_matter(text: str) -> None:
+def test_harmless_statements_need_no_plain_start(text: str) -> None:
     assert reason(text) == ""
 
 
@@ -128,7 +128,7 @@ def test_an_import_that_may_not_happen_does_not_count() -> None:
     assert not reason("if __name__ == '__main__':\n    from tensorflow import keras\n" + late)
 
 
-def test_its_own_modules_are_looked_into() -> None:
+def test_the_programs_own_modules_are_examined() -> None:
     settings = {"settings": "import os\nos.environ['TF_A'] = '1'", "settings.more": ""}
     assert reason("import settings", settings) == "it sets TF_A before it imports TensorFlow"
     assert reason("import json\nfrom settings import more\nimport tensorflow", settings)
@@ -137,19 +137,19 @@ def test_its_own_modules_are_looked_into() -> None:
     assert reason("def f():\n    import model\nimport settings", {**settings, "model": "import tf_keras"})
 
 
-def test_modules_without_end_are_given_up() -> None:
+def test_more_than_300_modules_need_a_plain_start() -> None:
     assert "too many" in reason("import a", {"a": "import b", "b": "import a"})
 
 
 @pytest.mark.parametrize(("modules", "too_many"), [(299, False), (300, True)])
-def test_three_hundred_modules_are_looked_through(modules: int, too_many: bool) -> None:
+def test_three_hundred_modules_are_examined(modules: int, too_many: bool) -> None:
     """The program's first one is among them."""
     names = [f"m{number}" for number in range(modules)]
     told = reason("\n".join(f"import {name}" for name in names), dict.fromkeys(names, ""))
     assert ("too many" in told) == too_many
 
 
-def test_what_cannot_be_parsed() -> None:
+def test_source_that_cannot_be_parsed_raises() -> None:
     with pytest.raises(UnparsableSource):
         find_effects("this is no Python")
 
@@ -180,5 +180,5 @@ def test_what_cannot_be_parsed() -> None:
         ("", False),
     ],
 )
-def test_which_commands_import_our_sitecustomize(command: str, does: bool) -> None:
+def test_python_options_that_disable_sitecustomize(command: str, does: bool) -> None:
     assert imports_sitecustomize(command.split()) == does

@@ -21,7 +21,7 @@ def copy(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_copy_counts_with_its_mark_only(copy: Path) -> None:
+def test_a_copy_is_valid_only_with_its_mark(copy: Path) -> None:
     mark = copies.read_mark(str(copy))
     assert mark is not None and mark["uid"] == "a"
     assert copies.wait_for_mark(str(copy), "a", 0.0) == mark
@@ -32,23 +32,23 @@ def test_a_copy_counts_with_its_mark_only(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"sizes": 1}', '{"uid": "a"'])
-def test_a_mark_of_another_kind_is_none(copy: Path, text: str) -> None:
+def test_an_invalid_mark_is_no_mark(copy: Path, text: str) -> None:
     (copy / copies.MARK).write_text(text)
     assert copies.read_mark(str(copy)) is None
 
 
-def test_a_file_that_was_cut_off_makes_the_copy_count_no_more(copy: Path) -> None:
+def test_a_truncated_file_makes_the_copy_invalid(copy: Path) -> None:
     (copy / "final.index").write_text("")
     assert copies.read_mark(str(copy)) is None
 
 
-def test_of_the_backup_only_the_state_stays(copy: Path) -> None:
+def test_keep_state_removes_the_files_of_the_backup(copy: Path) -> None:
     copies.keep_state(str(copy))
     assert {each.name for each in copy.iterdir()} == {"final.index", "final.data-00000-of-00001", copies.MARK}
     assert copies.read_mark(str(copy)) is not None
 
 
-def test_copies_of_a_backup_are_told_from_all_else(tmp_path: Path) -> None:
+def test_only_copies_of_the_backup_are_found(tmp_path: Path) -> None:
     names = ("chief.finished-2", "chief.finished-10", "chief.finished-1", "chief.finished-", "chief", "x.finished-1")
     for name in (*names, "chief.finished-1.h5", "chief.finished-two"):
         (tmp_path / name).mkdir()
@@ -57,7 +57,7 @@ def test_copies_of_a_backup_are_told_from_all_else(tmp_path: Path) -> None:
     assert copies.copies(str(tmp_path / "none" / "chief")) == []
 
 
-def test_what_is_listed_is_removed_with_the_list(tmp_path: Path, copy: Path) -> None:
+def test_remove_listed_removes_the_copies_and_the_list(tmp_path: Path, copy: Path) -> None:
     file = copies.list_file(tmp_path / "job", tmp_path / "scratch", "worker-0")
     for _ in range(2):
         copies.add_to_list(str(copy), str(file))
@@ -68,7 +68,7 @@ def test_what_is_listed_is_removed_with_the_list(tmp_path: Path, copy: Path) -> 
     assert copies.remove_listed(file) == []
 
 
-def test_nothing_but_copies_is_removed_and_no_link_is_followed(tmp_path: Path) -> None:
+def test_remove_listed_removes_only_copies_and_follows_no_link(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     link = tmp_path / "link.finished-1"
@@ -80,7 +80,7 @@ def test_nothing_but_copies_is_removed_and_no_link_is_followed(tmp_path: Path) -
     assert precious.is_dir() and not link.is_symlink()
 
 
-def test_what_cannot_be_removed_is_told_and_stays_on_the_list(tmp_path: Path, copy: Path) -> None:
+def test_a_copy_that_cannot_be_removed_is_reported_and_stays_listed(tmp_path: Path, copy: Path) -> None:
     inside = copy / "file" / "chief.finished-1"  # below a file nothing can be removed
     (copy / "file").write_text("")
     file = tmp_path / "list"
@@ -89,5 +89,5 @@ def test_what_cannot_be_removed_is_told_and_stays_on_the_list(tmp_path: Path, co
     assert file.exists()
 
 
-def test_without_a_directory_of_the_job_the_list_is_the_launchers_own(tmp_path: Path) -> None:
+def test_without_a_job_directory_the_list_lies_in_the_scratch_directory(tmp_path: Path) -> None:
     assert copies.list_file(None, tmp_path, "worker-1").parent == tmp_path

@@ -100,7 +100,7 @@ def names(path: Path) -> set[str]:
     return {each.name for each in path.iterdir()}
 
 
-def test_the_end_of_fit_is_found_by_the_next_start(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_the_next_start_finds_the_finished_fit(tmp_path: Path, fit: Callable[..., Any]) -> None:
     first = fit(1, StandIn(tmp_path / "chief"))
     assert names(tmp_path) == {"chief.finished-1", "list"}
     assert names(tmp_path / "chief.finished-1") == {"final.index", "finished.json"}
@@ -111,14 +111,14 @@ def test_the_end_of_fit_is_found_by_the_next_start(tmp_path: Path, fit: Callable
     assert names(tmp_path) == {"chief.finished-1", "list"}, "it is found by the one after, too"
 
 
-def test_another_program_of_the_same_start_finds_nothing(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_another_process_of_the_same_start_finds_no_copy(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief"))
     again = StandIn(tmp_path / "chief")
     fit(1, again)
     assert not again.restored
 
 
-def test_another_job_trains_as_always_and_removes_what_it_finds(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_another_job_trains_and_removes_the_copy(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief"))
     (tmp_path / "chief.finished-7").mkdir()
     other = StandIn(tmp_path / "chief")
@@ -143,7 +143,7 @@ def test_a_backup_that_the_user_keeps_is_not_touched(tmp_path: Path, fit: Callab
     assert names(tmp_path / "chief") == {"ckpt-3"}
 
 
-def test_a_copy_that_was_never_finished_is_the_backup_again(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_an_unfinished_copy_becomes_the_backup_again(tmp_path: Path, fit: Callable[..., Any]) -> None:
     (tmp_path / "chief.finished-1").mkdir()
     (tmp_path / "chief.finished-1" / "ckpt-2").write_text("backup")
     fit(2, backup := StandIn(tmp_path / "chief", [0, 0, RuntimeError("a peer is gone")]))
@@ -151,7 +151,7 @@ def test_a_copy_that_was_never_finished_is_the_backup_again(tmp_path: Path, fit:
     assert names(tmp_path / "chief.finished-1") >= {"ckpt-2", "ckpt-3"}
 
 
-def test_a_save_that_fails_leaves_it_to_keras(
+def test_a_failed_save_leaves_the_backup_to_keras(
     tmp_path: Path, fit: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup = StandIn(tmp_path / "chief")
@@ -162,7 +162,7 @@ def test_a_save_that_fails_leaves_it_to_keras(
     assert capsys.readouterr().err == said
 
 
-def test_a_chief_that_cannot_save_tells_the_others(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_a_failed_save_of_the_chief_reaches_all_members(tmp_path: Path, fit: Callable[..., Any]) -> None:
     for what in ("shapes", "save"):
         asked: list[int | Exception] = [0, 0, 0]
         backup = StandIn(tmp_path / "chief", asked)
@@ -172,13 +172,13 @@ def test_a_chief_that_cannot_save_tells_the_others(tmp_path: Path, fit: Callable
         assert not (tmp_path / "chief").exists()
 
 
-def test_a_list_that_cannot_be_written_leaves_it_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_an_unwritable_list_leaves_the_backup_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
     (tmp_path / "list").mkdir()
     fit(1, StandIn(tmp_path / "chief"))
     assert names(tmp_path) == {"list"}
 
 
-def test_a_peer_that_dies_at_the_end_leaves_a_backup_to_go_on_from(
+def test_a_peer_that_dies_at_the_end_of_fit_leaves_the_backup(
     tmp_path: Path, fit: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     fit(1, StandIn(tmp_path / "chief", [0, 0, RuntimeError("Socket closed")]))
@@ -191,7 +191,7 @@ def test_a_peer_that_dies_at_the_end_leaves_a_backup_to_go_on_from(
     assert not backup.restored
 
 
-def test_a_copy_that_not_all_can_see_is_used_by_none(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_a_copy_that_one_member_cannot_see_is_not_used(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief", []))
     fit(2, backup := StandIn(tmp_path / "chief", []))
     assert not backup.restored
@@ -199,7 +199,7 @@ def test_a_copy_that_not_all_can_see_is_used_by_none(tmp_path: Path, fit: Callab
     assert backup.restored
 
 
-def test_who_does_not_write_follows_the_chief(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_members_that_do_not_write_follow_the_chief(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief", []))
     peer = StandIn(tmp_path / "chief", [2, 1])  # the chief has found copy 1, and sees it
     peer.writes = False
@@ -211,7 +211,7 @@ def test_who_does_not_write_follows_the_chief(tmp_path: Path, fit: Callable[...,
     assert not peer.restored and peer.answers == []
 
 
-def test_a_state_that_cannot_be_restored_is_never_tried_again(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_a_state_that_cannot_be_restored_loses_its_mark(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief"))
     broken = StandIn(tmp_path / "chief")
     broken.fails["restore"] = ValueError("another shape")
@@ -222,19 +222,21 @@ def test_a_state_that_cannot_be_restored_is_never_tried_again(tmp_path: Path, fi
     assert not again.restored
 
 
-def test_a_peer_that_is_lost_at_the_beginning_leaves_it_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_a_peer_lost_at_the_start_of_fit_leaves_the_backup_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit(1, StandIn(tmp_path / "chief", [RuntimeError("Socket closed")]))
     assert names(tmp_path) == set()
 
 
-def test_no_more_copies_than_some(tmp_path: Path, fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_copies_is_bounded(
+    tmp_path: Path, fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(finished_copy, "MAX_COPIES", 2)
     for _ in range(3):
         fit(1, StandIn(tmp_path / "chief"))
     assert names(tmp_path) == {"chief.finished-1", "chief.finished-2", "list"}
 
 
-def test_a_backup_of_another_make_is_left_to_keras(
+def test_an_unsupported_backup_is_left_to_keras(
     tmp_path: Path, fit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(1, StandIn(tmp_path / "chief"))
@@ -247,12 +249,12 @@ def test_a_backup_of_another_make_is_left_to_keras(
     assert not backup.restored
 
 
-def test_a_process_that_is_not_the_one_that_trains_is_left_to_keras(tmp_path: Path, fit: Callable[..., Any]) -> None:
+def test_a_process_that_does_not_train_keeps_no_copy(tmp_path: Path, fit: Callable[..., Any]) -> None:
     fit_under(Keeper("a", str(tmp_path / "list"), "1", "", takes_part=lambda: False), StandIn(tmp_path / "chief"))
     assert names(tmp_path) == set()
 
 
-def test_numbers_of_all_kinds_become_plain() -> None:
+def test_numbers_and_tensors_become_json_types() -> None:
     numpy = pytest.importorskip("numpy")
     told = {"loss": [numpy.float32(0.5), 1], "matrix": numpy.eye(2), "name": "a", 3: None, "other": object}
     assert finished_fit.plain(told) == {

@@ -43,7 +43,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str] |
 
 
 @pytest.mark.parametrize("gpus", [[], ["GPU:0"], ["GPU:0", "GPU:1"]])
-def test_they_are_known_when_tensorflow_has_looked(
+def test_the_gpu_count_is_reported_after_tensorflow_lists_its_devices(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch, gpus: list[str]
 ) -> None:
     context = installed(tmp_path, monkeypatch, gpus)
@@ -53,7 +53,7 @@ def test_they_are_known_when_tensorflow_has_looked(
     assert progress_reader.read(fd) == Snapshot(), "it is no progress"
 
 
-def test_what_goes_wrong_does_not_disturb_the_program(
+def test_an_error_of_the_hook_does_not_disturb_the_program(
     tmp_path: Path, fd: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert installed(tmp_path, monkeypatch, None)._initialize_logical_devices() == "initialized"
@@ -69,13 +69,13 @@ def test_what_goes_wrong_does_not_disturb_the_program(
         types.SimpleNamespace(context=types.SimpleNamespace(Context=object)),
     ],
 )
-def test_another_tensorflow_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+def test_a_tensorflow_without_the_methods_stays_unchanged(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
     monkeypatch.setattr(gpu_hook, "after_import", lambda names, extend: extend(module))
     gpu_hook.install(Tracker(""))
 
 
 @pytest.mark.parametrize("written", [0, -1, -(2**63)])
-def test_a_number_that_cannot_be_is_none(fd: int, written: int) -> None:
+def test_an_impossible_gpu_count_is_unknown(fd: int, written: int) -> None:
     os.pwrite(fd, progress_page.GPUS.pack(written), progress_page.GPUS_AT)
     assert progress_reader.read_gpu_count(fd) is None
     os.ftruncate(fd, 10)

@@ -36,19 +36,19 @@ def bare(hooked: dict[str, str]) -> dict[str, str]:
     return {**hooked, "PYTHONPATH": hooked["PYTHONPATH"].rpartition(os.pathsep)[2]}
 
 
-def test_a_second_python_loads_next_to_nothing(hooked: dict[str, str]) -> None:
+def test_a_python_process_without_tensorflow_loads_only_cheap_hooks(hooked: dict[str, str]) -> None:
     more = modules(hooked) - modules(bare(hooked))
     assert more - {"sitecustomize"} <= OURS | {"faulthandler"}
     assert "_tftraining.hooks" in more
 
 
-def test_only_one_python_answers_the_signal_for_stacks(hooked: dict[str, str]) -> None:
+def test_only_one_process_handles_the_stack_dump_signal(hooked: dict[str, str]) -> None:
     first = f"import subprocess, sys; print(subprocess.check_output([sys.executable, '-c', {LIST!r}], text=True))"
     assert "faulthandler" in modules(hooked)
     assert "faulthandler" not in modules(hooked, first)
 
 
-def test_the_rest_comes_with_tensorflow(hooked: dict[str, str]) -> None:
+def test_the_training_hooks_load_with_tensorflow(hooked: dict[str, str]) -> None:
     more = modules(hooked, f"import tensorflow; {LIST}")
     assert {"_tftraining.keras_hook", "_tftraining.leader_hook", "_tftraining.gpu_hook"} <= more
 
@@ -62,16 +62,16 @@ import tensorflow
 """
 
 
-def test_a_start_is_known_by_what_it_was_given_and_not_by_what_it_has_set(hooked: dict[str, str]) -> None:
+def test_the_fingerprint_uses_the_environment_at_the_start(hooked: dict[str, str]) -> None:
     done = subprocess.run([sys.executable, "-c", OWN], env=hooked, capture_output=True, text=True, check=True)
     assert done.stdout == "False True\n"
 
 
-def test_who_has_outlived_its_round_is_not_disturbed(hooked: dict[str, str]) -> None:
+def test_a_process_that_outlives_its_round_is_not_disturbed(hooked: dict[str, str]) -> None:
     gone = {**hooked, hooks.PROGRESS: hooked[hooks.PROGRESS] + "-gone"}
     assert modules(gone) >= {"_tftraining.hooks"}
 
 
 @pytest.mark.parametrize(("users", "path"), [("", hooks.SITECUSTOMIZE), ("/a:/b", f"{hooks.SITECUSTOMIZE}:/a:/b")])
-def test_the_users_path_stays(users: str, path: str) -> None:
+def test_the_users_pythonpath_stays(users: str, path: str) -> None:
     assert hooks.python_path(users) == path

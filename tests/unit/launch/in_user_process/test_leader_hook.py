@@ -40,7 +40,7 @@ def config(cluster: object, role: str, index: object) -> str:
         ("no JSON", None),
     ],
 )
-def test_whom_to_wait_for(tf_config: str, leader: tuple[str, int] | None) -> None:
+def test_the_address_of_the_leader(tf_config: str, leader: tuple[str, int] | None) -> None:
     assert leader_hook.leader_address(tf_config) == leader
 
 
@@ -52,7 +52,7 @@ def port() -> Iterator[socket.socket]:
         yield held
 
 
-def test_waits_until_somebody_listens(port: socket.socket) -> None:
+def test_the_wait_ends_when_the_leader_listens(port: socket.socket) -> None:
     opened: list[float] = []
 
     def listen() -> None:
@@ -66,7 +66,7 @@ def test_waits_until_somebody_listens(port: socket.socket) -> None:
     later.join()
 
 
-def test_patience_ends(port: socket.socket) -> None:
+def test_the_wait_for_the_leader_is_bounded(port: socket.socket) -> None:
     assert not leader_hook.wait_for_leader(port.getsockname(), patience=0.03)
 
 
@@ -98,7 +98,7 @@ def extended(monkeypatch: pytest.MonkeyPatch, happened: list[object], index: int
 
 
 @pytest.mark.parametrize(("index", "waited"), [(0, []), (1, [("a", 2222)])])
-def test_waits_before_the_call_that_dials_and_tells_of_it(
+def test_the_connecting_call_waits_for_the_leader_and_is_reported(
     monkeypatch: pytest.MonkeyPatch, index: int, waited: list[object]
 ) -> None:
     happened: list[object] = []
@@ -106,7 +106,7 @@ def test_waits_before_the_call_that_dials_and_tells_of_it(
     assert happened == [True, *waited, ("server", 2), False]
 
 
-def test_the_first_initialization_after_it_connects_and_tells_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_initialization_after_the_call_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[object] = []
     context = extended(monkeypatch, happened, 0)
     context.enable_collective_ops("server")
@@ -116,21 +116,21 @@ def test_the_first_initialization_after_it_connects_and_tells_so(monkeypatch: py
     assert happened == [True, "connected", False, "connected", "connected"]
 
 
-def test_a_call_that_fails_is_over_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_connecting_call_is_reported_as_over(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[object] = []
     with pytest.raises(ValueError, match="server"):
         extended(monkeypatch, happened, 1).set_server_def("server")
     assert happened == [True, False]
 
 
-def test_a_program_that_is_no_member_of_a_cluster_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_tf_config_is_not_extended(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[object] = []
     monkeypatch.setattr(leader_hook, "after_import", lambda *_: happened.append("extended"))
     leader_hook.install(happened.append, {})
     assert happened == []
 
 
-def test_another_tensorflow_is_left_as_it_is(
+def test_a_tensorflow_without_the_methods_stays_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(types.SimpleNamespace()))

@@ -38,7 +38,7 @@ def looked_at(finder: SourceFinder, place: Path) -> set[str]:
     return {str(Path(path).relative_to(place.resolve())) for path in finder.read_paths}
 
 
-def test_a_script_and_what_it_imports(place: Path) -> None:
+def test_the_sources_of_a_script_and_its_imports(place: Path) -> None:
     finder = SourceFinder(str(place))
     assert reason_for_plain_start(finder.script_sources(str(place / "script.py"))) == ""
     inside = {"__init__.py", "settings.py", "other.py", "deep/__init__.py", "deep/down.py"}
@@ -60,13 +60,13 @@ def test_a_script_and_what_it_imports(place: Path) -> None:
         ("helper.nothing", []),
     ],
 )
-def test_what_a_module_executes(place: Path, name: str, files: list[str]) -> None:
+def test_the_sources_that_running_a_module_executes(place: Path, name: str, files: list[str]) -> None:
     finder = SourceFinder(str(place))
     found = finder.module_sources(name)
     assert [source.text for source in found] == [(place / file).read_text() for file in files]
 
 
-def test_what_is_installed_is_not_looked_into(place: Path) -> None:
+def test_installed_packages_are_not_examined(place: Path) -> None:
     (place / "script.py").write_text("import json, numpy, os.path, sys, yaml")
     finder = SourceFinder(str(place))
     assert reason_for_plain_start(finder.script_sources(str(place / "script.py"))) == ""
@@ -91,7 +91,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_the_programs_own_package_is_looked_into_wherever_it_lies(installed: Path, tmp_path: Path) -> None:
+def test_the_programs_own_package_is_examined_even_if_installed(installed: Path, tmp_path: Path) -> None:
     assert (
         reason_for_plain_start(SourceFinder(str(tmp_path)).module_sources("firm.train"))
         == "it sets TF_A before it imports TensorFlow"
@@ -110,7 +110,7 @@ def test_a_script_beside_its_modules_in_site_packages(installed: Path) -> None:
     assert reason_for_plain_start(SourceFinder(str(script.parent)).script_sources(str(script)))
 
 
-def test_a_package_that_is_installed_by_a_finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_of_an_editable_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "elsewhere/firm"
     source.mkdir(parents=True)
     (source / "__init__.py").write_text("import os\nos.environ['TF_A'] = '1'\n")
@@ -128,13 +128,13 @@ def test_a_package_that_is_installed_by_a_finder(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"# -*- coding: no-such -*-\n", b"print('\xe4')"])
-def test_what_is_no_text(tmp_path: Path, data: bytes) -> None:
+def test_a_script_that_is_no_text_raises(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "script.py").write_bytes(data)
     with pytest.raises(UnparsableSource):
         SourceFinder(str(tmp_path)).script_sources(str(tmp_path / "script.py"))
 
 
-def test_a_module_of_its_own_that_cannot_be_parsed(place: Path) -> None:
+def test_an_own_module_that_cannot_be_parsed_raises(place: Path) -> None:
     (place / "helper.py").write_text("this is no Python")
     with pytest.raises(UnparsableSource):
         reason_for_plain_start(SourceFinder(str(place)).script_sources(str(place / "script.py")))

@@ -51,12 +51,12 @@ def train(tracker: Tracker, epochs: range, steps: int, done: int = 0, stride: in
     tracker.end(epochs.stop)
 
 
-def test_an_empty_page_tells_nothing(shared: Page) -> None:
+def test_an_empty_page_has_no_progress(shared: Page) -> None:
     assert shared.read() == Snapshot()
     assert progress_reader.read_stack_pid(shared.fd) is None
 
 
-def test_who_dials_its_peers_tells_so_before_it_tells_anything_else(shared: Page) -> None:
+def test_connecting_to_peers_is_the_first_report(shared: Page) -> None:
     tracker = shared.tracker()
     tracker.record_connecting(True)
     assert shared.read() == Snapshot(connecting=True)
@@ -66,7 +66,7 @@ def test_who_dials_its_peers_tells_so_before_it_tells_anything_else(shared: Page
     assert not shared.read().connecting
 
 
-def test_a_training_from_its_beginning(shared: Page) -> None:
+def test_progress_of_a_new_training(shared: Page) -> None:
     train(shared.tracker(), range(3), 5)
     now = shared.read()
     assert (now.epoch, now.epochs, now.step, now.steps_per_epoch) == (3, 3, 15, 5)
@@ -77,13 +77,13 @@ def test_a_training_from_its_beginning(shared: Page) -> None:
     assert now.first_step_time < now.last_step_time
 
 
-def test_a_training_that_goes_on(shared: Page) -> None:
+def test_progress_of_a_resumed_training(shared: Page) -> None:
     train(shared.tracker(), range(2, 4), 70, done=140)
     now = shared.read()
     assert (now.first_epoch, now.first_step, now.step) == (2, 140, 280)
 
 
-def test_a_training_that_goes_on_in_the_middle_of_an_epoch(shared: Page) -> None:
+def test_progress_of_a_training_resumed_inside_an_epoch(shared: Page) -> None:
     tracker = shared.tracker()
     tracker.begin(155, 4, 70)
     tracker.begin_epoch(2, 155, 70)
@@ -92,7 +92,7 @@ def test_a_training_that_goes_on_in_the_middle_of_an_epoch(shared: Page) -> None
     assert (shared.read().first_step, shared.read().step) == (155, 156)
 
 
-def test_a_training_that_was_done_already(shared: Page) -> None:
+def test_progress_of_a_training_that_was_done_already(shared: Page) -> None:
     tracker = shared.tracker()
     tracker.begin(210, 3, 70)
     tracker.end(3)
@@ -101,12 +101,12 @@ def test_a_training_that_was_done_already(shared: Page) -> None:
     assert now.first_step_time is not None, "it trains: there is nothing left to wait for"
 
 
-def test_several_steps_an_execution(shared: Page) -> None:
+def test_progress_with_several_steps_per_execution(shared: Page) -> None:
     train(shared.tracker(), range(2), 20, stride=5)
     assert shared.read().step == 40
 
 
-def test_a_second_fit_does_not_move_the_beginning_of_the_round(shared: Page) -> None:
+def test_a_second_fit_keeps_the_first_step_of_the_round(shared: Page) -> None:
     tracker = shared.tracker()
     train(tracker, range(1, 2), 10, done=10)
     train(tracker, range(3), 4, done=20)
@@ -114,7 +114,7 @@ def test_a_second_fit_does_not_move_the_beginning_of_the_round(shared: Page) -> 
     assert (now.first_epoch, now.first_step, now.step, now.epoch) == (1, 10, 32, 3)
 
 
-def test_without_an_optimizer_the_batches_count(shared: Page) -> None:
+def test_without_an_optimizer_batches_are_counted(shared: Page) -> None:
     tracker = shared.tracker()
     tracker.begin(None, 2, 3)
     for epoch in range(2):
@@ -155,7 +155,7 @@ def test_checkpoints_of_a_custom_loop(shared: Page) -> None:
     assert (shared.read().checkpoint, shared.read().step, shared.read().first_step) == (24, 25, 20)
 
 
-def test_a_loop_that_tells_its_checkpoints_only_makes_steps(shared: Page) -> None:
+def test_checkpoints_count_as_steps_if_the_loop_reports_nothing_else(shared: Page) -> None:
     tracker = shared.tracker()
     for step in (100, 200):
         tracker.saved(step)
@@ -178,7 +178,7 @@ def reporting(shared: Page, step: int) -> int:
     return other
 
 
-def test_the_first_process_that_reports_has_the_page_as_long_as_it_lives(shared: Page) -> None:
+def test_the_first_process_that_reports_owns_the_page_until_it_ends(shared: Page) -> None:
     other = reporting(shared, 5)
     try:
         tracker = shared.tracker()
@@ -197,7 +197,7 @@ def test_the_first_process_that_reports_has_the_page_as_long_as_it_lives(shared:
     assert progress_reader.read_stack_pid(shared.fd) == os.getpid()
 
 
-def test_a_process_whose_parent_only_looked_reports(shared: Page) -> None:
+def test_a_child_of_a_process_without_reports_may_report(shared: Page) -> None:
     tracker = shared.tracker()
     child = os.fork()
     if not child:
@@ -207,7 +207,7 @@ def test_a_process_whose_parent_only_looked_reports(shared: Page) -> None:
     assert shared.read().step == 7
 
 
-def test_who_has_the_page_has_it_until_it_executes_another_program(shared: Page) -> None:
+def test_the_claim_ends_when_its_process_executes_another_program(shared: Page) -> None:
     told, tell = os.pipe()
     wait, go = os.pipe()
     child = os.fork()
@@ -230,7 +230,7 @@ def test_who_has_the_page_has_it_until_it_executes_another_program(shared: Page)
             os.close(fd)
 
 
-def test_who_dials_its_peers_takes_part_whoever_has_the_page(shared: Page) -> None:
+def test_a_process_that_connects_takes_part_without_the_claim(shared: Page) -> None:
     other = reporting(shared, 5)
     try:
         claim = Claim(str(shared.path))
@@ -243,12 +243,12 @@ def test_who_dials_its_peers_takes_part_whoever_has_the_page(shared: Page) -> No
         os.waitpid(other, 0)
 
 
-def test_where_nothing_can_be_locked_nobody_is_refused(tmp_path: Path) -> None:
+def test_without_file_locks_every_process_may_claim(tmp_path: Path) -> None:
     assert Claim(str(tmp_path / "not there")).try_hold()
 
 
 @pytest.mark.parametrize(("variable", "shown"), [("TF_X", "TF_X"), ("X" * 70, "X" * 48), ("ä\n\udcff", "ä??")])
-def test_a_program_that_has_to_be_started_plainly(shared: Page, variable: str, shown: str) -> None:
+def test_the_page_names_the_variable_that_requires_a_plain_start(shared: Page, variable: str, shown: str) -> None:
     assert progress_reader.read_changed_variable(shared.fd) == ""
     PageWriter(str(shared.path)).record_changed_variable(variable)
     assert progress_reader.read_changed_variable(shared.fd) == shown
@@ -273,12 +273,12 @@ def test_errors_end_the_reports_with_one_line(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_wrong_reports_do_not_raise(shared: Page, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_reports_do_not_raise(shared: Page, capsys: pytest.CaptureFixture[str]) -> None:
     shared.tracker().report("five", None, None, None)  # type: ignore[arg-type]
     assert "no more progress is reported: ValueError" in capsys.readouterr().err
 
 
-def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:
+def test_a_destroyed_page_reads_as_empty(shared: Page) -> None:
     train(shared.tracker(), range(1), 3)
     os.pwrite(shared.fd, b"garbage!", 0)
     assert shared.read() == Snapshot()
@@ -288,7 +288,7 @@ def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:
 
 
 @pytest.mark.parametrize("pid", [-(2**63), -1, 0, 2**22, 2**40])
-def test_what_is_no_process_gets_no_signal(shared: Page, pid: int) -> None:
+def test_an_invalid_pid_on_the_page_gets_no_signal(shared: Page, pid: int) -> None:
     os.pwrite(shared.fd, progress_page.PIDS.pack(0, os.getpid()), progress_page.PIDS_AT)
     assert progress_reader.read_stack_pid(shared.fd) == os.getpid()
     os.pwrite(shared.fd, progress_page.PIDS.pack(0, pid), progress_page.PIDS_AT)
@@ -303,7 +303,7 @@ def test_any_bytes_can_be_read(shared: Page, monkeypatch: pytest.MonkeyPatch) ->
         assert isinstance(shared.read(), Snapshot)
 
 
-def test_what_is_read_is_consistent_while_it_is_written(shared: Page) -> None:
+def test_reads_during_writes_are_consistent(shared: Page) -> None:
     child = os.fork()
     if not child:
         writer = PageWriter(str(shared.path))
@@ -326,7 +326,7 @@ def test_what_is_read_is_consistent_while_it_is_written(shared: Page) -> None:
         os.waitpid(child, 0)
 
 
-def test_a_writer_that_died_in_the_middle_is_read_and_followed(shared: Page) -> None:
+def test_a_writer_that_died_in_a_write_can_be_read_and_replaced(shared: Page) -> None:
     train(shared.tracker(), range(1), 3)
     os.pwrite(shared.fd, progress_page.SEQUENCE.pack(7), progress_page.SEQUENCE_AT)
     assert shared.read().step == 3

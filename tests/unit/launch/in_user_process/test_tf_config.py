@@ -19,7 +19,9 @@ CLUSTERS = st.lists(st.tuples(st.integers(0, 1300), st.sampled_from(["%d:1", "a-
 
 
 @given(CLUSTERS, st.sampled_from([*ROLES, "evaluator"]), st.integers(0, 2000))
-def test_its_size_is_known_before_it_is_made(counts: list[tuple[int, str]], role: str, index: int) -> None:
+def test_the_size_of_tf_config_is_computed_without_building_it(
+    counts: list[tuple[int, str]], role: str, index: int
+) -> None:
     cluster: Cluster = tuple((name, *each) for name, each in zip(ROLES, counts, strict=False))
     assert size_of(cluster, role, index) == size(text(cluster, role, index))
 
@@ -28,7 +30,7 @@ def told(**launcher: object) -> dict[str, str]:
     return {"A": "b", "TFTRAINING_LAUNCHER": json.dumps(launcher)}
 
 
-def test_it_is_made_from_the_pattern() -> None:
+def test_tf_config_is_built_from_the_address_pattern() -> None:
     task = {"type": "ps", "index": 1}
     environment = told(cluster={"chief": [1, "c-%d:1"], "ps": [3, "p-%d:2"]}, task=task)
     made = with_tf_config(environment)
@@ -40,7 +42,7 @@ def test_it_is_made_from_the_pattern() -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"TF_CONFIG": "{}"}, told(), told(cluster=None), told(task={})])
-def test_what_an_older_operator_tells_stays_as_it_is(environment: dict[str, str]) -> None:
+def test_the_tf_config_of_an_older_operator_stays_unchanged(environment: dict[str, str]) -> None:
     assert with_tf_config(environment) == environment
 
 
@@ -54,12 +56,12 @@ def test_what_an_older_operator_tells_stays_as_it_is(environment: dict[str, str]
         {"cluster": {"worker": [3, "w%d"]}, "task": {"type": "worker"}},
     ],
 )
-def test_a_wrong_pattern_is_named(wrong: dict[str, object]) -> None:
+def test_an_invalid_address_pattern_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER: cluster"):
         with_tf_config(told(**wrong))
 
 
-def test_settings_that_are_no_json_are_told_of_where_they_are_read() -> None:
+def test_settings_that_are_no_json_raise_when_they_are_read() -> None:
     with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER is not JSON"):
         with_tf_config({"TFTRAINING_LAUNCHER": "{"})
     with pytest.raises(SettingsError, match="TF_CONFIG is not set"):
@@ -71,7 +73,7 @@ def filled(length: int) -> dict[str, str]:
     return {"A": "b", NAME: "x" * (length - len(f"{NAME}=") - 1)}
 
 
-def test_only_what_is_too_long_is_packed() -> None:
+def test_only_a_tf_config_that_is_too_long_is_packed() -> None:
     assert pack({"A": "b"}) == {"A": "b"}
     assert pack(filled(LONGEST)) == filled(LONGEST)
     short = pack(filled(LONGEST + 1))
@@ -87,7 +89,7 @@ def test_the_largest_gangs_can_be_packed() -> None:
 
 
 @pytest.mark.parametrize("key", [str, str.encode])
-def test_a_child_gets_all_but_what_it_could_not_be_started_with(key: Callable[[str], str | bytes]) -> None:
+def test_child_processes_get_no_tf_config_that_is_too_long(key: Callable[[str], str | bytes]) -> None:
     environment = {key(name): key(value) for name, value in filled(LONGEST + 1).items()}
     assert long_tf_config._exported(environment) == {key("A"): key("b")}
     fits = {key(name): key(value) for name, value in filled(LONGEST).items()}
@@ -96,5 +98,5 @@ def test_a_child_gets_all_but_what_it_could_not_be_started_with(key: Callable[[s
 
 
 @pytest.mark.parametrize("odd", [None, 3, [("A", "b")], {3: 4}])
-def test_what_is_no_environment_is_left_to_who_starts_the_process(odd: object) -> None:
+def test_an_env_argument_that_is_no_mapping_stays_unchanged(odd: object) -> None:
     assert long_tf_config._exported(odd) is odd

@@ -28,7 +28,9 @@ V1, V2 = "5:cpu:/a\n4:memory,hugetlb:/kubepods/pod1\n0::/\n", "0::/kubepods/pod1
         ("nonsense\n", {}, None),
     ],
 )
-def test_how_many_were_killed(tmp_path: Path, membership: str, files: dict[str, str], count: int | None) -> None:
+def test_the_number_of_oom_kills_from_cgroup_files(
+    tmp_path: Path, membership: str, files: dict[str, str], count: int | None
+) -> None:
     (tmp_path / "cgroup").write_text(membership)
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,7 @@ def test_how_many_were_killed(tmp_path: Path, membership: str, files: dict[str, 
 @pytest.mark.parametrize(
     ("before", "after", "risen"), [(0, 1, True), (1, 1, False), (None, 1, False), (1, None, False)]
 )
-def test_a_kill_between_two_looks(before: int | None, after: int | None, risen: bool) -> None:
+def test_an_oom_kill_between_two_reads(before: int | None, after: int | None, risen: bool) -> None:
     assert has_risen(before, after) is risen
 
 
@@ -55,7 +57,7 @@ def test_a_kill_between_two_looks(before: int | None, after: int | None, risen: 
         (0, True, 0, None, ""),
     ],
 )
-def test_only_what_sigkill_ended_ran_out_of_memory(
+def test_only_a_sigkill_can_be_an_oom_kill(
     status: int, out_of_memory: bool, code: int | None, number: int | None, kind: str
 ) -> None:
     ended = exit_of(status, (), out_of_memory)

@@ -29,14 +29,14 @@ def test_the_limit_is_raised_for_the_launcher_and_not_for_the_program(hard: int)
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (SOFT, hard)
 
 
-def test_a_limit_that_was_never_raised_stays() -> None:
+def test_a_limit_that_was_not_raised_stays() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_files.restore_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
 
 
 @pytest.mark.parametrize(("members", "short"), [(256, False), (257, True)])
-def test_a_gang_for_which_the_limit_is_too_low_is_told_of(members: int, short: bool) -> None:
+def test_a_limit_too_low_for_the_gang_is_described(members: int, short: bool) -> None:
     words = f"only {SOFT} files may be open here, and the rendezvous of 257 members needs 513: not all members can join"
     assert open_files.describe_shortage(members).startswith(words) == short
     assert bool(open_files.describe_shortage(members)) == short

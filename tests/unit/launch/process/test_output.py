@@ -25,11 +25,11 @@ from tftraining.launch.process.output import LINES, Output, Tail, readable
         (b"x" * 10_000, "x" * 4096),
     ],
 )
-def test_lines_as_a_terminal_would_show_them(raw: bytes, text: str) -> None:
+def test_lines_are_kept_as_a_terminal_shows_them(raw: bytes, text: str) -> None:
     assert readable(raw) == text
 
 
-def test_the_tail_joins_what_came_in_pieces() -> None:
+def test_the_tail_joins_partial_lines() -> None:
     tail = Tail()
     for stream, data in [(1, b"a"), (2, b"x\ny"), (1, b"b\nc"), (2, b"z\n")]:
         tail.feed(stream, data)
@@ -62,7 +62,7 @@ def read_for(fd: int, wanted: int) -> bytes:
     return data
 
 
-def test_a_line_of_our_own_begins_a_line(sink: tuple[int, int]) -> None:
+def test_a_log_line_of_the_launcher_begins_a_new_line(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
     os.write(output.write_fds[1], b"unfinished")
     assert output.lines() == ("unfinished",)
@@ -73,7 +73,7 @@ def test_a_line_of_our_own_begins_a_line(sink: tuple[int, int]) -> None:
     assert read_for(sink[0], len(wanted)) == wanted
 
 
-def test_a_reader_who_stopped_blocks_nobody_and_loses_nothing(sink: tuple[int, int]) -> None:
+def test_a_reader_that_stops_blocks_nothing_and_loses_nothing(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
     os.set_blocking(output.write_fds[0], False)
     written = 0
@@ -93,7 +93,7 @@ def test_a_reader_who_stopped_blocks_nobody_and_loses_nothing(sink: tuple[int, i
     output.close()
 
 
-def test_a_sink_that_is_closed_does_not_stop_the_program() -> None:
+def test_a_closed_sink_does_not_stop_the_program() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     output = Output(writing, writing)
@@ -104,7 +104,7 @@ def test_a_sink_that_is_closed_does_not_stop_the_program() -> None:
     os.close(writing)
 
 
-def test_a_sink_that_somebody_made_non_blocking_loses_nothing(sink: tuple[int, int]) -> None:
+def test_a_non_blocking_sink_loses_nothing(sink: tuple[int, int]) -> None:
     os.set_blocking(sink[1], False)
     output = Output(sink[1], sink[1])
     wanted = b"".join(b"line %d\n" % number for number in range(20_000))
@@ -116,7 +116,7 @@ def test_a_sink_that_somebody_made_non_blocking_loses_nothing(sink: tuple[int, i
     output.close()
 
 
-def test_a_round_does_not_inherit_what_the_one_before_set_on_its_output(sink: tuple[int, int]) -> None:
+def test_each_round_gets_blocking_output_pipes(sink: tuple[int, int]) -> None:
     output = Output(sink[1], sink[1])
     for end in output.write_fds:
         os.set_blocking(end, False)

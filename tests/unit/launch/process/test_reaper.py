@@ -54,7 +54,7 @@ def child() -> Iterator[int]:
         os.waitpid(child, 0)
 
 
-async def test_the_end_of_an_earlier_process_with_the_same_number_is_not_the_programs(child: int) -> None:
+async def test_the_status_of_an_earlier_process_with_the_same_pid_is_dropped(child: int) -> None:
     ends = reaper.Reaper()
     ends.install()
     try:
@@ -69,7 +69,7 @@ async def test_the_end_of_an_earlier_process_with_the_same_number_is_not_the_pro
         ends.uninstall()
 
 
-async def test_the_end_of_a_process_that_nobody_watched_yet_is_not_lost(child: int) -> None:
+async def test_an_exit_before_the_watch_is_delivered(child: int) -> None:
     ends = reaper.Reaper()
     ends.install()
     try:

@@ -24,7 +24,7 @@ from tftraining.launch.process.session import StartError, spawn
         (errno.ESTALE, 126, ""),
     ],
 )
-def test_only_what_is_wrong_with_the_command_is_for_good(
+def test_only_errors_of_the_command_itself_are_permanent(
     monkeypatch: pytest.MonkeyPatch, number: int, code: int, kind: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:

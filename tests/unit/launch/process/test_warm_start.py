@@ -21,7 +21,7 @@ from tftraining.launch.process.warm_start import same_for_imports
         (legacy_keras.request({}, 2), False),
     ],
 )
-def test_what_may_change_between_starts(change: dict[str, str], same: bool) -> None:
+def test_variables_that_may_change_between_warm_starts(change: dict[str, str], same: bool) -> None:
     before = {"PATH": "/bin", "TF_CONFIG": "{}"}
     assert same_for_imports(before, {**before, **change}) == same
     assert same_for_imports({**before, **change}, before) == same

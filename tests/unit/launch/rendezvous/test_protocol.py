@@ -81,7 +81,7 @@ async def test_another_secret_is_refused() -> None:
     ],
     ids=["replayed", "reordered", "changed", "endless", "empty"],
 )
-async def test_what_was_not_said_so_is_refused(harm: Callable[[list[bytes]], list[bytes]]) -> None:
+async def test_a_tampered_frame_is_refused(harm: Callable[[list[bytes]], list[bytes]]) -> None:
     async with pair() as (chief, member):
         there = asyncio.create_task(accept(*chief, SECRET))
         near = await connect(*member, SECRET, {"type": "hello"})
@@ -98,7 +98,7 @@ async def test_what_was_not_said_so_is_refused(harm: Callable[[list[bytes]], lis
                 await asyncio.wait_for(far.receive(), 5)
 
 
-async def test_a_frame_does_not_come_back_as_the_peers() -> None:
+async def test_a_reflected_frame_is_refused() -> None:
     async with pair() as (chief, member):
         there = asyncio.create_task(accept(*chief, SECRET))
         near = await connect(*member, SECRET, {"type": "hello"})
@@ -110,7 +110,7 @@ async def test_a_frame_does_not_come_back_as_the_peers() -> None:
         near.abort()
 
 
-async def test_a_peer_that_does_not_read_is_cut_off() -> None:
+async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     async with channels() as (chief, _, _):
         for _ in range(1000):
             chief.send({"text": "x" * 60_000})
