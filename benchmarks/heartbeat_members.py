@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from tftraining.launch.rendezvous.client import beat_interval
+from tftraining.launch.rendezvous.client import heartbeat_interval
 
 MEMBER_TIMEOUT = 3.0  # seconds, the default of spec.launcher.memberTimeoutSeconds
 LEASE_SECONDS = 2.5
@@ -32,7 +32,7 @@ class Crowd:
 
     def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str, members: int) -> None:
         self.address, self.names, self.secret, self.uid = address, names, secret, uid
-        self.beat_seconds = beat_interval(MEMBER_TIMEOUT, members)
+        self.beat_seconds = heartbeat_interval(MEMBER_TIMEOUT, members)
         self.joined = self.running = self.beats = self.echoes = self.lost = 0
         self.oldest_echo = 0.0
 

@@ -27,8 +27,8 @@ from typing import Any
 from benchmarks.process_usage import cpu_seconds, resident_mib
 from tests.support.http_pages import read_page
 from tests.support.ports import free_ports
-from tests.support.simulated_gang.simulation import coordinator, hello
-from tftraining.launch.http.pages import of_gang, of_gang_as_one
+from tests.support.simulated_gang.simulation import hello, make_coordinator
+from tftraining.launch.http.pages import gang_status, gang_summary
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"
@@ -212,12 +212,12 @@ def gang(members: int, seconds: float) -> dict[str, float]:
 
 def pages(members: int) -> dict[str, float]:
     """Size and CPU time of /status with and without members, in this process, so that no other work counts."""
-    chief = coordinator(*(f"worker-{index}" for index in range(members)))
+    chief = make_coordinator(*(f"worker-{index}" for index in range(members)))
     found: dict[str, float] = {}
-    for name in chief.roster.gang:
-        chief.hello(hello(name), 0.0)
+    for name in chief.membership.gang:
+        chief.handle_hello(hello(name), 0.0)
     looks: dict[str, Callable[[], dict[str, Any]]]
-    looks = {"status": partial(of_gang, chief, 1.0), "short_status": partial(of_gang_as_one, chief)}
+    looks = {"status": partial(gang_status, chief, 1.0), "short_status": partial(gang_summary, chief)}
     for name, look in looks.items():
         begun = time.process_time()
         sizes = [len(json.dumps(look(), separators=(",", ":"))) for _ in range(LOOKS)]

@@ -13,19 +13,19 @@ from pathlib import Path
 from tests.support.control_plane.chief_launcher import PORT, chief_launcher, own_network
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
 SOON = 1.0
 
 
 @contextmanager
-def training(new_job: NewJob, place: Path, ip: str) -> Iterator[tuple[TrainingJob, Gang]]:
+def training(new_job: NewJob, place: Path, ip: str) -> Iterator[tuple[TrainingJob, LocalGang]]:
     """A job that trains, with the launchers of its two workers; the chief's is where the operator looks for it."""
     job = new_job(**IN_PLACE)
     pods = job.wait_for_pods(attempt=1)
     told = {"namespace": job.namespace, "name": job.name, "uid": job.raw()["metadata"]["uid"]}
-    with Gang(place, {"worker": 2}, "--epochs", "10000", "--steps", "2", job=told) as gang:
+    with LocalGang(place, {"worker": 2}, "--epochs", "10000", "--steps", "2", job=told) as gang:
         gang.hosts["worker-0"], gang.ports["worker-0"] = ip, PORT
         gang.start()
         job.place_pod("job-worker-0", ip)

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10", "--step-seconds", "0.01")
 
 
-def addresses(gang: Gang, *members: str) -> list[str]:
+def addresses(gang: LocalGang, *members: str) -> list[str]:
     """Of these workers, as TF_CONFIG has them."""
     return [gang.cluster["worker"][int(name.rpartition("-")[2])] for name in members]
 
 
-def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
+def test_a_gang_trains_without_a_lost_worker_and_grows_back(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-1")
@@ -29,7 +29,7 @@ def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> 
         assert (status["gang"], status["missing"]) == ({"size": 2, "full": 3}, ["worker-1"])
         assert status["ledger"]["processFailures"] == 0
         two = addresses(gang, "worker-0", "worker-2")
-        assert gang.told(2) == {
+        assert gang.gang_environments(2) == {
             "worker-0": {"index": 0, "workers": two, "numbers": [2, 3]},
             "worker-2": {"index": 1, "workers": two, "numbers": [2, 3]},
         }
@@ -37,27 +37,27 @@ def test_a_gang_goes_on_without_a_lost_worker_and_grows_back(tmp_path: Path) -> 
         status = gang.wait_for_phase("Training", 3)
         assert status["gang"] == {"size": 3, "full": 3}
         assert status["lastRestart"]["reason"] == "Grown"
-        assert {name: told["index"] for name, told in gang.told(3).items()} == dict(
+        assert {name: told["index"] for name, told in gang.gang_environments(3).items()} == dict(
             zip(gang.names, range(3), strict=True)
         )
         assert status["ledger"].items() >= {"processFailures": 0, "inPlace": 2}.items()
         assert not gang.violations()
 
 
-def test_a_worker_that_is_told_to_go_is_left_out(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=2) as gang:
+def test_a_terminated_worker_is_left_out(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-2", signal.SIGTERM)
         status = gang.wait_for_phase("Training", 2)
         assert status["lastRestart"]["reason"] == "Terminated"
-        assert sorted(gang.told(2)) == ["worker-0", "worker-1"]
+        assert sorted(gang.gang_environments(2)) == ["worker-0", "worker-1"]
         assert gang.launchers["worker-2"].wait(10) == 143
 
 
 @pytest.mark.slow_fault
 def test_a_frozen_worker_is_left_out_and_comes_back(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
+    with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         pid = gang.pid("worker-1")
@@ -71,8 +71,8 @@ def test_a_frozen_worker_is_left_out_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow_fault
-def test_the_chief_is_waited_for(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
+def test_the_gang_waits_for_the_chief(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 3}, *ENDLESS, minReplicas=1) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-0")
@@ -88,22 +88,22 @@ def test_the_chief_is_waited_for(tmp_path: Path) -> None:
 # --- another size, by orders
 
 
-def order(gang: Gang, **orders: object) -> None:
+def order(gang: LocalGang, **orders: object) -> None:
     """Tell the chief's launcher of a change of the spec, as the kubelet does: all at once."""
     path = gang.place / "orders"
     path.with_suffix(".new").write_text(json.dumps(orders))
     path.with_suffix(".new").rename(path)
 
 
-def sized(place: Path, workers: int, most: int) -> Gang:
+def sized(place: Path, workers: int, most: int) -> LocalGang:
     """A gang whose job has so many workers now, with launchers for more to come."""
-    gang = Gang(place, {"worker": most}, *ENDLESS, orders=str(place / "orders"), workerAddress="worker-%d:1")
+    gang = LocalGang(place, {"worker": most}, *ENDLESS, orders=str(place / "orders"), workerAddress="worker-%d:1")
     gang.cluster = {"worker": [f"worker-{index}:1" for index in range(workers)]}
     order(gang, workers=workers)
     return gang
 
 
-def test_a_gang_is_resized_up_and_down_with_one_restart_each(tmp_path: Path) -> None:
+def test_each_resize_takes_one_restart(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 3) as gang:
         gang.start("worker-0", "worker-1")
         gang.wait_for_phase("Training")
@@ -116,18 +116,18 @@ def test_a_gang_is_resized_up_and_down_with_one_restart_each(tmp_path: Path) -> 
         status = gang.wait_for_phase("Training", 2)
         assert status["lastRestart"]["reason"] == "Resized"
         three = [f"worker-{index}:1" for index in range(3)]
-        assert gang.told(2) == {
+        assert gang.gang_environments(2) == {
             name: {"index": index, "workers": three, "numbers": [3, 3]} for index, name in enumerate(gang.names)
         }
         order(gang, workers=1)
         status = gang.wait_for_phase("Training", 3)
-        assert gang.told(3) == {"worker-0": {"index": 0, "workers": three[:1], "numbers": [1, 1]}}
+        assert gang.gang_environments(3) == {"worker-0": {"index": 0, "workers": three[:1], "numbers": [1, 1]}}
         assert status["ledger"].items() >= {"inPlace": 2, "processFailures": 0, "withoutProgress": 0}.items()
         assert pids == {name: gang.launchers[name].pid for name in pids}
         assert not gang.violations()
 
 
-def test_a_limit_that_changes_takes_effect_in_the_running_launchers(tmp_path: Path) -> None:
+def test_a_changed_limit_takes_effect_in_running_launchers(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -138,7 +138,7 @@ def test_a_limit_that_changes_takes_effect_in_the_running_launchers(tmp_path: Pa
         assert gang.message("worker-0")["reason"] == "MaxRestartsExceeded"
 
 
-def test_orders_that_make_no_sense_change_nothing(tmp_path: Path) -> None:
+def test_invalid_spec_updates_change_nothing(tmp_path: Path) -> None:
     with sized(tmp_path, 2, 2) as gang:
         gang.start()
         gang.wait_for_phase("Training")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.processes.launch.test_elastic import order
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tests.support.ports import free_ports
 
 PATIENCE = 120.0
@@ -25,7 +25,7 @@ def free_decade() -> int:
     return next(port for port in free_ports(19) if port % 10 == 0) // 10
 
 
-def joined(gang: Gang, number: int) -> dict[str, Any]:
+def joined(gang: LocalGang, number: int) -> dict[str, Any]:
     """The status of the gang once it trains in that round, all that it restarted for told."""
     found: dict[str, Any] = {}
 
@@ -40,11 +40,11 @@ def joined(gang: Gang, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow_fault
-def test_a_training_changes_its_size_four_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_resumes_after_each_of_four_resizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "job" / "run"))
     pattern = f"127.0.0.1:{free_decade()}%d"
     options = {"orders": str(tmp_path / "orders"), "workerAddress": pattern, "minReplicas": 1, "warmStart": True}
-    with Gang(tmp_path, {"worker": 3}, **options) as gang:
+    with LocalGang(tmp_path, {"worker": 3}, **options) as gang:
         gang.command = [sys.executable, "-m", "tftraining.examples.multi_worker_mnist", "--epochs", "10000"]
         addresses = [pattern.replace("%d", str(index)) for index in range(3)]
         gang.cluster = {"worker": addresses[:2]}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 KIB = 256
 WORDS = os.strerror(errno.ENOSPC)
@@ -38,7 +38,7 @@ def fill(place: Path) -> Path:
 
 
 def test_a_full_disk_fails_the_job_and_is_named(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=1) as gang, small_disk(gang.directory):
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "1000", maxRestarts=1) as gang, small_disk(gang.directory):
         gang.start()
         gang.wait_for_phase("Training")
         fill(gang.directory)
@@ -49,8 +49,8 @@ def test_a_full_disk_fails_the_job_and_is_named(tmp_path: Path) -> None:
     assert WORDS in (tmp_path / f"message-{told['member']}").read_text()
 
 
-def test_once_there_is_room_again_the_training_goes_on(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "30") as gang, small_disk(gang.directory):
+def test_the_training_resumes_once_the_disk_has_room(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "30") as gang, small_disk(gang.directory):
         gang.start()
         gang.wait_for_phase("Training")
         filler = fill(gang.directory)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tftraining.launch import install
 
 OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.9.*/bin/python3.9") if path.exists()]
@@ -24,7 +24,7 @@ def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: 
         "import tftraining\nfrom tftraining.paths import write_filepath\ntftraining.report(step=1)\n"
         "print('it works', tftraining.__file__, write_filepath('model'))\n"
     )
-    with Gang(tmp_path, {"worker": 1}) as gang:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = {**gang.environment("worker-0"), "PATH": os.defpath}
         environment.pop("PYTHONPATH", None)
         command = [str(python), "-s", str(tmp_path / "launcher"), "--", str(python), "-S", str(script)]
@@ -51,9 +51,9 @@ def test_the_oldest_python_can_import_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not TOO_OLD, reason="there is no older Python on this machine")
-def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> None:
+def test_a_python_that_is_too_old_fails_the_job(tmp_path: Path) -> None:
     install.install(tmp_path / "launcher")
-    with Gang(tmp_path, {"worker": 1}) as gang:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         command = [str(TOO_OLD[0]), str(tmp_path / "launcher"), "--", "true"]
         done = subprocess.run(
             command, env=gang.environment("worker-0"), capture_output=True, text=True, timeout=30, check=False
@@ -64,7 +64,7 @@ def test_a_python_that_is_too_old_ends_the_job_and_says_so(tmp_path: Path) -> No
         assert gang.message("worker-0")["reason"] == "NoPython"
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_directory_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert install.main([str(tmp_path / "file" / "launcher")]) == 1
     assert str(tmp_path / "file") in capsys.readouterr().err

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.test_launchers_die import is_dead
-from tests.support.launchers.gang import STANDIN, Gang
+from tests.processes.launch.test_launcher_loss import is_dead
+from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.relay import Relay
 from tests.support.needed import need_or_skip
 from tests.support.ports import free_ports
@@ -23,10 +23,10 @@ from tftraining.launch.process.lease_watchdog import NAME
 from tftraining.launch.process.reaper import children
 
 ENDLESS = ("--epochs", "100000", "--steps", "10", "--stamps")
-HANGING = STANDIN.with_name("hanging.py")
+HANGING = Path(__file__).parents[2] / "support/launchers/hanging.py"
 
 
-def replace(gang: Gang, name: str, **options: Any) -> None:
+def replace(gang: LocalGang, name: str, **options: Any) -> None:
     """A new launcher of a member, while the old one is there and holds its port."""
     gang.retired.append(gang.launchers[name])
     (gang.ports[name],) = free_ports(1)
@@ -38,7 +38,7 @@ def name_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/comm").read_bytes().strip()
 
 
-def watchdog(gang: Gang, name: str) -> int:
+def watchdog(gang: LocalGang, name: str) -> int:
     """The process that holds the lease of a member's program."""
 
     def found() -> list[int]:
@@ -49,12 +49,12 @@ def watchdog(gang: Gang, name: str) -> int:
     return pid
 
 
-def started(gang: Gang, number: int) -> bool:
+def started(gang: LocalGang, number: int) -> bool:
     """Whether a program of that round has started."""
     return number in {each for _, each, _ in gang.starts()}
 
 
-def assert_one_after_the_other(gang: Gang) -> None:
+def assert_one_after_the_other(gang: LocalGang) -> None:
     """Nothing of the first round ran when the second one began."""
     begun = min(at for _, number, at in gang.starts() if number > 1)
     beside = {name: at - begun for name, at in gang.last_stamps(1).items() if at > begun}
@@ -78,10 +78,8 @@ def release(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "hanging"])
-def test_the_program_of_a_launcher_that_stands_still_ends_before_the_next_round(
-    tmp_path: Path, fifo: Path, how: str
-) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+def test_a_suspended_launchers_program_ends_before_the_next_round(tmp_path: Path, fifo: Path, how: str) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
         gang.start()
         gang.wait_for_phase("Training")
@@ -98,8 +96,8 @@ def test_the_program_of_a_launcher_that_stands_still_ends_before_the_next_round(
         assert_one_after_the_other(gang)
 
 
-def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Path, fifo: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+def test_a_start_that_outlasts_the_lease_starts_nothing(tmp_path: Path, fifo: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = [sys.executable, str(HANGING), str(tmp_path)]
         (tmp_path / "hang-create").touch()
         gang.start()
@@ -117,8 +115,8 @@ def test_a_start_that_hangs_until_the_lease_is_over_starts_nothing(tmp_path: Pat
         assert_one_after_the_other(gang)
 
 
-def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+def test_the_chiefs_program_ends_with_its_lease(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
@@ -133,9 +131,9 @@ def test_the_chiefs_program_ends_with_its_lease_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a process namespace")
-def test_the_program_of_a_launcher_that_is_the_first_process_of_a_container(tmp_path: Path) -> None:
+def test_the_program_of_a_launcher_that_is_pid_1(tmp_path: Path) -> None:
     need_or_skip("unshare")
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.wrappers["worker-1"] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         gang.start()
         gang.wait_for_phase("Training")
@@ -153,8 +151,8 @@ def test_the_program_of_a_launcher_that_is_the_first_process_of_a_container(tmp_
         assert_one_after_the_other(gang)
 
 
-def test_a_watchdog_that_is_killed_is_replaced_and_all_end_with_the_launcher(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+def test_a_killed_watchdog_is_replaced_and_ends_with_the_launcher(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         first, pid = watchdog(gang, "worker-1"), gang.pid("worker-1")
@@ -172,7 +170,7 @@ def test_a_watchdog_that_is_killed_is_replaced_and_all_end_with_the_launcher(tmp
 
 
 def test_a_watchdog_that_does_not_answer_is_replaced_before_the_next_round(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         first = watchdog(gang, "worker-1")
@@ -185,7 +183,7 @@ def test_a_watchdog_that_does_not_answer_is_replaced_before_the_next_round(tmp_p
 
 
 def test_the_watchdog_is_shown_by_its_own_name_and_keeps_nothing_of_the_launcher_open(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         place = Path("/proc") / str(watchdog(gang, "worker-1"))
@@ -195,12 +193,12 @@ def test_the_watchdog_is_shown_by_its_own_name_and_keeps_nothing_of_the_launcher
         assert [str(each.readlink()).partition(":")[0] for each in (place / "fd").iterdir()] == ["socket"]
 
 
-def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
+def test_a_success_leaves_the_other_members_their_grace(tmp_path: Path) -> None:
     """The job is over, so nobody is heard of any more, and nobody starts another round."""
     script = f"""
         cd {tmp_path}; [ $STANDIN = worker-0 ] && exec "$@"
         trap "" TERM; "$@" & while [ ! -e done ]; do sleep 0.1; done; sleep 4; touch graceful"""
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, terminationGraceSeconds=20) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, terminationGraceSeconds=20) as gang:
         gang.command = ["sh", "-c", script, "sh", *gang.command]
         gang.start()
         gang.wait_for_phase("Training")
@@ -212,9 +210,9 @@ def test_a_success_leaves_the_others_their_grace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow_fault
-def test_a_new_chief_waits_for_the_program_of_one_that_lives_on_unseen(tmp_path: Path) -> None:
+def test_a_new_chief_waits_for_the_lease_of_an_unreachable_member(tmp_path: Path) -> None:
     """It may go on as long as it hears a member, however long the new one is there already."""
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
         gang.start("worker-0")
         gang.start("worker-1", rendezvous=f"127.0.0.1:{relay.port}")
         gang.wait_for_phase("Training")
@@ -229,8 +227,8 @@ def test_a_new_chief_waits_for_the_program_of_one_that_lives_on_unseen(tmp_path:
         assert_one_after_the_other(gang)
 
 
-def test_the_end_of_a_connection_that_nobody_has_signed_says_nothing(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
+def test_an_unsigned_end_of_a_connection_proves_nothing(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang, Relay(gang.rendezvous) as relay:
         gang.start("worker-0")
         gang.start("worker-1", rendezvous=f"127.0.0.1:{relay.port}")
         gang.wait_for_phase("Training")
@@ -241,9 +239,9 @@ def test_the_end_of_a_connection_that_nobody_has_signed_says_nothing(tmp_path: P
         assert_one_after_the_other(gang)
 
 
-def test_the_next_launcher_of_who_took_leave_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_member_that_said_bye_is_replaced_without_waiting(tmp_path: Path) -> None:
     timeout = 12
-    with Gang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=timeout) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=timeout) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         for number, name in enumerate(gang.names[::-1], 2):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 # TensorFlow as far as the launcher knows it: it has looked at its devices when this has returned.
 TENSORFLOW = {
@@ -40,7 +40,7 @@ WORD = "tftraining: NoGPU: the container asks for GPUs (2) and TensorFlow sees n
 
 
 @pytest.mark.parametrize(("asked", "there", "lacks"), [(2, 0, True), (2, 2, False), (0, 0, False)])
-def test_who_asks_for_gpus_and_has_none(
+def test_a_container_that_requests_gpus_and_sees_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, there: int, lacks: bool
 ) -> None:
     for name, text in TENSORFLOW.items():
@@ -48,7 +48,7 @@ def test_who_asks_for_gpus_and_has_none(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.setenv("TEST_GPUS", str(there))
-    with Gang(tmp_path, {"worker": 2}) as gang:
+    with LocalGang(tmp_path, {"worker": 2}) as gang:
         gang.command = [sys.executable, str(tmp_path / "program" / "train.py")]
         gang.start("worker-0")
         gang.start("worker-1", **({"gpus": asked} if asked else {}))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.test_strangers import dialled, hello
-from tests.support.launchers.gang import Gang
+from tests.processes.launch.test_rendezvous_server import dialled, hello
+from tests.support.launchers.gang import LocalGang
 
 MEMBERS = 100
 PROGRAM = """
@@ -23,17 +23,17 @@ time.sleep(600)
 """
 
 
-def chief(tmp_path: Path, soft: int, hard: int, **options: Any) -> Gang:
+def chief(tmp_path: Path, soft: int, hard: int, **options: Any) -> LocalGang:
     """A gang whose chief's launcher may open so many files."""
     (tmp_path / "train.py").write_text(PROGRAM)
-    gang = Gang(tmp_path, {"worker": MEMBERS}, memberTimeoutSeconds=60, **options)  # members that do not beat
+    gang = LocalGang(tmp_path, {"worker": MEMBERS}, memberTimeoutSeconds=60, **options)  # members that do not beat
     gang.command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "limits")]
     gang.wrappers["worker-0"] = ["prlimit", f"--nofile={soft}:{hard}"]
     return gang
 
 
 @pytest.mark.parametrize("warm", [False, True])
-async def test_more_members_join_than_the_soft_limit_allows_and_the_program_keeps_that(
+async def test_more_members_than_the_soft_limit_can_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
 ) -> None:
     """A program may use select(2), which knows no descriptor over 1,023, or close all that there may be."""
@@ -53,7 +53,7 @@ async def test_more_members_join_than_the_soft_limit_allows_and_the_program_keep
     assert "files may be open" not in gang.log("worker-0")
 
 
-def test_a_hard_limit_that_is_too_low_for_the_gang_is_told(tmp_path: Path) -> None:
+def test_a_hard_limit_too_low_for_the_gang_is_reported(tmp_path: Path) -> None:
     with chief(tmp_path, 64, 80) as gang:
         gang.start("worker-0")
         words = "only 80 files may be open here, and the rendezvous of 100 members needs 356: not all members can join"

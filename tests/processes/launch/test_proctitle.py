@@ -45,11 +45,11 @@ def shown(arguments: list[str], before: str = "") -> tuple[str, str]:
 @pytest.mark.parametrize(
     "arguments", [["a"], ["a", "", "b c", ""], ["ä" * 10_000, "x"]], ids=["short", "empty", "long"]
 )
-def test_exactly_what_was_asked_for(arguments: list[str]) -> None:
+def test_ps_shows_the_whole_command_line(arguments: list[str]) -> None:
     assert shown(arguments) == ("".join(f"{each}\0" for each in arguments), "NAME=value\0EMPTY=\0")
 
 
-def test_as_much_as_there_is_room_for_where_the_kernel_refuses() -> None:
+def test_ps_shows_as_much_as_fits_where_the_kernel_refuses() -> None:
     """A kernel without CONFIG_CHECKPOINT_RESTORE; the refusal is injected."""
     line, environ = shown(["python", "train.py"], REFUSES)
     assert line.rstrip("\0") == "python\0train.py"
@@ -60,7 +60,7 @@ def test_as_much_as_there_is_room_for_where_the_kernel_refuses() -> None:
     assert environ == "HOME=/at/home\0"
 
 
-def test_what_is_shown_before() -> None:
+def test_the_command_line_before_a_change() -> None:
     code = (
         "from tftraining.launch.in_user_process import proctitle; print(proctitle.command_line()[1:], proctitle.name())"
     )

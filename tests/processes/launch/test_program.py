@@ -30,12 +30,14 @@ def sh(script: str) -> Sequence[str]:
     ("script", "code", "number"),
     [("exit 0", 0, None), ("exit 3", 3, None), ("kill -9 $$", None, 9), ("kill -TERM $$", None, 15)],
 )
-async def test_how_it_ended(harness: Harness, script: str, code: int | None, number: int | None) -> None:
+async def test_the_exit_of_a_program(harness: Harness, script: str, code: int | None, number: int | None) -> None:
     ended = await harness.run(*sh(script))
     assert (ended.code, ended.signal, ended.kind) == (code, number, "")
 
 
-async def test_output_passes_unchanged_and_its_end_is_kept(harness: Harness, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_output_passes_unchanged_and_its_last_lines_are_kept(
+    harness: Harness, capfd: pytest.CaptureFixture[str]
+) -> None:
     ended = await harness.run(*sh(r"printf 'one\n\tt\303\244\n\033[31mred\033[0m\n'; printf 'two\n' >&2; printf end"))
     await harness.close()
     out, err = capfd.readouterr()
@@ -43,7 +45,7 @@ async def test_output_passes_unchanged_and_its_end_is_kept(harness: Harness, cap
     assert sorted(ended.lines) == ["\ttä", "end", "one", "red", "two"]
 
 
-async def test_the_last_lines_are_there_however_much_was_printed(
+async def test_the_last_lines_are_complete_after_much_output(
     harness: Harness, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = "for number in range(50000): print('line', number)"
@@ -61,7 +63,7 @@ async def test_a_command_that_cannot_be_started(harness: Harness, name: str, cod
     assert name in ended.lines[0]
 
 
-async def test_a_command_that_cannot_be_started_just_now(harness: Harness, tmp_path: Path) -> None:
+async def test_a_command_that_cannot_be_started_for_now(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "program"
     with path.open("w") as file:
         path.chmod(0o755)
@@ -72,7 +74,7 @@ async def test_a_command_that_cannot_be_started_just_now(harness: Harness, tmp_p
     assert (await harness.run(str(path))).code == 3
 
 
-async def test_kill_leaves_nothing_not_even_what_left_the_session(harness: Harness, tmp_path: Path) -> None:
+async def test_kill_also_ends_processes_that_left_the_session(harness: Harness, tmp_path: Path) -> None:
     script = "(setsid sh -c 'setsid sleep 600 & echo $! > escaped; sleep 600') & sleep 600 & echo $! > child; sleep 600"
     program = harness.make(*sh(f"cd {tmp_path}; {script}"))
     await harness.start(program)
@@ -82,7 +84,7 @@ async def test_kill_leaves_nothing_not_even_what_left_the_session(harness: Harne
     assert not any(alive(pid) for pid in pids)
 
 
-async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tmp_path: Path) -> None:
+async def test_child_processes_end_with_the_program(harness: Harness, tmp_path: Path) -> None:
     program = harness.make(*sh(f"sleep 600 & echo $! > {tmp_path}/child; exit 0"))
     await harness.start(program)
     assert (await harness.end(program)).code == 0
@@ -90,7 +92,7 @@ async def test_what_the_program_leaves_running_ends_with_it(harness: Harness, tm
     assert not alive(int(await written(tmp_path / "child")))
 
 
-async def test_helpers_in_sessions_of_their_own_end_with_it_too(harness: Harness, tmp_path: Path) -> None:
+async def test_children_in_their_own_sessions_end_with_the_program(harness: Harness, tmp_path: Path) -> None:
     helper = (
         f"setsid sh -c 'setsid sleep 600 & echo $! > {tmp_path}/grandchild; sleep 600' & echo $! > {tmp_path}/child"
     )
@@ -101,7 +103,7 @@ async def test_helpers_in_sessions_of_their_own_end_with_it_too(harness: Harness
     await until(lambda: not any(alive(pid) for pid in pids) or None, "the end of the helpers", 5)
 
 
-async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
+async def test_terminate_waits_for_the_grace_period(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = harness.make(*sh(f"trap 'echo bye; exit 7' TERM; echo on > {ready}; while :; do sleep 0.01; done"))
     await harness.start(program)
@@ -111,7 +113,7 @@ async def test_terminate_gives_time(harness: Harness, tmp_path: Path) -> None:
     assert (ended.code, ended.lines) == (7, ("bye",))
 
 
-async def test_terminate_ends_what_ignores_it(harness: Harness, tmp_path: Path) -> None:
+async def test_terminate_kills_a_program_that_ignores_sigterm(harness: Harness, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = harness.make(*sh(f"trap '' TERM; echo on > {ready}; while :; do sleep 0.01; done"), grace=0.3)
     await harness.start(program)
@@ -131,7 +133,7 @@ async def test_rounds_follow_each_other(harness: Harness) -> None:
     assert [ended.lines for ended in harness.exits] == [(f"round {number}",) for number in range(3)]
 
 
-async def test_a_round_that_begins_shows_nothing_of_the_one_before(harness: Harness) -> None:
+async def test_a_new_round_shows_no_progress_of_the_last_one(harness: Harness) -> None:
     """A beat in the middle of a start tells the number of the new round: with steps of the old one it would train."""
     program = harness.make(sys.executable, "-c", "import tftraining; tftraining.report(step=5)")
     await harness.start(program)
@@ -143,7 +145,7 @@ async def test_a_round_that_begins_shows_nothing_of_the_one_before(harness: Harn
     await starting
 
 
-async def test_the_start_of_a_round_ends_the_one_before(harness: Harness, tmp_path: Path) -> None:
+async def test_a_start_ends_the_program_of_the_last_round(harness: Harness, tmp_path: Path) -> None:
     program = harness.make(*sh(f"echo $$ > {tmp_path}/first; sleep 600"))
     await harness.start(program)
     first = int(await written(tmp_path / "first"))
@@ -152,7 +154,7 @@ async def test_the_start_of_a_round_ends_the_one_before(harness: Harness, tmp_pa
     assert program.pid not in (None, first)
 
 
-async def test_it_dies_with_its_launcher(tmp_path: Path) -> None:
+async def test_the_program_dies_with_its_launcher(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os, sys, time
 from pathlib import Path

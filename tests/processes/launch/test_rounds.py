@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 
 
 def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}) as gang:
+    with LocalGang(tmp_path, {"worker": 2}) as gang:
         gang.start()
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert {(name, number) for name, number, _ in gang.starts()} == {("worker-0", 1), ("worker-1", 1)}
@@ -18,8 +18,8 @@ def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
         assert last["epoch"] == last["epochs"] > 0
 
 
-def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "10", "--step-seconds", "0.01") as gang:
+def test_a_killed_program_restarts_the_gang(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "10", "--step-seconds", "0.01") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill_program("worker-1")
@@ -33,7 +33,7 @@ def test_a_killed_program_costs_a_round(tmp_path: Path) -> None:
 
 
 def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 2}, "--epochs", "100000") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "100000") as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz") == (200, "ok\n"))
         assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang\n")
@@ -50,5 +50,5 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
         assert gang.status("worker-1")["chief"] is False
 
 
-def is_ready(gang: Gang, name: str) -> bool:
+def is_ready(gang: LocalGang, name: str) -> bool:
     return gang.get(name, "/readyz") == (200, "training\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.same_failure import key_of
 
@@ -26,8 +26,8 @@ def known(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("heir", ["worker-0", "worker-1"])
-def test_the_third_time_in_a_row_ends_the_job_whoever_knows_of_the_others(tmp_path: Path, heir: str) -> None:
-    with Gang(tmp_path, {"worker": 2}, *RAISES, sameFailureLimit=3) as gang:
+def test_the_third_same_failure_in_a_row_ends_the_job(tmp_path: Path, heir: str) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, *RAISES, sameFailureLimit=3) as gang:
         gang.start(heir, ledger=known(2))
         gang.start(*[name for name in gang.names if name != heir])
         assert gang.wait() == {"worker-0": 1, "worker-1": 1}
@@ -39,9 +39,9 @@ def test_the_third_time_in_a_row_ends_the_job_whoever_knows_of_the_others(tmp_pa
             assert found["ledger"]["sameFailure"]["count"] == 2, "what ends the job is no restart"
 
 
-def test_the_second_time_does_not_and_is_told_with_its_exception_and_the_progress_so_far(tmp_path: Path) -> None:
+def test_the_second_same_failure_restarts_and_is_reported(tmp_path: Path) -> None:
     slowly = ("--restores", "1", "--step-seconds", "0.3")
-    with Gang(tmp_path, {"worker": 2}, *RAISES, *slowly, sameFailureLimit=3) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *RAISES, *slowly, sameFailureLimit=3) as gang:
         gang.start(ledger=known(1))
         gang.wait_for(lambda: (gang.status().get("progress") or {}).get("epoch"))
         seen = [gang.wait_for(gang.status)]
@@ -58,10 +58,10 @@ def test_the_second_time_does_not_and_is_told_with_its_exception_and_the_progres
 
 
 @pytest.mark.slow_fault
-def test_it_takes_a_minute_and_outlives_the_chiefs_launcher(tmp_path: Path) -> None:
+def test_same_failures_are_counted_for_a_minute_across_chief_launchers(tmp_path: Path) -> None:
     (tmp_path / "orders").write_text(json.dumps({"workers": 2, "sameFailureLimit": 0}))
     orders = str(tmp_path / "orders")
-    with Gang(tmp_path, {"worker": 2}, *RAISES, sameFailureLimit=3, maxRestarts=100, orders=orders) as gang:
+    with LocalGang(tmp_path, {"worker": 2}, *RAISES, sameFailureLimit=3, maxRestarts=100, orders=orders) as gang:
         began = time.monotonic()
         gang.start()
         gang.wait_for(lambda: gang.status().get("ledger", {}).get("sameFailure", {}).get("count") == 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tftraining_operator.model.launcher_report import split_result
 
 
@@ -31,7 +31,7 @@ def launch(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    with Gang(tmp_path, {"worker": 1}) as gang:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = gang.environment("worker-0")
         settings = {**json.loads(environment["TFTRAINING_LAUNCHER"]), **change}
         code, error = launch({**environment, "TFTRAINING_LAUNCHER": json.dumps(settings)}, "--", "true")
@@ -40,8 +40,8 @@ def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], told: st
         assert len(error.splitlines()) == 1
 
 
-def test_a_directory_for_temporary_files_that_is_not_there_is_not_used(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}) as gang:
+def test_a_missing_tmpdir_is_not_used(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = {**gang.environment("worker-0"), "TMPDIR": str(tmp_path / "nowhere")}
         assert launch(environment, "--", "true")[0] == 0
 
@@ -55,9 +55,9 @@ entry.run()
 """
 
 
-def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: Path) -> None:
+def test_a_crash_of_the_launcher_leaves_a_termination_message(tmp_path: Path) -> None:
     message = tmp_path / "message"
-    with Gang(tmp_path, {"worker": 1}, terminationMessage=str(message)) as gang:
+    with LocalGang(tmp_path, {"worker": 1}, terminationMessage=str(message)) as gang:
         environment = gang.environment("worker-0")
         command = [sys.executable, "-c", BROKEN]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
@@ -68,13 +68,13 @@ def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: P
     assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"
 
 
-def test_without_a_command_it_says_how_it_is_used(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}) as gang:
+def test_without_a_command_the_usage_is_printed(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         assert launch(gang.environment("worker-0"), "python", "train.py")[0] == 2
 
 
-def test_without_settings_it_says_who_sets_them(tmp_path: Path) -> None:
-    with Gang(tmp_path, {"worker": 1}) as gang:
+def test_without_settings_the_error_names_who_sets_them(tmp_path: Path) -> None:
+    with LocalGang(tmp_path, {"worker": 1}) as gang:
         environment = gang.environment("worker-0")
         del environment["TFTRAINING_LAUNCHER"]
         code, error = launch(environment, "--", "true")

@@ -85,7 +85,7 @@ async def stacks_shown(program: Program, file: Path) -> None:
         await until(lambda: 'train.py", line' in file.read_text(), "stacks")
 
 
-async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
+async def test_forks_train_resume_and_differ(harness: Harness) -> None:
     command = (sys.executable, script(harness, LEGACY), str(harness.directory))
     program = harness.make(*command, warm=True)
     await program.prepare(ENVIRONMENT)
@@ -95,7 +95,7 @@ async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
         assert program.mode == "warm"
         now = await reached(program, target)
         firsts.append(now.first_step)
-        assert program.gpus == GPUS
+        assert program.gpu_count == GPUS
         await stacks_shown(program, harness.directory / f"stderr-{target}")
         await program.kill()
     harness.ended.clear()
@@ -115,11 +115,11 @@ async def test_forks_train_go_on_and_differ(harness: Harness) -> None:
     assert [len(set(column)) for column in zip(*lines, strict=True)] == [3, 3, 3, 3]
 
 
-async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
+async def test_keras_3_trains_in_a_plain_start(harness: Harness) -> None:
     program = harness.make(sys.executable, script(harness, KERAS3))
     await program.start(ENVIRONMENT, harness.on_exit)
     assert (await harness.end(program, PATIENCE)).code == 0
-    assert program.gpus == GPUS
+    assert program.gpu_count == GPUS
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
     assert (end.first_epoch, end.first_step) == (0, 0)
@@ -127,7 +127,7 @@ async def test_keras_3_in_a_plain_start(harness: Harness) -> None:
 
 
 @pytest.mark.slow_fault
-async def test_fit_of_keras_3_with_two_workers_is_told_from_other_errors(harness: Harness) -> None:
+async def test_fit_of_keras_3_with_two_workers_has_its_own_kind(harness: Harness) -> None:
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(2)]
     both = f'TF_CONFIG="$PEER" {sys.executable} $0 & exec {sys.executable} $0'
@@ -168,7 +168,7 @@ async def test_a_member_waits_for_the_leader(harness: Harness, warm: bool) -> No
 
 
 @pytest.mark.parametrize("warm", [False, True])
-async def test_tensorflow_finds_a_tf_config_that_no_process_can_be_told(harness: Harness, warm: bool) -> None:
+async def test_tensorflow_finds_a_tf_config_too_long_for_the_environment(harness: Harness, warm: bool) -> None:
     text = """
 import subprocess, sys
 import tensorflow as tf
@@ -200,7 +200,7 @@ model.fit(np.ones((64, 4), "f"), np.ones((64, 1), "f"), epochs=2, batch_size=16,
 @pytest.mark.parametrize(
     "name", ["as conda run", *(pytest.param(name, marks=pytest.mark.slow_fault) for name in ("execv", "subprocess"))]
 )
-async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: str) -> None:
+async def test_the_program_behind_a_wrapper_reports_progress(harness: Harness, name: str) -> None:
     wrapper = harness.directory / "wrapper.py"
     wrapper.write_text(WRAPPERS[name])
     program = harness.make(sys.executable, str(wrapper), script(harness, FOLLOWED))
@@ -209,4 +209,4 @@ async def test_the_program_behind_a_wrapper_is_followed(harness: Harness, name: 
     assert ended.code == 0 and "True" in ended.lines  # TensorFlow's own words may come after it
     end = program.snapshot()
     assert (end.epoch, end.epochs, end.step, end.first_step, set(end.metrics)) == (2, 2, 8, 0, {"loss"})
-    assert program.gpus == GPUS
+    assert program.gpu_count == GPUS

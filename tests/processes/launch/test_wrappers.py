@@ -19,7 +19,7 @@ print("trained", sys.argv[1:], __name__)
 
 @pytest.mark.parametrize("start_warm", [False, True])
 @pytest.mark.parametrize("name", WRAPPERS)
-async def test_the_real_program_reports(lab: Lab, name: str, start_warm: bool) -> None:
+async def test_the_program_behind_a_wrapper_reports(lab: Lab, name: str, start_warm: bool) -> None:
     lab.script(TRAIN, "train.py")
     lab.script(WRAPPERS[name], "wrapper.py")
     program = lab.make("python", "wrapper.py", "train.py", "-x", warm=start_warm)
@@ -30,7 +30,7 @@ async def test_the_real_program_reports(lab: Lab, name: str, start_warm: bool) -
     assert (now.step, now.epoch, now.metrics) == (7, 2, {"loss": 0.5})
 
 
-async def test_one_after_the_other(lab: Lab) -> None:
+async def test_two_programs_of_a_wrapper_report_one_after_the_other(lab: Lab) -> None:
     lab.script(
         "import sys, tftraining\ntftraining.begin(step=int(sys.argv[1]))\ntftraining.report(step=int(sys.argv[2]))"
     )
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", ["execv", "subprocess"])
-async def test_what_the_real_program_starts_reports_nothing(lab: Lab, name: str) -> None:
+async def test_child_processes_of_the_program_report_nothing(lab: Lab, name: str) -> None:
     lab.script(LOADERS, "train.py")
     lab.script(WRAPPERS[name], "wrapper.py")
     program = lab.make("python", "wrapper.py", "train.py")
@@ -68,7 +68,7 @@ STANDS = "import time, tftraining\ntftraining.report(step=1)\ndef stand():\n    
 
 
 @pytest.mark.parametrize("name", ["execv", "subprocess"])
-async def test_the_stacks_are_those_of_the_real_program(lab: Lab, name: str) -> None:
+async def test_stack_dumps_come_from_the_program_behind_the_wrapper(lab: Lab, name: str) -> None:
     lab.script(STANDS, "train.py")
     lab.script(WRAPPERS[name], "wrapper.py")
     shown = lab.directory / "stderr"
@@ -81,7 +81,7 @@ async def test_the_stacks_are_those_of_the_real_program(lab: Lab, name: str) -> 
     assert program.pid is not None
 
 
-async def test_no_signal_goes_to_a_process_that_would_die_of_it(lab: Lab) -> None:
+async def test_a_process_without_a_handler_gets_no_signal(lab: Lab) -> None:
     lab.script("import os\nos.execvp('sh', ['sh', '-c', 'echo > $OUT/on; exec sleep 600'])")
     shown = lab.directory / "stderr"
     with stderr(shown):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launchers.gang import Gang
+from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.wrappers import WRAPPERS
 
 PATIENCE = 240.0  # of two imports of TensorFlow on a busy machine, twice
@@ -34,7 +34,7 @@ model.fit(data, epochs=5, steps_per_epoch=3, callbacks=[backup, Slow()], verbose
 """
 
 
-def step_of(gang: Gang, member: str) -> int | None:
+def step_of(gang: LocalGang, member: str) -> int | None:
     """As the launcher of the member shows it."""
     progress = gang.status(member).get("progress") or {}
     step: int | None = progress.get("step")
@@ -43,11 +43,11 @@ def step_of(gang: Gang, member: str) -> int | None:
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("way", ["execv", "subprocess", "as conda run"])
-def test_a_gang_behind_wrappers_goes_on_where_it_was(tmp_path: Path, way: str) -> None:
+def test_a_gang_behind_wrappers_resumes(tmp_path: Path, way: str) -> None:
     wrapper, train = tmp_path / "wrapper.py", tmp_path / "train.py"
     wrapper.write_text(WRAPPERS[way])
     train.write_text(TRAIN)
-    with Gang(tmp_path, {"worker": 2}) as gang:
+    with LocalGang(tmp_path, {"worker": 2}) as gang:
         gang.command = [sys.executable, str(wrapper), str(train), str(gang.directory)]
         gang.start()
         gang.wait_for(lambda: [step_of(gang, name) for name in gang.names] == [9, 9], PATIENCE)

@@ -147,7 +147,7 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
 
 
-@pytest.mark.slow_fault  # the killed evaluator that `make test` has is in tests/processes/launch/test_alone.py
+@pytest.mark.slow_fault  # the killed evaluator that `make test` has is in tests/processes/launch/test_restart_scope.py
 @pytest.mark.parametrize("loop", [("custom", "--keras", "3"), ("fit",), ("custom",)])
 def test_an_evaluator_beside_the_workers_comes_to_the_last_epoch(job: Path, loop: tuple[str, ...]) -> None:
     """It is killed in between, which nobody notices; what it says at the end is what the chief's proof says."""

@@ -24,7 +24,7 @@ STANDIN = Path(__file__).with_name("standin.py")
 UID = "0d9c2f5e"
 
 
-class Gang:
+class LocalGang:
     """The launchers of a job. `options` go into TFTRAINING_LAUNCHER, `arguments` to the stand-in."""
 
     def __init__(self, place: Path, roles: dict[str, int], *arguments: str, **options: Any) -> None:
@@ -49,7 +49,7 @@ class Gang:
         self.wrappers: dict[str, list[str]] = {}  # what is put before a launcher's command
         self.hosts = dict.fromkeys(self.names, "127.0.0.1")
 
-    def __enter__(self) -> Gang:
+    def __enter__(self) -> LocalGang:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -128,7 +128,7 @@ class Gang:
         found = self.directory.glob(f"stamp-{number}-*")
         return {path.name: float(path.read_text()) for path in found}
 
-    def told(self, number: int) -> dict[str, dict[str, Any]]:
+    def gang_environments(self, number: int) -> dict[str, dict[str, Any]]:
         """What the stand-ins of a round were told of their gang, by member."""
         path = self.directory / "gangs"
         lines = [line.split(" ", 2) for line in path.read_text().splitlines()] if path.exists() else []

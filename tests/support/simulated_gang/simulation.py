@@ -13,19 +13,19 @@ from typing import Any
 
 from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import Verdict
+from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import Job
+from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.gang.outbox import CLOSE
 from tftraining.launch.gang.restart_scope import restarts_alone
 
 TICK = 0.5
 
 
-def coordinator(*members: str, ledger: Ledger | None = None, proven: bool = False, **policy: Any) -> Coordinator:
+def make_coordinator(*members: str, ledger: Ledger | None = None, proven: bool = False, **policy: Any) -> Coordinator:
     """A coordinator that begins at 0, whose wall clock stands at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = Job("uid", 1, Gang(members, members[0]), Policy(**policy), proven)
+    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 
@@ -53,7 +53,7 @@ def exited(number: int, code: int | None = None, number_of_signal: int | None = 
     return {"type": "exited", "round": number, "exit": ended, "progress": fields}
 
 
-def beat(number: int, now: float, stuck: float = 0.0, **progress: Any) -> dict[str, Any]:
+def heartbeat(number: int, now: float, stuck: float = 0.0, **progress: Any) -> dict[str, Any]:
     """A member's beat; progress in the fields of a snapshot, times as ages."""
     return {"type": "beat", "t": now, "round": number, "mode": "warm", "pid": 7, "stuck": stuck, "progress": progress}
 
@@ -69,25 +69,25 @@ class Connection:
 
 
 @dataclass
-class Launcher:
+class SimulatedLauncher:
     """One simulated launcher and its program. In the dark nothing reaches it and nothing it sends arrives."""
 
     name: str
     incarnation: str
     connection: Connection | None = None
-    dark: bool = False
+    partitioned: bool = False
     program: int | None = None  # the round it runs in
     round: int = 0
     ledger: dict[str, int] = field(default_factory=dict)
-    known: int = 0
+    known_round: int = 0
     lease: float = 0.0
-    witness: int = 0  # the last round in which it saw the chief's end of the connection go
-    farewell: int = 0  # the last round in which the chief said that it leaves
-    left: float | None = None  # when the last connection ended
-    verdict: Verdict | None = None
+    chief_closed_round: int = 0  # the last round in which it saw the chief's end of the connection go
+    chief_bye_round: int = 0  # the last round in which the chief said that it leaves
+    left_at: float | None = None  # when the last connection ended
+    result: Result | None = None
 
 
-class World:
+class SimulatedGang:
     """All launchers of a job, the coordinator at the chief, and a clock that jumps from step to step."""
 
     def __init__(self, size: int, seed: int, names: tuple[str, ...] = (), **policy: Any) -> None:
@@ -95,15 +95,15 @@ class World:
         self.now = 100.0
         self.policy = Policy(**{"max_restarts": 1_000_000, "start_deadline": 1e9, **policy})
         self.names = names or tuple(f"worker-{index}" for index in range(size))
-        self.made = 0
-        self.launchers: dict[str, Launcher] = {}
-        self.replaced: list[Launcher] = []  # in the dark, with programs that may still run
+        self.created = 0
+        self.launchers: dict[str, SimulatedLauncher] = {}
+        self.replaced: list[SimulatedLauncher] = []  # in the dark, with programs that may still run
         self.channels: dict[str, Connection] = {}
-        self._old_chief: Launcher | None = None
+        self._old_chief: SimulatedLauncher | None = None
         self._chief_dies = 0.0
         self.coordinator = self._new_coordinator()
         for name in self.names:
-            self._create(name)
+            self._create_launcher(name)
 
     # Faults.
 
@@ -112,28 +112,28 @@ class World:
         launcher = self.launchers[name]
         if launcher.program is not None:
             number, launcher.program = launcher.program, None
-            self._say(launcher, exited(number, number_of_signal=9))
+            self._send(launcher, exited(number, number_of_signal=9))
 
     def finish_program(self, name: str) -> None:
         """The program has done its work."""
         launcher = self.launchers[name]
         if launcher.program is not None:
             number, launcher.program = launcher.program, None
-            self._say(launcher, exited(number, 0))
+            self._send(launcher, exited(number, 0))
 
     def kill_launcher(self, name: str, farewell: bool = False) -> None:
         """Its program dies with it, peers see the connection go, and a new one is made; the chief's forgets all."""
-        self._let_the_replaced_die()
+        self._wait_for_replaced()
         connection = self.launchers[name].connection
         if connection is not None:
-            self._leave(self.launchers[name], farewell)
+            self._close(self.launchers[name], farewell)
         if name == self.names[0]:
             for each in self.channels.values():
                 if farewell:
-                    self._put(each.to_member, {"type": "bye"})
+                    self._enqueue(each.to_member, {"type": "bye"})
                 each.chief_open = False
-            self._forget()
-        self._create(name)
+            self._restart_coordinator()
+        self._create_launcher(name)
 
     def end_launcher(self, name: str) -> None:
         """It is told to go: it ends its program, and says so before it closes its connections."""
@@ -143,9 +143,9 @@ class World:
         """Somebody between them has closed the connection of a member: the chief sees its end, the member nothing."""
         connection = self.launchers[name].connection
         if connection is not None and self.channels.get(name) is connection:
-            self._drop(name)
+            self._disconnect(name)
 
-    def lose(self, name: str) -> None:
+    def lose_launcher(self, name: str) -> None:
         """Its launcher dies, and there is no new one before `heal`. The chief's is made at once."""
         self.kill_launcher(name)
         if name != self.names[0]:
@@ -153,47 +153,47 @@ class World:
 
     def partition(self, name: str) -> None:
         """Nothing gets through to or from a member, until `heal`."""
-        self.launchers[name].dark = True
+        self.launchers[name].partitioned = True
 
     def replace(self, name: str) -> None:
         """The node of a member is cut off for good: the old launcher lives on in the dark while a new one is made."""
-        self._let_the_replaced_die()
-        others = [each.known for each in self.launchers.values() if each.name != name]
-        if max(others) < self.launchers[name].known:
+        self._wait_for_replaced()
+        others = [each.known_round for each in self.launchers.values() if each.name != name]
+        if max(others) < self.launchers[name].known_round:
             return  # with it the last who remembers would go, and nobody could wait for its program to die
         old = self.launchers[name]
-        old.dark = True
+        old.partitioned = True
         self.replaced.append(old)
         if name == self.names[0]:
             self._old_chief = old
             self._chief_dies = self.now + self.policy.member_timeout + TICK
-            self._forget()
-        self._create(name)
+            self._restart_coordinator()
+        self._create_launcher(name)
 
-    def heal(self) -> None:
+    def heal_network(self) -> None:
         """The network is whole again, and all launchers are there; who was replaced stays gone."""
         for name in self.names:
             if name not in self.launchers:
-                self._create(name)
+                self._create_launcher(name)
         for launcher in self.launchers.values():
-            launcher.dark = False
+            launcher.partitioned = False
 
     # Time.
 
-    def step(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         """Let the time pass for everybody."""
         self.now += seconds
         for launcher in [*self.launchers.values(), *self.replaced]:
-            self._live(launcher)
+            self._advance_launcher(launcher)
         for name, connection in list(self.channels.items()):
-            self._hear(name, connection)
+            self._deliver_to_chief(name, connection)
         self.coordinator.tick(self.now)
-        self._flush()
+        self._send_outbox()
 
-    def hold_invariants(self) -> None:
+    def check_invariants(self) -> None:
         """Never two rounds of the gang at once; who is restarted alone never runs twice, nor in a round of the past."""
         at_work = [each for each in [*self.launchers.values(), *self.replaced] if each.program is not None]
-        alone = [each for each in at_work if self._is_alone(each)]
+        alone = [each for each in at_work if self._restarts_alone(each)]
         rounds = {each.program for each in at_work if each not in alone}
         assert len(rounds) <= 1, rounds
         assert len({each.name for each in alone}) == len(alone), alone
@@ -207,136 +207,140 @@ class World:
                 self.kill_launcher(name)
                 del self.launchers[name]
         for name in [each for each in names if each not in self.names]:
-            self._create(name)
+            self._create_launcher(name)
         self.names = names
-        self.coordinator.change(Gang(names, names[0]), self.policy, self.now)
+        self.coordinator.apply_spec_update(Gang(names, names[0]), self.policy, self.now)
 
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether all members run, those that train together in the same round."""
-        together = [each for each in self.launchers.values() if not self._is_alone(each)]
+        together = [each for each in self.launchers.values() if not self._restarts_alone(each)]
         running = all(each.program is not None for each in self.launchers.values())
         return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
 
-    def _is_alone(self, launcher: Launcher) -> bool:
-        return restarts_alone(launcher.name, self.coordinator.roster.job.gang, self.policy)
+    def _restarts_alone(self, launcher: SimulatedLauncher) -> bool:
+        return restarts_alone(launcher.name, self.coordinator.membership.job.gang, self.policy)
 
-    def until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
+    def run_until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
         """Let the time pass until the condition holds; never may two rounds be at work."""
         for _ in range(steps):
             if condition():
                 return
-            self.step(self.random.uniform(0.02, TICK))
-            self.hold_invariants()
+            self.advance(self.random.uniform(0.02, TICK))
+            self.check_invariants()
         raise AssertionError("it never settles")
 
     # A launcher.
 
-    def _forget(self) -> None:
+    def _restart_coordinator(self) -> None:
         """A new launcher of the chief begins with nothing."""
         self.channels = {}
         self.coordinator = self._new_coordinator()
 
-    def _let_the_replaced_die(self) -> None:
+    def _wait_for_replaced(self) -> None:
         """Nodes are lost one at a time: what nobody remembers, nobody can wait for."""
         while any(launcher.program is not None for launcher in self.replaced):
-            self.step(TICK)
-            self.hold_invariants()
+            self.advance(TICK)
+            self.check_invariants()
         self.replaced = []
 
-    def _create(self, name: str) -> None:
-        self.made += 1
-        self.launchers[name] = Launcher(name, f"{name}/{self.made}")
+    def _create_launcher(self, name: str) -> None:
+        self.created += 1
+        self.launchers[name] = SimulatedLauncher(name, f"{name}/{self.created}")
 
     def _new_coordinator(self) -> Coordinator:
-        job = Job("uid", 1, Gang(self.names, self.names[0]), self.policy)
+        job = JobContext("uid", 1, Gang(self.names, self.names[0]), self.policy)
         return Coordinator(job, Ledger(), lambda: self.now, self.now)
 
-    def _live(self, launcher: Launcher) -> None:
+    def _advance_launcher(self, launcher: SimulatedLauncher) -> None:
         connection = launcher.connection
         if connection is None:
-            self._dial(launcher)
+            self._connect(launcher)
             return
-        while not launcher.dark and connection.to_member and connection.to_member[0][0] <= self.now:
-            self._obey(launcher, connection.to_member.pop(0)[1])
-        cut = not launcher.dark and not connection.chief_open and not connection.to_member
+        while not launcher.partitioned and connection.to_member and connection.to_member[0][0] <= self.now:
+            self._handle_frame(launcher, connection.to_member.pop(0)[1])
+        cut = not launcher.partitioned and not connection.chief_open and not connection.to_member
         if cut:
-            launcher.witness = launcher.round
-        if cut or self._expired(launcher):
+            launcher.chief_closed_round = launcher.round
+        if cut or self._is_lease_over(launcher):
             launcher.program = None
-            self._leave(launcher, farewell=True)
+            self._close(launcher, farewell=True)
         else:
-            self._say(launcher, beat(launcher.round, self.now))
+            self._send(launcher, heartbeat(launcher.round, self.now))
 
-    def _leave(self, launcher: Launcher, farewell: bool) -> None:
+    def _close(self, launcher: SimulatedLauncher, farewell: bool) -> None:
         """It closes its connection, with or without a word before."""
         assert launcher.connection is not None
         if farewell:
-            self._say(launcher, {"type": "bye"})
+            self._send(launcher, {"type": "bye"})
         launcher.connection.member_open = False
-        launcher.connection, launcher.left = None, self.now
+        launcher.connection, launcher.left_at = None, self.now
 
-    def _expired(self, launcher: Launcher) -> bool:
+    def _is_lease_over(self, launcher: SimulatedLauncher) -> bool:
         """Its lease is over. A chief in the dark holds its own program until it has given up the others."""
         if launcher is self._old_chief:
             return self.now > self._chief_dies
         return self.now - launcher.lease > self.policy.member_timeout * 5 / 6
 
-    def _dial(self, launcher: Launcher) -> None:
-        if launcher.dark:
+    def _connect(self, launcher: SimulatedLauncher) -> None:
+        if launcher.partitioned:
             return
-        fields: dict[str, Any] = {"incarnation": launcher.incarnation, "round": launcher.round, "known": launcher.known}
-        left = None if launcher.left is None else self.now - launcher.left
-        fields |= {"ledger": launcher.ledger, "witness": launcher.witness, "elastic": True}
-        fields |= {"farewell": launcher.farewell, "left": left}
-        if self.coordinator.hello(hello(launcher.name, self.now, **fields), self.now) == "":
+        fields: dict[str, Any] = {
+            "incarnation": launcher.incarnation,
+            "round": launcher.round,
+            "known": launcher.known_round,
+        }
+        left = None if launcher.left_at is None else self.now - launcher.left_at
+        fields |= {"ledger": launcher.ledger, "witness": launcher.chief_closed_round, "elastic": True}
+        fields |= {"farewell": launcher.chief_bye_round, "left": left}
+        if self.coordinator.handle_hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now
             self.channels[launcher.name] = launcher.connection
-        self._flush()
+        self._send_outbox()
 
-    def _obey(self, launcher: Launcher, frame: dict[str, Any]) -> None:
+    def _handle_frame(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         if frame["type"] in ("beat", "welcome"):
             launcher.lease = max(launcher.lease, frame["echo"])
-            launcher.known = max(launcher.known, frame.get("round", 0))
+            launcher.known_round = max(launcher.known_round, frame.get("round", 0))
         elif frame["type"] == "start":
             assert frame["round"] > launcher.round, "rounds only rise"
             assert launcher.program is None, "a program is there already"
-            launcher.program = launcher.round = launcher.known = frame["round"]
+            launcher.program = launcher.round = launcher.known_round = frame["round"]
             launcher.ledger = frame["ledger"]
         elif frame["type"] == "stop":
             launcher.program = None
-            self._say(launcher, {"type": "ready", "round": frame["round"]})
+            self._send(launcher, {"type": "ready", "round": frame["round"]})
         elif frame["type"] == "bye":
-            launcher.farewell = launcher.round
+            launcher.chief_bye_round = launcher.round
         elif frame["type"] == "end":
             launcher.program = None
-            launcher.verdict = Verdict.from_frame(frame)
+            launcher.result = Result.from_frame(frame)
 
-    def _say(self, launcher: Launcher, frame: dict[str, Any]) -> None:
+    def _send(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         if launcher.connection is not None:
-            self._put(launcher.connection.to_chief, frame)
+            self._enqueue(launcher.connection.to_chief, frame)
 
     # The chief's end of the network.
 
-    def _put(self, queue: list[tuple[float, dict[str, Any]]], frame: dict[str, Any]) -> None:
+    def _enqueue(self, queue: list[tuple[float, dict[str, Any]]], frame: dict[str, Any]) -> None:
         """Frames of one direction of a connection arrive in their order."""
         earliest = queue[-1][0] if queue else self.now
         queue.append((max(earliest, self.now + self.random.uniform(0, 0.2)), frame))
 
-    def _hear(self, name: str, connection: Connection) -> None:
+    def _deliver_to_chief(self, name: str, connection: Connection) -> None:
         everybody = [*self.launchers.values(), *self.replaced]
-        dark = [each for each in everybody if each.connection is connection and each.dark]
+        dark = [each for each in everybody if each.connection is connection and each.partitioned]
         while not dark and connection.to_chief and connection.to_chief[0][0] <= self.now:
-            self.coordinator.heard(name, connection.to_chief.pop(0)[1], self.now)
+            self.coordinator.handle_frame(name, connection.to_chief.pop(0)[1], self.now)
         if not connection.member_open and not connection.to_chief and self.channels.get(name) is connection:
-            self._drop(name)
-        self._flush()
+            self._disconnect(name)
+        self._send_outbox()
 
-    def _drop(self, name: str) -> None:
+    def _disconnect(self, name: str) -> None:
         del self.channels[name]
-        self.coordinator.lost(name, self.now)
+        self.coordinator.handle_disconnect(name, self.now)
 
-    def _flush(self) -> None:
-        for name, frame in self.coordinator.outbox.take():
+    def _send_outbox(self) -> None:
+        for name, frame in self.coordinator.outbox.take_all():
             connection = self.channels.get(name)
             if connection is None:
                 continue
@@ -344,4 +348,4 @@ class World:
                 connection.chief_open = False
                 del self.channels[name]
             else:
-                self._put(connection.to_member, frame)
+                self._enqueue(connection.to_member, frame)

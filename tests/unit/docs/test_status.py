@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.support.control_plane.chart import REPOSITORY
-from tests.support.simulated_gang.simulation import coordinator
+from tests.support.simulated_gang.simulation import make_coordinator
 from tftraining.launch.config import settings
 from tftraining.launch.http import pages
 from tftraining.launch.progress import Snapshot, to_status
@@ -210,7 +210,7 @@ def test_the_metrics_of_a_launcher() -> None:
     told = settings.read({"TF_CONFIG": config, settings.VARIABLE: raw + ', "secretFile": "/f"}'})
     progress = to_status(Snapshot(updated=1.0))
     assert progress is not None
-    gang = {**pages.of_gang(coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
+    gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
     text = pages.metrics(told, gang)
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     samples = re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)

@@ -31,7 +31,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield "tftraining.launch" if node.level == 1 else node.module or ""
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_scan_finds_modules() -> None:
     assert {"__main__.py", "launcher.py", "coordinator.py"} <= {path.name for path in FILES}
 
 
@@ -74,7 +74,7 @@ NEWER = {
 }
 
 
-def test_what_is_newer_is_found(tmp_path: Path) -> None:
+def test_the_check_finds_newer_library_functions(tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.py" for name in NEWER]
     for path in paths:
         path.write_text(NEWER[path.stem])
@@ -90,9 +90,9 @@ def unions_at_run_time(tree: ast.AST) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("path", [*FILES, BARE], ids=lambda path: path.name)
-def test_no_union_is_asked_for_at_run_time(path: Path) -> None:
+def test_no_union_type_is_evaluated_at_run_time(path: Path) -> None:
     assert list(unions_at_run_time(ast.parse(path.read_text()))) == []
 
 
-def test_a_union_asked_for_at_run_time_is_found() -> None:
+def test_the_check_finds_a_union_type_at_run_time() -> None:
     assert list(unions_at_run_time(ast.parse("isinstance(3, int | str)"))) == [1]

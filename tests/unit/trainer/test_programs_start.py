@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tftraining import examples
-from tftraining.launch.in_user_process.eligibility import reason_for_plain
-from tftraining.launch.in_user_process.module_sources import Finder
+from tftraining.launch.in_user_process.eligibility import reason_for_plain_start
+from tftraining.launch.in_user_process.module_sources import SourceFinder
 
 PROGRAMS = sorted(path.stem for path in Path(examples.__path__[0]).glob("[!_]*.py"))
 # Executed by `python -c`, then the program as `python -m` does; the imports that take long fail.
@@ -70,6 +70,6 @@ def test_right_options_go_on_to_tensorflow(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_can_be_forked_from_a_warm_interpreter(name: str, tmp_path: Path) -> None:
-    sources = Finder(str(tmp_path)).of_module(f"tftraining.examples.{name}")
+    sources = SourceFinder(str(tmp_path)).module_sources(f"tftraining.examples.{name}")
     assert len(sources) == 3
-    assert reason_for_plain(sources) == ""
+    assert reason_for_plain_start(sources) == ""

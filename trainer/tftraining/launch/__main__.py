@@ -17,20 +17,20 @@ from typing import Any, NoReturn
 
 from tftraining.launch.config.settings import VARIABLE, SettingsError, read, with_tf_config
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import Verdict, termination_message
+from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.launcher import Launcher
 
 USAGE = "usage: python -m tftraining.launch -- command [argument…]"
 
 
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Suppress cancellations: before Python 3.13 asyncio reports a cancelled connection as an error with traceback."""
     if not isinstance(context.get("exception"), asyncio.CancelledError):
         loop.default_exception_handler(context)
 
 
 async def _run(command: Sequence[str]) -> int:
-    asyncio.get_running_loop().set_exception_handler(_report)
+    asyncio.get_running_loop().set_exception_handler(_report_loop_error)
     try:
         environment = with_tf_config(os.environ)
         return await Launcher(read(environment), command, environment).run()
@@ -55,16 +55,16 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except Exception as error:
         traceback.print_exc()
-        leave_last_words(f"the launcher failed: {type(error).__name__}: {error}")
+        write_crash_message(f"the launcher failed: {type(error).__name__}: {error}")
         return 1
 
 
-def leave_last_words(message: str) -> None:
+def write_crash_message(message: str) -> None:
     """Write the termination message of a crashed launcher; the operator reads nothing else of it."""
     print(f"tftraining: {message}", file=sys.stderr)
     with contextlib.suppress(Exception):
         path = json.loads(os.environ[VARIABLE])["terminationMessage"]
-        Path(path).write_text(termination_message(Verdict("", "LauncherFailed", message), Ledger(), {}), "utf-8")
+        Path(path).write_text(termination_message(Result("", "LauncherFailed", message), Ledger(), {}), "utf-8")
 
 
 def run() -> NoReturn:

@@ -28,21 +28,21 @@ from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import (
     FAILED,
     SUCCEEDED,
-    Verdict,
+    Result,
     termination_message,
 )
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import Job
+from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http import pages
-from tftraining.launch.http.long_polls import Waits
-from tftraining.launch.http.revision import Revisions
-from tftraining.launch.http.server import Answer, Server
+from tftraining.launch.http.long_polls import LongPolls
+from tftraining.launch.http.revision import RevisionCounter
+from tftraining.launch.http.server import HttpServer, Response
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
 from tftraining.launch.process.program import Program
-from tftraining.launch.rendezvous.client import Member
-from tftraining.launch.rendezvous.server import Rendezvous
+from tftraining.launch.rendezvous.client import RendezvousClient
+from tftraining.launch.rendezvous.server import RendezvousServer
 from tftraining.launch.success_file import read_success, write_success
 
 _T = TypeVar("_T")
@@ -50,9 +50,9 @@ _T = TypeVar("_T")
 PORT_SECONDS = 10.0  # for an earlier process to release the port
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
-LAST_WORDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
-TERMINATED = 128 + signal.SIGTERM
-FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
+TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
+FORWARDED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Launcher:
@@ -65,18 +65,25 @@ class Launcher:
         warm, grace, folds = settings.warm_start, settings.grace, traceback_folding.wanted(environment)
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, round_environment.largest(settings))
-        self._member = Member(settings, secret, self._program, self._environment)
-        self._finished = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
-        told = {"uid": settings.job["uid"], "file": str(self._finished), "launcher": self._member.incarnation}
-        self._member.keep_fits(program_digest(command), {FINISHED: json.dumps(told)})
-        self._orders = Orders(settings, self._program.say)
-        self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
+        self._client = RendezvousClient(settings, secret, self._program, self._environment)
+        self._control = self._client.control
+        self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
+        fields = {
+            "uid": settings.job["uid"],
+            "file": str(self._finished_copies),
+            "launcher": self._control.incarnation,
+        }
+        self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
+        self._spec_updates = Orders(settings, self._program.log)
+        self._rendezvous: RendezvousServer | None = None
+        if settings.is_chief:
+            self._rendezvous = RendezvousServer(self._make_coordinator(), secret, self._record_success)
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
-        self._revisions = Revisions(self._member.incarnation, self._of_consequence)
-        waits, short = {"/status": Waits(self._revisions.current)}, {"/status": self._short_status}
-        self._server = Server(pages, waits, short)
-        self._told_to_go = asyncio.Event()
-        self._too_many = 0  # the gang size of the last warning about too few open files
+        self._revisions = RevisionCounter(self._control.incarnation, self._watched_fields)
+        waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
+        self._http_server = HttpServer(pages, waits, short)
+        self._stop_requested = asyncio.Event()
+        self._warned_gang_size = 0  # the gang size of the last warning about too few open files
 
     async def run(self) -> int:
         """Run until the job has ended, or until SIGTERM or SIGINT; return the exit code."""
@@ -86,97 +93,97 @@ class Launcher:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     async def _run(self) -> int:
-        self._listen_to_signals()
+        self._install_signal_handlers()
         try:
-            verdict = await self._verdict()
+            result = await self._run_until_result()
         except OSError as error:
-            self._program.say(f"tftraining: {error}")
-            verdict = Verdict("", "CannotListen", str(error))
+            self._program.log(f"tftraining: {error}")
+            result = Result("", "CannotListen", str(error))
         finally:
             await self._program.kill()
-        if verdict.verdict:
-            await self._remove_finished()
-        await self._leave_message(verdict)
-        self._server.close()
+        if result.verdict:
+            await self._remove_finished_copies()
+        await self._write_termination_message(result)
+        self._http_server.close()
         await self._program.close()
-        return self._exit_code(verdict)
+        return self._exit_code(result)
 
-    async def _verdict(self) -> Verdict:
+    async def _run_until_result(self) -> Result:
         """The job's verdict, or an empty one after SIGTERM or SIGINT; OSError if a port stays in use."""
         host = self._settings.host
-        await self._open("status", partial(self._server.open, host), self._settings.status_port)
-        earlier = await in_time(
+        await self._bind("status", partial(self._http_server.open, host), self._settings.status_port)
+        earlier_result = await with_timeout(
             lambda: read_success(self._settings.directory, self._settings.job["uid"]), STORAGE_SECONDS
         )
-        if isinstance(earlier, Verdict):
-            return earlier
+        if isinstance(earlier_result, Result):
+            return earlier_result
         if self._rendezvous is not None:
             open_files.raise_limit()
-            self._warn_of_shortage(len(self._rendezvous.coordinator.roster.gang))
-            await self._open("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])
+            self._warn_of_open_file_limit(len(self._rendezvous.coordinator.membership.gang))
+            await self._bind("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])
         await self._program.prepare(self._environment)
         try:
-            return await self._take_part()
+            return await self._join_rendezvous()
         finally:
             if self._rendezvous is not None:
-                await self._rendezvous.close(farewell=self._program.idle)
+                await self._rendezvous.close(say_bye=self._program.idle)
 
-    async def _take_part(self) -> Verdict:
-        taking_part = asyncio.create_task(self._member.run())
-        obeying = asyncio.create_task(self._obey())
-        told = asyncio.create_task(self._told_to_go.wait())
-        await asyncio.wait((taking_part, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        obeying.cancel()
-        if taking_part.done():
-            verdict = taking_part.result()
+    async def _join_rendezvous(self) -> Result:
+        client_run = asyncio.create_task(self._client.run())
+        spec_update_poll = asyncio.create_task(self._apply_spec_updates())
+        stop = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait((client_run, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        spec_update_poll.cancel()
+        if client_run.done():
+            result = client_run.result()
         else:
-            verdict = await self._member.leave()
-            taking_part.cancel()
-        await self._member.finish()
-        if self._rendezvous is not None and verdict.verdict:
+            result = await self._client.terminate()
+            client_run.cancel()
+        await self._control.finish()
+        if self._rendezvous is not None and result.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
-        return verdict
+        return result
 
-    def _coordinator(self) -> Coordinator:
+    def _make_coordinator(self) -> Coordinator:
         settings = self._settings
-        gang, policy = self._orders.news() or (settings.gang, settings.policy)
-        job = Job(settings.job["uid"], settings.attempt, gang, policy, settings.proven)
+        gang, policy = self._spec_updates.news() or (settings.gang, settings.policy)
+        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
-    async def _obey(self) -> None:
+    async def _apply_spec_updates(self) -> None:
         """Poll for spec updates while the job runs; only the chief's launcher applies them, for the whole gang."""
         while self._rendezvous is not None:
-            if (news := self._orders.news()) is not None:
-                self._rendezvous.change(*news)
-                self._warn_of_shortage(len(news[0].members))
+            if (update := self._spec_updates.news()) is not None:
+                self._rendezvous.apply_spec_update(*update)
+                self._warn_of_open_file_limit(len(update[0].members))
             await asyncio.sleep(spec_updates.SECONDS)
 
-    def _warn_of_shortage(self, members: int) -> None:
+    def _warn_of_open_file_limit(self, members: int) -> None:
         """Warn, once per gang size, that the open-file limit is too low for all members to connect."""
-        why = open_files.shortage(members)
-        if why and members != self._too_many:
-            self._too_many = members
-            self._program.say(f"tftraining: {why}")
+        warning = open_files.describe_shortage(members)
+        if warning and members != self._warned_gang_size:
+            self._warned_gang_size = members
+            self._program.log(f"tftraining: {warning}")
 
-    async def _decided(self) -> None:
+    async def _record_success(self) -> None:
         """Write a success to the job's directory before members are told of it; a storage error is only logged."""
         assert self._rendezvous is not None
-        verdict, directory = self._rendezvous.coordinator.judge.verdict, self._settings.directory
-        if verdict is None or verdict.verdict != SUCCEEDED or directory is None:
+        result, directory = self._rendezvous.coordinator.decisions.result, self._settings.directory
+        if result is None or result.verdict != SUCCEEDED or directory is None:
             return
         try:
-            await written_in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
+            await write_with_timeout(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
         except OSError as error:
-            self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
+            self._program.log(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
 
-    async def _remove_finished(self) -> None:
+    async def _remove_finished_copies(self) -> None:
         """Remove this member's copies of finished fits: a job that has ended does not resume."""
-        left = await in_time(lambda: finished_copy.remove_listed(self._finished), STORAGE_SECONDS)
-        for why in left or ():
-            self._program.say(f"tftraining: not removed: {why}")
+        problems = await with_timeout(lambda: finished_copy.remove_listed(self._finished_copies), STORAGE_SECONDS)
+        for warning in problems or ():
+            self._program.log(f"tftraining: not removed: {warning}")
 
-    async def _open(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
+    async def _bind(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
         """Open a server; retry while an earlier process holds the port. OSError after PORT_SECONDS."""
         deadline = time.monotonic() + PORT_SECONDS
         while True:
@@ -189,70 +196,70 @@ class Launcher:
 
     # Signals and the end.
 
-    def _listen_to_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_go.set)
-        for number in FORWARDED:
+            loop.add_signal_handler(number, self._stop_requested.set)
+        for number in FORWARDED_SIGNALS:
             loop.add_signal_handler(number, self._program.signal, number)
 
-    async def _leave_message(self, verdict: Verdict) -> None:
+    async def _write_termination_message(self, result: Result) -> None:
         path = self._settings.termination_message
-        told = {name: value for name, value in self._told().items() if name in LAST_WORDS}
-        text = termination_message(verdict, self._ledger(), told)
-        if verdict.verdict == FAILED:
-            self._program.say(f"tftraining: {verdict.reason}: {verdict.message}")
+        fields = {name: value for name, value in self._status_fields().items() if name in REPORTED_FIELDS}
+        text = termination_message(result, self._ledger(), fields)
+        if result.verdict == FAILED:
+            self._program.log(f"tftraining: {result.reason}: {result.message}")
         if path is None:
             return
         try:
-            await written_in_time(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
+            await write_with_timeout(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
         except OSError as error:
-            self._program.say(f"tftraining: {path}: {error.strerror}")
+            self._program.log(f"tftraining: {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
-        return self._rendezvous.coordinator.judge.ledger if self._rendezvous is not None else self._member.ledger
+        return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._control.ledger
 
-    def _exit_code(self, verdict: Verdict) -> int:
-        if verdict.verdict == SUCCEEDED:
+    def _exit_code(self, result: Result) -> int:
+        if result.verdict == SUCCEEDED:
             return 0
-        if verdict.verdict == FAILED:
-            return exit_code(verdict.exit) if verdict.member == self._settings.gang.me else 1
-        return TERMINATED if self._told_to_go.is_set() else 1
+        if result.verdict == FAILED:
+            return exit_code(result.exit) if result.member == self._settings.gang.me else 1
+        return TERMINATED_EXIT_CODE if self._stop_requested.is_set() else 1
 
     # The pages.
 
-    def _healthz(self) -> Answer:
-        return Answer(200, "ok\n")
+    def _healthz(self) -> Response:
+        return Response(200, "ok\n")
 
-    def _readyz(self) -> Answer:
-        why = pages.why_not_training(self._member, self._settings, time.monotonic())
-        return Answer(503, f"{why}\n") if why else Answer(200, "training\n")
+    def _readyz(self) -> Response:
+        warning = pages.why_not_training(self._control, self._settings, time.monotonic())
+        return Response(503, f"{warning}\n") if warning else Response(200, "training\n")
 
-    def _status(self) -> Answer:
-        told = pages.of_member(self._member, self._settings)
+    def _status(self) -> Response:
+        fields = pages.member_status(self._control, self._settings)
         if self._rendezvous is not None:
-            told |= pages.of_gang(self._rendezvous.coordinator, time.monotonic())
-        return self._in_json(told)
+            fields |= pages.gang_status(self._rendezvous.coordinator, time.monotonic())
+        return self._json_response(fields)
 
-    def _short_status(self) -> Answer:
-        return self._in_json(self._told())
+    def _status_summary(self) -> Response:
+        return self._json_response(self._status_fields())
 
-    def _in_json(self, told: dict[str, Any]) -> Answer:
-        told["revision"] = self._revisions.current()
-        return Answer(200, json.dumps(told, separators=(",", ":")) + "\n", "application/json")
+    def _json_response(self, fields: dict[str, Any]) -> Response:
+        fields["revision"] = self._revisions.current()
+        return Response(200, json.dumps(fields, separators=(",", ":")) + "\n", "application/json")
 
-    def _of_consequence(self) -> dict[str, Any]:
+    def _watched_fields(self) -> dict[str, Any]:
         coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
-        return pages.of_consequence(self._member, self._settings, coordinator)
+        return pages.watched_fields(self._control, self._settings, coordinator)
 
-    def _metrics(self) -> Answer:
-        return Answer(200, pages.metrics(self._settings, self._told()), "text/plain; version=0.0.4")
+    def _metrics(self) -> Response:
+        return Response(200, pages.metrics(self._settings, self._status_fields()), "text/plain; version=0.0.4")
 
-    def _told(self) -> dict[str, Any]:
-        own = pages.of_member(self._member, self._settings)
+    def _status_fields(self) -> dict[str, Any]:
+        own = pages.member_status(self._control, self._settings)
         if self._rendezvous is None:
             return own
-        return {**own, **pages.of_gang_as_one(self._rendezvous.coordinator)}
+        return {**own, **pages.gang_summary(self._rendezvous.coordinator)}
 
 
 def program_digest(command: Sequence[str]) -> str:
@@ -275,15 +282,15 @@ def scratch_directory(environment: Mapping[str, str]) -> Path:
     return Path(tempfile.mkdtemp(prefix="tftraining-", dir=(usable or places)[0]))
 
 
-async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
-    """The result of `look`, run in a thread; None after `seconds` (a file system may hang for ever)."""
+async def with_timeout(read: Callable[[], _T], seconds: float) -> _T | None:
+    """The result of `read`, run in a thread; None after `seconds` (a file system may hang for ever)."""
     try:
-        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, look), seconds)
+        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, read), seconds)
     except asyncio.TimeoutError:
         return None
 
 
-async def written_in_time(write: Callable[[], object], seconds: float) -> None:
+async def write_with_timeout(write: Callable[[], object], seconds: float) -> None:
     """Run `write` in a thread; OSError if it fails or takes longer than `seconds`."""
-    if not await in_time(lambda: (write(), True)[1], seconds):
+    if not await with_timeout(lambda: (write(), True)[1], seconds):
         raise OSError(errno.ETIMEDOUT, f"the storage did not take it within {seconds:g} s")

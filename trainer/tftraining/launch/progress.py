@@ -72,29 +72,29 @@ def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None 
     return Snapshot(**known, metrics=metrics, connecting=bool(frame.get("connecting")))
 
 
-def after(earlier: Snapshot, told: Snapshot) -> Snapshot:
+def carry_over(earlier: Snapshot, reported: Snapshot) -> Snapshot:
     """The progress reported in a round; epoch and metrics come from the round before while they are unreported.
 
     A program that restores its state knows its step before it begins an epoch; metrics come at the end of an epoch.
     """
-    if told.epoch is None and earlier.epoch is not None:
-        told = replace(told, epoch=earlier.epoch, epochs=told.epochs or earlier.epochs)
-    return replace(told, metrics=told.metrics or earlier.metrics)
+    if reported.epoch is None and earlier.epoch is not None:
+        reported = replace(reported, epoch=earlier.epoch, epochs=reported.epochs or earlier.epochs)
+    return replace(reported, metrics=reported.metrics or earlier.metrics)
 
 
-def reports(snapshot: Snapshot) -> bool:
+def has_reports(snapshot: Snapshot) -> bool:
     """Whether the program has reported anything in this round."""
     return snapshot.updated is not None
 
 
-def silent(snapshot: Snapshot) -> bool:
+def is_silent(snapshot: Snapshot) -> bool:
     """Whether the program neither reports nor connects to its peers in this round."""
-    return not reports(snapshot) and not snapshot.connecting
+    return not has_reports(snapshot) and not snapshot.connecting
 
 
-def trains(snapshot: Snapshot, started: float, now: float) -> bool:
+def is_training(snapshot: Snapshot, started: float, now: float) -> bool:
     """Whether a program that runs since `started` has made a step in this round; a silent one counts after a while."""
-    if not silent(snapshot):
+    if not is_silent(snapshot):
         return snapshot.first_step_time is not None
     return now - started >= QUIET_START
 

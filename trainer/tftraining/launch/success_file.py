@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.failure.result import SUCCEEDED, Verdict
+from tftraining.launch.failure.result import SUCCEEDED, Result
 
 FILE = ".tftraining-verdict.json"
 FILE_BYTES = 4096
@@ -22,8 +22,8 @@ FILE_BYTES = 4096
 def write_success(directory: Path, uid: str) -> None:
     """Write the verdict file: the job `uid` has succeeded. OSError if that fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    for left in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
-        left.unlink(missing_ok=True)
+    for leftover in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
+        leftover.unlink(missing_ok=True)
     # In a container every launcher has the same pid.
     temporary = directory / f"{FILE}.{secrets.token_hex(4)}"
     try:
@@ -38,7 +38,7 @@ def write_success(directory: Path, uid: str) -> None:
         raise
 
 
-def read_success(directory: Path | None, uid: str) -> Verdict | None:
+def read_success(directory: Path | None, uid: str) -> Result | None:
     """The verdict of the file in the directory, if it is about the job `uid`; None otherwise."""
     if directory is None:
         return None
@@ -49,4 +49,4 @@ def read_success(directory: Path | None, uid: str) -> Verdict | None:
         return None
     if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):
         return None
-    return Verdict(SUCCEEDED, "AlreadySucceeded", f"the job has succeeded before: {directory / FILE} says so")
+    return Result(SUCCEEDED, "AlreadySucceeded", f"the job has succeeded before: {directory / FILE} says so")

@@ -9,11 +9,11 @@ from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import Verdict, termination_message
+from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import Job
-from tftraining.launch.http.pages import of_gang
+from tftraining.launch.gang.membership import JobContext
+from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import Snapshot
 from tftraining_api.manifests.launcher import ledger
 from tftraining_api.model.status import Status
@@ -39,22 +39,22 @@ PROGRESS = Snapshot(
 
 def coordinator() -> Coordinator:
     gang = Gang(("worker-0", "worker-1"), "worker-0")
-    return Coordinator(Job("uid", 1, gang, Policy()), Ledger(), lambda: WALL, 0.0)
+    return Coordinator(JobContext("uid", 1, gang, Policy()), Ledger(), lambda: WALL, 0.0)
 
 
 def restarted() -> Coordinator:
     """A gang that trains again after an incident."""
     made = coordinator()
-    made.judge.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
-    made.incident = made.judge.failure = INCIDENT
-    made.rounds.number, made.rounds.running, made.rounds.trained = 2, True, 11.1
-    for peer in made.roster.gang.values():
+    made.decisions.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
+    made.last_incident = made.decisions.last_failure = INCIDENT
+    made.rounds.number, made.rounds.running, made.rounds.training_since = 2, True, 11.1
+    for peer in made.membership.gang.values():
         peer.state, peer.progress = "running", PROGRESS
     return made
 
 
 def report(made: Coordinator) -> Report:
-    return parse_report(json.dumps({"version": 1, **of_gang(made, 12.0)}).encode())
+    return parse_report(json.dumps({"version": 1, **gang_status(made, 12.0)}).encode())
 
 
 def status_after(launcher_report: Report) -> Status:
@@ -71,7 +71,7 @@ def test_a_gang_that_waits() -> None:
 
 def test_a_gang_that_restarts() -> None:
     made = restarted()
-    made.rounds.running, made.rounds.trained = False, None
+    made.rounds.running, made.rounds.training_since = False, None
     status = status_after(report(made))
     assert (status.phase, status.reason) == ("Restarting", "Killed")
 
@@ -90,16 +90,18 @@ def test_a_gang_that_trains_again() -> None:
 def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
     made = restarted()
     boom = Exit(1, None, ("ValueError: boom",), "", "ValueError: boom")
-    made.incident = made.judge.failure = replace(INCIDENT, reason="Error", message="worker-1: boom", exit=boom)
+    made.last_incident = made.decisions.last_failure = replace(
+        INCIDENT, reason="Error", message="worker-1: boom", exit=boom
+    )
     row = SameFailure("0123456789abcdef", 2, int(WALL) - 50)
-    made.judge.ledger = replace(made.judge.ledger, same=row)
+    made.decisions.ledger = replace(made.decisions.ledger, same=row)
     status = status_after(report(made))
     assert status.message == "worker-1: ValueError: boom; resumed from epoch 2 after 1.1 s"
     assert status.last_restart is not None and status.last_restart.exception == "ValueError: boom"
     assert status.failure is not None and status.failure.exception == "ValueError: boom"
     assert Ledger.from_json(ledger(status.restarts)).same == row, "the next launcher is told what this one knew"
-    verdict = Verdict("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
-    found, _ = split_result(termination_message(verdict, made.judge.ledger, {}))
+    verdict = Result("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
+    found, _ = split_result(termination_message(verdict, made.decisions.ledger, {}))
     assert found is not None and found.exception == "ValueError: boom"
     assert found.ledger.same_failure is not None and found.ledger.same_failure.count == 2
 
@@ -107,10 +109,10 @@ def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
 def test_every_phase_and_reason_is_known() -> None:
     for reason in ("Error", "Killed", "Stalled", "MemberLost", "Terminated"):
         made = restarted()
-        made.incident = replace(INCIDENT, reason=reason)
+        made.last_incident = replace(INCIDENT, reason=reason)
         launcher_report = report(made)
         assert launcher_report.last_restart is not None and launcher_report.last_restart.reason == reason
     for verdict in ("Succeeded", "Failed"):
         made = restarted()
-        made.judge.verdict = Verdict(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
+        made.decisions.result = Result(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
         assert report(made).phase == verdict

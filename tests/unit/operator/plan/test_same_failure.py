@@ -1,6 +1,6 @@
 """Row: the same failure again and again. It ends the job, with the exception in the message; what a restart can mend
 never does, and progress is never lost sight of. Here is what the operator decides and tells; the launchers count by the
-same rules (tests/unit/launch/test_same_failure.py).
+same rules (tests/unit/launch/failure/test_same_failure.py).
 """
 
 from typing import Any

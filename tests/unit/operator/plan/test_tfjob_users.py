@@ -22,7 +22,7 @@ from tftraining_client.validation import validate
 DOCUMENT = (REPOSITORY / "docs" / "migration.md").read_text(encoding="utf-8")
 SHOWN: set[str] = set()
 ELSEWHERE = {
-    "a peer hangs": "tests/processes/launch/test_liveness.py and test_watchdog.py",
+    "a peer hangs": "tests/processes/launch/test_member_timeout.py and test_stall_timeout.py",
     "Keras 3 `fit` with two workers": "tests/processes: it takes TensorFlow",
     "`runPolicy.schedulingPolicy.minResources`": "there is none",
 }

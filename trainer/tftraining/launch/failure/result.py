@@ -20,7 +20,7 @@ FAILED = "Failed"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Result:
     """The end of a launcher's work; `verdict` is "" if the launcher was stopped before the job had ended."""
 
     verdict: str
@@ -35,17 +35,17 @@ class Verdict:
         return {**_head(self), "member": self.member, "exit": ended}
 
     @classmethod
-    def from_frame(cls, raw: Mapping[str, Any]) -> Verdict:
+    def from_frame(cls, raw: Mapping[str, Any]) -> Result:
         """The verdict of a frame; KeyError, TypeError or ValueError if the frame is invalid."""
         ended = None if raw["exit"] is None else exit_from_frame(raw["exit"])
         return cls(str(raw["verdict"]), str(raw["reason"]), str(raw["message"]), raw["member"], ended)
 
 
-def _head(verdict: Verdict) -> dict[str, Any]:
+def _head(verdict: Result) -> dict[str, Any]:
     return {"verdict": verdict.verdict, "reason": verdict.reason, "message": cut(verdict.message, WORDS_BYTES)}
 
 
-def termination_message(verdict: Verdict, ledger: Ledger, told: Mapping[str, Any]) -> str:
+def termination_message(verdict: Result, ledger: Ledger, told: Mapping[str, Any]) -> str:
     """The message that the operator reads from an ended pod: a line of JSON, then as many of the last lines as fit.
 
     `told` is the last progress and restart of /status, in case the operator has not read them in time; left out if it

@@ -13,114 +13,123 @@ from tftraining.launch.failure.incident import Incident, describe, reason_of
 from tftraining.launch.failure.same_failure import key_of, place_of
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
-from tftraining.launch.gang.membership import Roster, some
+from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import GROWN, RESIZED
-from tftraining.launch.gang.watchdog import stalled
+from tftraining.launch.gang.watchdog import find_stalled
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
 # notices a closed connection at once, any other loss only by missing heartbeats.
-EARLY_END = 30.0
+EARLY_EXIT_SECONDS = 30.0
 
 
-class Blame:
+class Attribution:
     """Creates the incidents of a gang. `wall` is the wall clock, for reported times."""
 
-    def __init__(self, roster: Roster, wall: Callable[[], float]) -> None:
-        self._roster = roster
+    def __init__(self, membership: Membership, wall: Callable[[], float]) -> None:
+        self._membership = membership
         self._wall = wall
 
-    def chief_lost(self, seconds: float, step: int | None, now: float) -> Incident:
+    def attribute_chief_loss(self, seconds: float, step: int | None, now: float) -> Incident:
         """The loss of the previous launcher of the chief, `seconds` ago at `step`."""
-        chief = self._roster.chief
-        lost = self._incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
+        chief = self._membership.chief
+        lost = self._make_incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
         return replace(lost, time=self._wall() - seconds, step=step)
 
-    def loss(self, peer: Peer, now: float) -> Incident:
+    def attribute_disconnect(self, peer: Peer, now: float) -> Incident:
         """The loss of the connection to a member whose program the round needs."""
         if peer.leaving:
-            return self._told_to_stop(peer, now)
-        silent = now - peer.told
-        what = f" was not heard of for {silent:.1f} s" if silent > 1 else "'s launcher is gone"
-        return self._incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
+            return self._make_termination(peer, now)
+        silent_seconds = now - peer.last_frame_at
+        how = f" was not heard of for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher is gone"
+        return self._make_incident(peer.name, "MemberLost", f"{peer.name}{how}", now)
 
-    def standstill(self, now: float) -> Incident | None:
+    def detect_stall(self, now: float) -> Incident | None:
         """The stall of members that have made no step for the stall timeout; None without one."""
-        timeout = self._roster.policy.stall_timeout
+        timeout = self._membership.policy.stall_timeout
         if timeout is None:
             return None
-        looks = [peer.look() for peer in self._roster.trainers if peer.state == "running"]
-        if not (names := stalled(looks, timeout, now)):
+        programs = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
+        if not (stalled_names := find_stalled(programs, timeout, now)):
             return None
         limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
-        connecting = {look.member for look in looks if look.progress.connecting}
-        what = "not connected to the other programs" if connecting.issuperset(names) else "no step"
-        message = f"{some(names)}: {what} for {limit}"
-        return replace(self._incident(names[0], "Stalled", message, now), charged=True)
+        connecting = {program.member for program in programs if program.progress.connecting}
+        how = "not connected to the other programs" if connecting.issuperset(stalled_names) else "no step"
+        message = f"{summarize_names(stalled_names)}: {how} for {limit}"
+        return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
 
-    def fewer(self, now: float) -> Incident:
+    def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""
-        message = f"the gang becomes one of {len(self._roster.gang)}"
-        return self._incident(self._roster.chief, RESIZED, message, now)
+        message = f"the gang becomes one of {len(self._membership.gang)}"
+        return self._make_incident(self._membership.chief, RESIZED, message, now)
 
-    def more(self, come: list[Peer], resized: bool, now: float) -> Incident:
+    def attribute_newcomers(self, newcomers: list[Peer], resized: bool, now: float) -> Incident:
         """Members outside the round are ready: added when the gang was `resized`, or lost before and now back."""
-        names = some([peer.name for peer in come])
+        names = summarize_names([peer.name for peer in newcomers])
         reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
-        return self._incident(come[0].name, reason, message, now)
+        return self._make_incident(newcomers[0].name, reason, message, now)
 
-    def failure(self, peer: Peer, ended: Exit, last: Incident | None, now: float) -> Incident:
-        """A program's failure: its own incident, or that of the peer that caused it. `last` is the latest incident."""
+    def attribute_exit(self, peer: Peer, program_exit: Exit, last_incident: Incident | None, now: float) -> Incident:
+        """A program's failure: its own incident, or that of the peer that caused it."""
         if peer.leaving:
-            return self._told_to_stop(peer, now)
+            return self._make_termination(peer, now)
         # A peer's exit never causes a signal, and a member that restarts alone does not depend on peers.
-        if ended.signal is not None or self._roster.alone(peer):
-            return self.own(peer, ended, now)
-        told = describe(peer.name, ended)
-        for other in self._roster.members:
-            if other.state == "running" and (found := self._of_condition(peer, ended, other, now)) is not None:
+        if program_exit.signal is not None or self._membership.restarts_alone(peer):
+            return self.charge_own_failure(peer, program_exit, now)
+        description = describe(peer.name, program_exit)
+        for other in self._membership.members:
+            found = self._attribute_to_state(peer, program_exit, other, now) if other.state == "running" else None
+            if found is not None:
                 return found
-        if (early := self._ended_early(ended, now)) is not None:
-            message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
-            return replace(self._incident(early.name, "Error", message, now), charged=True, exit=early.ended)
-        if last is not None and restart_scope.follows(ended, last, now):
-            return self._incident(last.member, last.reason, f"{last.message}; {told}", now)
-        return self.own(peer, ended, now)
+        if (early_peer := self._find_early_exit(program_exit, now)) is not None:
+            message = f"{early_peer.name} ended with exit code 0 before the others had finished; {description}"
+            incident = self._make_incident(early_peer.name, "Error", message, now)
+            return replace(incident, charged=True, exit=early_peer.exit)
+        if last_incident is not None and restart_scope.explains_exit(program_exit, last_incident, now):
+            message = f"{last_incident.message}; {description}"
+            return self._make_incident(last_incident.member, last_incident.reason, message, now)
+        return self.charge_own_failure(peer, program_exit, now)
 
-    def own(self, peer: Peer, ended: Exit, now: float) -> Incident:
+    def charge_own_failure(self, peer: Peer, program_exit: Exit, now: float) -> Incident:
         """A program's own failure, which is charged."""
-        mine = self._incident(peer.name, reason_of(ended), describe(peer.name, ended), now)
-        place = place_of(peer.progress, peer.reporter, now - peer.started)
-        return replace(mine, charged=True, exit=ended, same=key_of(peer.name, ended, place))
+        incident = self._make_incident(peer.name, reason_of(program_exit), describe(peer.name, program_exit), now)
+        place = place_of(peer.progress, peer.has_reported, now - peer.started_at)
+        return replace(incident, charged=True, exit=program_exit, same=key_of(peer.name, program_exit, place))
 
-    def _ended_early(self, ended: Exit, now: float) -> Peer | None:
-        """The member whose exit with 0, shortly before, explains why another program `ended` with a lost peer."""
-        if not of_a_lost_peer(ended.exception):
+    def _find_early_exit(self, program_exit: Exit, now: float) -> Peer | None:
+        """The member whose exit with 0, shortly before, explains why another program ended with a lost peer."""
+        if not of_a_lost_peer(program_exit.exception):
             return None
-        early = [peer for peer in self._roster.trainers if peer.finished and now - peer.ended_at < EARLY_END]
-        return min(early, key=lambda peer: peer.ended_at, default=None)
+        candidates = [
+            peer for peer in self._membership.trainers if peer.finished and now - peer.exited_at < EARLY_EXIT_SECONDS
+        ]
+        return min(candidates, key=lambda peer: peer.exited_at, default=None)
 
-    def _of_condition(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
-        """The incident of `other` if its state explains why the peer's program `ended`: leaving, silent or stuck."""
-        timeout, told = self._roster.policy.member_timeout, describe(peer.name, ended)
+    def _attribute_to_state(self, peer: Peer, program_exit: Exit, other: Peer, now: float) -> Incident | None:
+        """The incident of `other` if its state explains the peer's exit: `other` leaves, is silent or is stuck."""
+        timeout, description = self._membership.policy.member_timeout, describe(peer.name, program_exit)
         if other.leaving:
-            return self._told_to_stop(other, now)
-        if now - other.heard > timeout / 2 and not _tells_its_cause(ended):
-            return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
-        if other.stuck >= timeout:
-            message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
-            return replace(self._incident(other.name, "Stalled", message, now), charged=True)
+            return self._make_termination(other, now)
+        if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
+            return self._make_incident(other.name, "MemberLost", f"{other.name} is silent; {description}", now)
+        if other.stuck_seconds >= timeout:
+            message = f"{other.name} stands still (stopped or hanging for {other.stuck_seconds:.0f} s); {description}"
+            return replace(self._make_incident(other.name, "Stalled", message, now), charged=True)
         return None
 
-    def _told_to_stop(self, peer: Peer, now: float) -> Incident:
-        return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+    def _make_termination(self, peer: Peer, now: float) -> Incident:
+        return self._make_incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
 
-    def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
+    def _make_incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident of member `name`; `at` in monotonic seconds."""
-        steps = [peer.progress.step for peer in self._roster.members if peer.progress.step is not None]
+        steps = [peer.progress.step for peer in self._membership.members if peer.progress.step is not None]
         return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
 
 
-def _tells_its_cause(ended: Exit) -> bool:
+def _has_own_cause(program_exit: Exit) -> bool:
     """Whether a lost peer cannot cause such an exit, so that a peer's silence, perhaps brief, does not excuse it."""
-    return ended.code != 1 or bool(ended.kind) or bool(ended.exception and not of_a_lost_peer(ended.exception))
+    return (
+        program_exit.code != 1
+        or bool(program_exit.kind)
+        or bool(program_exit.exception and not of_a_lost_peer(program_exit.exception))
+    )

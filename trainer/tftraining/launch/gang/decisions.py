@@ -1,6 +1,6 @@
-"""The job's verdict: charges incidents to the restart budget, and decides when the job has failed or succeeded.
+"""The job's result: charges incidents to the restart budget, and decides when the job has failed or succeeded.
 
-Pure. The verdict never changes once set. The incident that ends the job causes no restart, so the counts omit it.
+Pure. The result never changes once set. The incident that ends the job causes no restart, so the counts omit it.
 """
 
 from __future__ import annotations
@@ -12,85 +12,86 @@ from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure import restart_rules, same_failure
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import FAILED, SUCCEEDED, Verdict
-from tftraining.launch.gang.membership import Roster, some
+from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import ASKED_FOR
+from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 
 
-class Judge:
-    """Keeps the ledger, the last failure and the verdict (None while the job runs)."""
+class Decisions:
+    """Keeps the ledger, the last failure and the result (None while the job runs)."""
 
-    def __init__(self, roster: Roster, ledger: Ledger) -> None:
-        self._roster = roster
+    def __init__(self, membership: Membership, ledger: Ledger) -> None:
+        self._membership = membership
         self.ledger = ledger
-        self.failure: Incident | None = None
-        self.verdict: Verdict | None = None
+        self.last_failure: Incident | None = None
+        self.result: Result | None = None
 
     def count_restart(self) -> None:
         """Count a restart in place, by launchers that kept running."""
         self.ledger = replace(self.ledger, in_place=self.ledger.in_place + 1)
 
-    def judge(self, incident: Incident, progressed: bool, proven: bool) -> Incident | None:
-        """Charge an incident by the rules; return it as judged, None if the job has failed.
+    def decide(self, incident: Incident, progressed: bool, has_stepped: bool) -> Incident | None:
+        """Charge an incident by the rules; return it as charged, None if the job has failed.
 
-        `progressed`: since the last incident; `proven`: the job has ever made a step.
+        `progressed`: since the last incident; `has_stepped`: the job has ever made a step.
         """
-        policy = self._roster.policy
-        decision = self._decide(incident, proven) if incident.charged else restart_rules.Decision(restart_rules.RESTART)
-        self.failure = incident if incident.charged else self.failure
+        policy = self._membership.policy
+        restart = restart_rules.Decision(restart_rules.RESTART)
+        decision = self._apply_rules(incident, has_stepped) if incident.charged else restart
+        self.last_failure = incident if incident.charged else self.last_failure
         if decision.action == restart_rules.IGNORE:
             incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
-        ledger = self._account(incident, progressed, decision)
+        ledger = self._update_ledger(incident, progressed, decision)
         if decision.action == restart_rules.FAIL_JOB and decision.rule:
-            self._fail(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
+            self._fail_job(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
         elif decision.action == restart_rules.FAIL_JOB:
-            self._fail(incident.reason, incident.message, incident)
+            self._fail_job(incident.reason, incident.message, incident)
         elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
-            self._fail(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
+            self._fail_job(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
             budget = f"all {policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
-            self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
-        if self.verdict is not None:
+            self._fail_job("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
+        if self.result is not None:
             return None
         self.ledger = ledger
         return incident
 
-    def _account(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
+    def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        account = {"charged": incident.charged, "refill": self._roster.policy.refill}
-        failed = incident.reason not in ASKED_FOR
-        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **account)
+        fields = {"charged": incident.charged, "refill": self._membership.policy.refill}
+        failed = incident.reason not in PLANNED_RESTARTS
+        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
         if not incident.charged or not incident.same or decision.rule:
             return ledger
         return replace(ledger, same=ledger.same.then(incident.same, incident.time))
 
-    def judge_evaluator(self, incident: Incident, proven: bool) -> None:
-        """Judge an evaluator's failure. It is never charged; only a rule can fail the job for it."""
-        decision = self._decide(incident, proven)
+    def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
+        """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""
+        decision = self._apply_rules(incident, has_stepped)
         if decision.rule and decision.action == restart_rules.FAIL_JOB:
-            self.failure = incident
-            self._fail(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
+            self.last_failure = incident
+            self._fail_job(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
 
-    def give_up(self, missing: list[str]) -> None:
+    def fail_start_deadline(self, missing: list[str]) -> None:
         """Fail the job: these members did not join within the start deadline."""
-        limit = f"{self._roster.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-        self._fail("StartDeadlineExceeded", f"{some(missing)} did not join within {limit}")
+        limit = f"{self._membership.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
+        self._fail_job("StartDeadlineExceeded", f"{summarize_names(missing)} did not join within {limit}")
 
-    def finished(self, peer: Peer) -> None:
+    def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
-        chief = self._roster.chief
-        if self._roster.policy.all_workers:
-            who = "every chief and worker" if all(each.finished for each in self._roster.trainers) else ""
+        chief = self._membership.chief
+        if self._membership.policy.all_workers:
+            finished, is_met = "every chief and worker", all(each.finished for each in self._membership.trainers)
         else:
-            who = chief if peer.name == chief else ""
-        if who and self.verdict is None:
-            self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{who} has finished", chief, None)
+            finished, is_met = chief, peer.name == chief
+        if is_met and self.result is None:
+            self.result = Result(SUCCEEDED, SUCCEEDED, f"{finished} has finished", chief, None)
 
-    def _decide(self, incident: Incident, proven: bool) -> restart_rules.Decision:
+    def _apply_rules(self, incident: Incident, has_stepped: bool) -> restart_rules.Decision:
         failure = restart_rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)
-        return restart_rules.decide(self._roster.policy.rules, failure, proven)
+        return restart_rules.decide(self._membership.policy.rules, failure, has_stepped)
 
-    def _fail(self, reason: str, message: str, incident: Incident | None = None) -> None:
-        member, ended = (incident.member, incident.exit) if incident is not None else (None, None)
-        self.verdict = Verdict(FAILED, reason, message, member, ended)
+    def _fail_job(self, reason: str, message: str, incident: Incident | None = None) -> None:
+        member, program_exit = (incident.member, incident.exit) if incident is not None else (None, None)
+        self.result = Result(FAILED, reason, message, member, program_exit)

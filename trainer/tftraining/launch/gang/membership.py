@@ -13,28 +13,28 @@ from tftraining.launch.gang.restart_scope import restarts_alone
 
 
 @dataclass(frozen=True)
-class Job:
+class JobContext:
     """The job of the rendezvous: members must send its UID and attempt. `proven`: the job made a step before."""
 
     uid: str
     attempt: int
     gang: Gang
     policy: Policy
-    proven: bool = False
+    has_stepped: bool = False
 
 
-class Roster:
+class Membership:
     """All members that the chief's launcher knows. `members` are those of the round, in the order of ranks.
 
     A gang of thousands sends thousands of frames a second, so a method that runs at each must not loop over all peers.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobContext) -> None:
         self.job = job
         self.gang = {name: Peer(name) for name in job.gang.members}
         self.evaluators: dict[str, Peer] = {}
-        self.surplus: dict[str, Peer] = {}  # members of a larger gang, until they are gone
-        self.form(list(self.gang.values()))
+        self.scaled_down: dict[str, Peer] = {}  # members of a larger gang, until they are gone
+        self.set_round_members(list(self.gang.values()))
 
     @property
     def policy(self) -> Policy:
@@ -49,49 +49,49 @@ class Roster:
     @property
     def peers(self) -> dict[str, Peer]:
         """All members that may join, the evaluators that have joined included."""
-        return {**self.surplus, **self.gang, **self.evaluators}
+        return {**self.scaled_down, **self.gang, **self.evaluators}
 
-    def peer(self, name: str) -> Peer | None:
+    def find_peer(self, name: str) -> Peer | None:
         """The peer of that name, None if unknown; no loop over the others."""
-        return self.evaluators.get(name) or self.gang.get(name) or self.surplus.get(name)
+        return self.evaluators.get(name) or self.gang.get(name) or self.scaled_down.get(name)
 
-    def known(self, name: str) -> Peer:
+    def get_peer(self, name: str) -> Peer:
         """The peer of that name; KeyError if unknown."""
-        if (peer := self.peer(name)) is None:
+        if (peer := self.find_peer(name)) is None:
             raise KeyError(name)
         return peer
 
-    def form(self, members: list[Peer]) -> None:
+    def set_round_members(self, members: list[Peer]) -> None:
         """Set the members of the round; its trainers are the members that make steps."""
         self.members = members
         self.trainers = [peer for peer in members if role_of(peer.name) != "ps"]
 
     @property
-    def size(self) -> int:
+    def full_size(self) -> int:
         """The number of trainers in the full gang."""
         return len(self.job.gang.trainers)
 
-    def told(self) -> dict[str, Any]:
+    def describe_round(self) -> dict[str, Any]:
         """The composition of the round, as sent to its members."""
-        commands = {peer.keeps_fits for peer in self.trainers}
+        commands = {peer.finished_fit_digest for peer in self.trainers}
         keeps_fits = len(commands) == 1 and "" not in commands
         return {
-            "workers": quorum.runs(peer.name for peer in self.members),
-            "size": self.size,
+            "workers": quorum.index_ranges(peer.name for peer in self.members),
+            "size": self.full_size,
             "keepsFits": keeps_fits,
         }
 
-    def alone(self, peer: Peer) -> bool:
+    def restarts_alone(self, peer: Peer) -> bool:
         """Whether the others train on while this member is restarted."""
         return restarts_alone(peer.name, self.job.gang, self.policy)
 
-    def welcome(self, name: str) -> Peer:
+    def admit(self, name: str) -> Peer:
         """The member of that name, which may join; an evaluator is added when it first joins."""
         if name not in self.gang:
             self.evaluators.setdefault(name, Peer(name))
-        return self.known(name)
+        return self.get_peer(name)
 
-    def refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
+    def find_refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
         """Why a launcher with this hello frame may not join; "" if it may."""
         if frame["uid"] != self.job.uid:
             return "this is the rendezvous of another job"
@@ -99,25 +99,25 @@ class Roster:
             return f"this is attempt {self.job.attempt}, not {frame['attempt']}"
         if name not in self.gang and role_of(name) != "evaluator":
             return f"{name} is not a member of this job"
-        known = self.peer(name)
+        known = self.find_peer(name)
         if known is not None and known.connected and known.incarnation != incarnation:
             # The connected launcher keeps its place until it falls silent: its program may still run.
             return f"another {name} is connected"
         return ""
 
-    def change(self, gang: Gang, policy: Policy) -> bool:
+    def apply_spec_update(self, gang: Gang, policy: Policy) -> bool:
         """Take a changed spec: other limits, or other members; whether the members have changed."""
         self.job = replace(self.job, gang=gang, policy=policy)
         if list(gang.members) == list(self.gang):
             return False
-        self.surplus |= {name: peer for name, peer in self.gang.items() if name not in gang.members}
+        self.scaled_down |= {name: peer for name, peer in self.gang.items() if name not in gang.members}
         known = self.peers
         self.gang = {name: known.get(name) or Peer(name) for name in gang.members}
-        self.surplus = {name: peer for name, peer in self.surplus.items() if name not in self.gang}
+        self.scaled_down = {name: peer for name, peer in self.scaled_down.items() if name not in self.gang}
         return True
 
 
-def some(names: list[str]) -> str:
+def summarize_names(names: list[str]) -> str:
     """The first three names, and the number of the others."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.gang.decisions import Judge
-from tftraining.launch.gang.membership import Roster
+from tftraining.launch.gang.decisions import Decisions
+from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import ASKED_FOR
+from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 
 CLOSE = "close"  # the type of an entry that is no frame: close that member's connection
 Frames = list[tuple[str, dict[str, Any]]]  # each with the name of its receiver
 
 
-def without_stale_echoes(frames: Frames) -> Frames:
+def drop_stale_echoes(frames: Frames) -> Frames:
     """The frames without the echoes to a member that a newer echo makes redundant.
 
     If the launcher has fallen behind, most frames to send are such echoes."""
@@ -27,48 +27,48 @@ def without_stale_echoes(frames: Frames) -> Frames:
 class Outbox:
     """The frames of one coordinator. Each begin and end carries the ledger, because members outlive the chief."""
 
-    def __init__(self, roster: Roster, judge: Judge) -> None:
-        self._roster = roster
-        self._judge = judge
+    def __init__(self, membership: Membership, decisions: Decisions) -> None:
+        self._membership = membership
+        self._decisions = decisions
         self._frames: Frames = []
 
-    def take(self) -> Frames:
+    def take_all(self) -> Frames:
         """Remove and return all frames."""
         frames, self._frames = self._frames, []
         return frames
 
-    def welcome(self, peer: Peer, echo: float, number: int, give_way: bool) -> None:
-        """Greet a member that has joined; `number` is the last round's. `give_way`: it should prepare later."""
-        known = {"round": number, "startDeadline": self._roster.policy.start_deadline, **self._ledger()}
-        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=give_way, **known)
+    def send_welcome(self, peer: Peer, echo: float, number: int, pause_warmup: bool) -> None:
+        """Greet a member that has joined; `number` is the last round's. `pause_warmup`: it should prepare later."""
+        state = {"round": number, "startDeadline": self._membership.policy.start_deadline, **self._ledger_field()}
+        self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=pause_warmup, **state)
 
-    def beat(self, name: str, echo: float, give_way: bool) -> None:
+    def send_echo(self, name: str, echo: float, pause_warmup: bool) -> None:
         """Answer a heartbeat."""
-        self._send(name, type="beat", echo=echo, giveWay=give_way)
+        self._send(name, type="beat", echo=echo, giveWay=pause_warmup)
 
-    def start(self, peer: Peer, **gang: Any) -> None:
-        """Start a member's program in its round; `gang` are the members that it trains with."""
-        self._send(peer.name, type="start", round=peer.round, **self._ledger(), **gang)
+    def send_start(self, peer: Peer, **round_fields: Any) -> None:
+        """Start a member's program in its round; `round_fields` are the members that it trains with."""
+        self._send(peer.name, type="start", round=peer.round, **self._ledger_field(), **round_fields)
 
-    def stop(self, peer: Peer, incident: Incident) -> None:
+    def send_stop(self, peer: Peer, incident: Incident) -> None:
         """End a member's round, if it is connected."""
         if peer.connected:
-            culprit = None if incident.reason in ASKED_FOR else incident.member
-            told = {"why": incident.message, "member": culprit, "dump": incident.reason == "Stalled"}
-            self._send(peer.name, type="stop", round=peer.round, **self._ledger(), **told)
+            failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
+            cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
+            self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause)
 
-    def end(self, peer: Peer) -> None:
+    def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
-        if self._judge.verdict is not None and peer.connected:
-            known = {"evaluatorGrace": self._roster.policy.evaluator_grace, **self._ledger()}
-            self._send(peer.name, type="end", **known, **self._judge.verdict.to_frame())
+        if self._decisions.result is not None and peer.connected:
+            state = {"evaluatorGrace": self._membership.policy.evaluator_grace, **self._ledger_field()}
+            self._send(peer.name, type="end", **state, **self._decisions.result.to_frame())
 
-    def close(self, peer: Peer) -> None:
+    def send_close(self, peer: Peer) -> None:
         """Close the connection of a lost member."""
         self._send(peer.name, type=CLOSE)
 
-    def _ledger(self) -> dict[str, Any]:
-        return {"ledger": self._judge.ledger.to_json()}
+    def _ledger_field(self) -> dict[str, Any]:
+        return {"ledger": self._decisions.ledger.to_json()}
 
     def _send(self, name: str, **frame: Any) -> None:
         self._frames.append((name, frame))

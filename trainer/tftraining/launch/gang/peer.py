@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.gang.watchdog import Look
-from tftraining.launch.progress import Snapshot, from_frame, reports
+from tftraining.launch.gang.watchdog import WatchedProgram
+from tftraining.launch.progress import Snapshot, from_frame, has_reports
 
 
 @dataclass(eq=False)  # compared by identity: comparing the fields of thousands takes long
@@ -22,27 +22,27 @@ class Peer:
     name: str
     state: str = "absent"
     incarnation: str = ""
-    told: float = 0.0  # when its last frame came
-    heard: float = 0.0  # the same, or when this launcher began to listen again after it was stopped
+    last_frame_at: float = 0.0  # when its last frame came
+    last_seen_at: float = 0.0  # the same, or when this launcher began to listen again after it was stopped
     round: int = 0
-    started: float = 0.0
+    started_at: float = 0.0
     mode: str = ""
     pid: int | None = None
-    stuck: float = 0.0
-    no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container requests
+    stuck_seconds: float = 0.0
+    sees_no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container requests
     leaving: bool = False
-    gone: bool = False  # it was lost after it reported that its program does not run, or has said that it leaves
-    predecessor: float = -math.inf  # when an earlier launcher of this name was last heard; its program may still run
+    left_cleanly: bool = False  # it disconnected after it reported that its program does not run
+    predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
     elastic: bool = False  # its launcher accepts a round's members in the start frame
-    keeps_fits: str = ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
-    prepared: float | None = None  # since when it can start at once
-    reporter: bool = False
+    finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
+    prepared_at: float | None = None  # since when it can start at once
+    has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
-    ended: Exit | None = None
-    ended_at: float = 0.0
-    witness: int = 0  # the last round whose chief closed its connection, not only fell silent
-    farewell: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
-    failures: int = 0  # of an evaluator, in a row
+    exit: Exit | None = None
+    exited_at: float = 0.0
+    chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
+    chief_bye_round: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
+    consecutive_failures: int = 0  # of an evaluator, in a row
     not_before: float = 0.0
 
     @property
@@ -53,54 +53,56 @@ class Peer:
     @property
     def finished(self) -> bool:
         """Whether its program has succeeded: it does not run again in this round."""
-        return self.ended is not None and self.ended.success
+        return self.exit is not None and self.exit.success
 
-    def join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
+    def record_join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
         """Take a launcher's hello. Its program does not run, except that an evaluator's may run on, or have ended."""
-        if self.state == "lost" and incarnation != self.incarnation and not self.gone:
-            self.predecessor = self.heard
+        if self.state == "lost" and incarnation != self.incarnation and not self.left_cleanly:
+            self.predecessor_seen_at = self.last_seen_at
         self.incarnation = incarnation
-        self.told = self.heard = now
-        self.gone, self.leaving = False, bool(frame.get("leaving"))
-        self.elastic, self.prepared, self.no_gpu = bool(frame.get("elastic")), None, False
-        self.keeps_fits = str(frame.get("keepsFits", ""))
-        self.witness, self.farewell = int(frame["witness"]), int(frame.get("farewell", 0))
+        self.last_frame_at = self.last_seen_at = now
+        self.left_cleanly, self.leaving = False, bool(frame.get("leaving"))
+        self.elastic, self.prepared_at, self.sees_no_gpu = bool(frame.get("elastic")), None, False
+        self.finished_fit_digest = str(frame.get("keepsFits", ""))
+        self.chief_closed_round, self.chief_bye_round = int(frame["witness"]), int(frame.get("farewell", 0))
         # A new launcher of the chief has no reports yet; a program that has reported steps will do so again.
-        self.reporter = self.reporter or frame.get("step") is not None
+        self.has_reported = self.has_reported or frame.get("step") is not None
         self.round = int(frame["round"])
         self.state = "running" if frame.get("running") else "ready"
 
-    def begin(self, number: int, now: float) -> None:
+    def record_start(self, number: int, now: float) -> None:
         """Note the start of its program in round `number`."""
         self.round = number
         self.state = "running"
-        self.started = now
-        self.stuck = 0.0
+        self.started_at = now
+        self.stuck_seconds = 0.0
         self.progress = Snapshot()
-        self.ended = None
+        self.exit = None
 
-    def beat(self, frame: Mapping[str, Any], now: float) -> None:
+    def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
         """Take a heartbeat; TypeError or ValueError if the frame is invalid."""
         if frame.get("prepared", True):
-            self.prepared = now if self.prepared is None else self.prepared
+            self.prepared_at = now if self.prepared_at is None else self.prepared_at
         if frame["round"] != self.round or self.state not in ("running", "done"):
             return
         self.mode = str(frame["mode"])
         self.pid = frame["pid"]
-        self.stuck = float(frame["stuck"])
-        self.no_gpu = bool(frame.get("noGpu"))  # older launchers do not send it
-        self._take(frame["progress"], now)
+        self.stuck_seconds = float(frame["stuck"])
+        self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers do not send it
+        self._record_progress(frame["progress"], now)
 
-    def end(self, ended: Exit, frame: Mapping[str, Any], now: float) -> None:
+    def record_exit(self, program_exit: Exit, frame: Mapping[str, Any], now: float) -> None:
         """Note the end of its program."""
-        self._take(frame["progress"], now)
+        self._record_progress(frame["progress"], now)
         self.state = "done"
-        self.ended, self.ended_at = ended, now
+        self.exit, self.exited_at = program_exit, now
 
-    def look(self) -> Look:
+    def watched_program(self) -> WatchedProgram:
         """The input of the watchdog."""
-        return Look(self.name, self.reporter or self.progress.connecting, self.started, self.progress, self.stuck)
+        return WatchedProgram(
+            self.name, self.has_reported or self.progress.connecting, self.started_at, self.progress, self.stuck_seconds
+        )
 
-    def _take(self, raw: dict[str, Any], now: float) -> None:
-        self.progress = from_frame(raw, now, self.progress.first_step_time)
-        self.reporter = self.reporter or reports(self.progress)
+    def _record_progress(self, fields: dict[str, Any], now: float) -> None:
+        self.progress = from_frame(fields, now, self.progress.first_step_time)
+        self.has_reported = self.has_reported or has_reports(self.progress)

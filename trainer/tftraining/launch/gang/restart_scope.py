@@ -11,11 +11,11 @@ from __future__ import annotations
 from tftraining.launch.config.settings import Gang, Policy, role_of
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.progress import Snapshot, reports
+from tftraining.launch.progress import Snapshot, has_reports
 
 # Seconds after a member's exit in which that exit explains a chief's failure: TensorFlow's coordinator does not survive
 # the loss of a worker while it still connects to the cluster.
-AFTERMATH = 15.0
+AFTERMATH_SECONDS = 15.0
 
 
 def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
@@ -23,17 +23,17 @@ def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
     return policy.scope == "Pod" and role_of(name) == "worker" and name != gang.chief
 
 
-def follows(ended: Exit, last: Incident | None, now: float) -> bool:
+def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float) -> bool:
     """Whether the recent incident of a member restarted alone explains a program's failure."""
-    if last is None or not last.alone or ended.signal is not None or ended.kind:
+    if last_incident is None or not last_incident.alone or program_exit.signal is not None or program_exit.kind:
         return False
-    return now - last.at < AFTERMATH
+    return now - last_incident.at < AFTERMATH_SECONDS
 
 
-def serves(name: str, gang: Gang, told: Snapshot) -> bool:
+def only_serves(name: str, gang: Gang, progress: Snapshot) -> bool:
     """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
     beside one that reports no steps of its own."""
     role = role_of(name)
     if role == "worker" and name != gang.chief and any(role_of(each) == "ps" for each in gang.members):
-        return not reports(told)
+        return not has_reports(progress)
     return role == "ps"

@@ -10,41 +10,41 @@ import math
 
 from tftraining.launch.config.settings import role_of
 from tftraining.launch.gang import quorum
-from tftraining.launch.gang.membership import Roster
+from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, after, reports, silent
+from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
 
 # How long programs of an earlier chief's launcher may run after the last member has left it, in member timeouts.
-TAKEN_LEAVE = 1.0  # it said goodbye to a member: the leases of the others end
-CLOSED = 1.5  # all others saw their connection end: it drops them after one timeout, and checks six times in one
-DARK = 3.0  # it may have been stopped for almost one more timeout; leases that it then grants last almost one more
-GIVE_WAY = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
-FIRST_STEPS = 2.0  # seconds to wait for the other members' first steps after the first one
+AFTER_BYE = 1.0  # it said goodbye to a member: the leases of the others end
+AFTER_CLOSE = 1.5  # all others saw their connection end: it drops them after one timeout, and checks six times in one
+AFTER_SILENCE = 3.0  # it may have been stopped for almost one timeout, and have granted leases of almost one more
+WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
+FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first steps after the first one
 
 
 class Rounds:
     """The rounds since this launcher of the chief began, at `now`, and what members have told it of earlier ones."""
 
-    def __init__(self, roster: Roster, now: float) -> None:
-        self._roster = roster
+    def __init__(self, membership: Membership, now: float) -> None:
+        self._membership = membership
         self.number = 0
         self.running = False
-        self.trained: float | None = None  # when the last member of this round made its first step
-        self.proven = roster.job.proven  # some round made a step
+        self.training_since: float | None = None  # when the last member of this round made its first step
+        self.has_stepped = membership.job.has_stepped  # some round made a step
         self.resized = False  # the gang has changed since the last round
-        self._earlier = Snapshot()  # the progress of the last round
-        self._born = now
-        self._departed = -math.inf  # when a member last left an earlier launcher of the chief
-        self._since = now  # when the gang began to gather
+        self._previous_progress = Snapshot()  # the progress of the last round
+        self._created_at = now
+        self._last_departure_at = -math.inf  # when a member last left an earlier launcher of the chief
+        self._gathering_since = now  # when the gang began to gather
         self._not_before = 0.0
-        self._started = 0.0
-        self._launchers: dict[str, str] = {}  # the incarnation of each member of the last round
-        self._blocking = 0  # the index in the gang of the member that blocked the next round at the last check
-        self._stepless: set[str] = set()  # members without a step in the present round
-        self._mark: int | None = None  # the newest epoch at the last incident
-        self._saved: int | None = None  # the step of the newest checkpoint at the last incident
-        self._came: tuple[float, int | None] | None = None  # when the missing members came, and in which epoch
-        self._overdue = False  # the start deadline is over: the available members may be enough
+        self._started_at = 0.0
+        self._incarnations: dict[str, str] = {}  # the incarnation of each member of the last round
+        self._blocker_index = 0  # the index in the gang of the member that blocked the next round at the last check
+        self._members_without_step: set[str] = set()  # members without a step in the present round
+        self._newest_epoch: int | None = None  # the newest epoch at the last incident
+        self._newest_checkpoint: int | None = None  # the step of the newest checkpoint at the last incident
+        self._newcomers_since: tuple[float, int | None] | None = None  # the time and epoch in which they came
+        self._start_deadline_over = False  # the start deadline is over: the available members may be enough
 
     @property
     def progress(self) -> Snapshot:
@@ -53,196 +53,203 @@ class Rounds:
         Epoch and metrics come from the last round while they are unreported. With successPolicy AllWorkers, members
         that still work come before finished ones, which say nothing about the job.
         """
-        together = self._roster.policy.all_workers
-        trainers = sorted(self._roster.trainers, key=lambda peer: together and peer.finished)
-        told = next((peer.progress for peer in trainers if reports(peer.progress)), None)
-        return self._earlier if told is None else after(self._earlier, told)
+        together = self._membership.policy.all_workers
+        trainers = sorted(self._membership.trainers, key=lambda peer: together and peer.finished)
+        reported = next((peer.progress for peer in trainers if has_reports(peer.progress)), None)
+        return self._previous_progress if reported is None else carry_over(self._previous_progress, reported)
 
     @property
     def missing(self) -> list[str]:
         """The members of the gang that are not in the running round; between rounds, those that are not available."""
-        gang = self._roster.gang
+        gang = self._membership.gang
         if self.running:
-            return [name for name in gang if name not in self._launchers]
-        return [name for name, peer in gang.items() if not quorum.available(peer)]
+            return [name for name in gang if name not in self._incarnations]
+        return [name for name, peer in gang.items() if not quorum.is_available(peer)]
 
-    def done(self, peer: Peer) -> bool:
+    def is_done(self, peer: Peer) -> bool:
         """Whether a member's program has finished and, unless the round ends, does not run again."""
-        return peer.finished and (peer.name in self._roster.evaluators or (self.running and self.has(peer)))
+        return peer.finished and (peer.name in self._membership.evaluators or (self.running and self.includes(peer)))
 
-    def has(self, peer: Peer) -> bool:
+    def includes(self, peer: Peer) -> bool:
         """Whether a member takes part in the present round; between rounds, in the last one."""
-        return peer.name in self._launchers
+        return peer.name in self._incarnations
 
     # The next round.
 
-    def hear_of(self, number: int) -> bool:
+    def learn_number(self, number: int) -> bool:
         """Note a round that a member knows of; whether it is news and this launcher has begun no round yet."""
-        news = number > self.number and not self._launchers
+        is_news = number > self.number and not self._incarnations
         self.number = max(self.number, number)
-        return news
+        return is_news
 
-    def hear_of_departure(self, at: float) -> None:
+    def record_departure(self, at: float) -> None:
         """Note when a member that knows of earlier rounds left its chief's launcher."""
-        self._departed = max(self._departed, at)
+        self._last_departure_at = max(self._last_departure_at, at)
 
-    def next(self, now: float) -> list[Peer]:
+    def next_members(self, now: float) -> list[Peer]:
         """The members of the next round; empty if it cannot start now."""
-        return [] if self.running or now < self._not_before or self._in_doubt(now) else self._lineup(now)
+        return (
+            []
+            if self.running or now < self._not_before or self._earlier_round_may_run(now)
+            else self._select_members(now)
+        )
 
-    def _in_doubt(self, now: float) -> bool:
+    def _earlier_round_may_run(self, now: float) -> bool:
         """Whether a launcher unknown to us, the chief's earlier one or a lost member's, may still run the last round.
 
         It cannot if all others were in that round and the chief's launcher said goodbye to them. Otherwise enough time
         must pass since the last of them left it: while it hears one of them, it may go on.
         """
-        if not self.number or self._launchers:
+        if not self.number or self._incarnations:
             return False
-        timeout = self._roster.policy.member_timeout
-        others = [peer for peer in self._roster.gang.values() if peer.name != self._roster.chief]
-        if all(peer.farewell == self.number for peer in others):
+        timeout = self._membership.policy.member_timeout
+        others = [peer for peer in self._membership.gang.values() if peer.name != self._membership.chief]
+        if all(peer.chief_bye_round == self.number for peer in others):
             return False
-        if any(peer.farewell == self.number for peer in others):
-            return now < self._departed + TAKEN_LEAVE * timeout
-        if all(peer.witness == self.number for peer in others):
-            return now < self._departed + CLOSED * timeout
+        if any(peer.chief_bye_round == self.number for peer in others):
+            return now < self._last_departure_at + AFTER_BYE * timeout
+        if all(peer.chief_closed_round == self.number for peer in others):
+            return now < self._last_departure_at + AFTER_CLOSE * timeout
         # If it died, the leases of members that are not here yet still ran for one timeout.
-        return now < max(self._departed + DARK * timeout, self._born + timeout)
+        return now < max(self._last_departure_at + AFTER_SILENCE * timeout, self._created_at + timeout)
 
-    def leases_end(self, now: float) -> float:
+    def lease_cutoff(self, now: float) -> float:
         """The time since which a member must have been heard, else its lease has ended."""
-        return now - self._roster.policy.member_timeout
+        return now - self._membership.policy.member_timeout
 
-    def _lineup(self, now: float) -> list[Peer]:
-        roster, since = self._roster, self.leases_end(now)
-        if self._is_blocked(since) or not all(quorum.quiet(peer, since) for peer in roster.surplus.values()):
+    def _select_members(self, now: float) -> list[Peer]:
+        membership, cutoff = self._membership, self.lease_cutoff(now)
+        leaving = membership.scaled_down.values()
+        if self._is_blocked(cutoff) or not all(quorum.is_stopped(peer, cutoff) for peer in leaving):
             return []
-        return quorum.lineup(list(roster.gang.values()), roster.policy.min_workers or 0, since, self._is_cold)
+        gang, least = list(membership.gang.values()), membership.policy.min_workers or 0
+        return quorum.select_members(gang, least, cutoff, self._is_cold)
 
-    def _is_blocked(self, since: float) -> bool:
+    def _is_blocked(self, cutoff: float) -> bool:
         """Whether some member blocks the next round.
 
         Thousands of members join, and each join asks. The search begins at the last blocker, so it walks through the
         gang a few times, not at each join.
         """
-        gang = list(self._roster.gang.values())
+        gang = list(self._membership.gang.values())
         for step in range(len(gang)):
-            place = (self._blocking + step) % len(gang)
-            if quorum.blocks(gang[place], self._optional, since):
-                self._blocking = place
+            index = (self._blocker_index + step) % len(gang)
+            if quorum.blocks_round(gang[index], self._is_optional, cutoff):
+                self._blocker_index = index
                 return True
         return False
 
     def _is_cold(self, peer: Peer) -> bool:
         """Whether this member is optional and has a new launcher that is not prepared yet: the round would wait for it.
         It joins once it is prepared (see `newcomers`)."""
-        is_new = bool(self._launchers) and self._launchers.get(peer.name) != peer.incarnation
-        return is_new and peer.prepared is None and self._optional(peer)
+        is_new = bool(self._incarnations) and self._incarnations.get(peer.name) != peer.incarnation
+        return is_new and peer.prepared_at is None and self._is_optional(peer)
 
-    def _optional(self, peer: Peer) -> bool:
+    def _is_optional(self, peer: Peer) -> bool:
         """Whether the next round may start without this member of the gang."""
-        if role_of(peer.name) != "worker" or peer.name == self._roster.chief:
+        if role_of(peer.name) != "worker" or peer.name == self._membership.chief:
             return False
-        if self._roster.policy.min_workers and (self.number > 0 or self._overdue):
+        if self._membership.policy.min_workers and (self.number > 0 or self._start_deadline_over):
             return True
-        return bool(self._launchers) and not self.has(peer)
+        return bool(self._incarnations) and not self.includes(peer)
 
-    def overdue(self, now: float) -> list[str]:
+    def find_overdue(self, now: float) -> list[str]:
         """The members missing after the start deadline, if no round can start without them."""
-        since = max(self._since, self._not_before)
-        if not self.missing or now - since <= self._roster.policy.start_deadline:
+        since = max(self._gathering_since, self._not_before)
+        if not self.missing or now - since <= self._membership.policy.start_deadline:
             return []
-        self._overdue = True
-        return [] if self._lineup(now) else self.missing
+        self._start_deadline_over = True
+        return [] if self._select_members(now) else self.missing
 
     # The present round.
 
     def begin(self, members: list[Peer], now: float) -> bool:
         """Begin the next round; whether its launchers were all in the last one, or the last one's are all in it."""
-        launchers = {peer.name: peer.incarnation for peer in members}
-        old = self._launchers.items()
-        again = bool(old) and (launchers.items() <= old or old <= launchers.items())
-        self._launchers = launchers
-        self._earlier = self.progress
+        incarnations = {peer.name: peer.incarnation for peer in members}
+        previous = self._incarnations.items()
+        same_launchers = bool(previous) and (incarnations.items() <= previous or previous <= incarnations.items())
+        self._incarnations = incarnations
+        self._previous_progress = self.progress
         self.number += 1
-        self.running, self.trained, self._started, self._came = True, None, now, None
-        self._roster.form(members)
-        self._stepless = {peer.name for peer in self._roster.trainers}
-        self.resized = self.resized and len(members) < len(self._roster.gang)
-        return again
+        self.running, self.training_since, self._started_at, self._newcomers_since = True, None, now, None
+        self._membership.set_round_members(members)
+        self._members_without_step = {peer.name for peer in self._membership.trainers}
+        self.resized = self.resized and len(members) < len(self._membership.gang)
+        return same_launchers
 
-    def begin_alone(self, peer: Peer) -> bool:
+    def begin_for_member(self, peer: Peer) -> bool:
         """Begin a round for one member, with a number of its own; whether its launcher was there before."""
-        again = self._launchers.get(peer.name) == peer.incarnation
-        self._launchers[peer.name] = peer.incarnation
+        same_launchers = self._incarnations.get(peer.name) == peer.incarnation
+        self._incarnations[peer.name] = peer.incarnation
         self.number += 1
-        return again
+        return same_launchers
 
     def end(self, now: float, wait: float) -> None:
         """End the round; the next one starts after `wait` seconds at the earliest."""
-        self.running, self.trained = False, None
-        self._since, self._not_before = now, now + wait
+        self.running, self.training_since = False, None
+        self._gathering_since, self._not_before = now, now + wait
 
-    def newcomers(self, now: float) -> list[Peer]:
+    def find_newcomers(self, now: float) -> list[Peer]:
         """The ready members outside the round, if it should end now for a round with them.
 
         It ends after a backup if one is near, and never once a trainer has finished.
         """
-        roster = self._roster
-        come = quorum.newcomers(roster.gang.values(), self._launchers, now)
-        if not come or any(peer.finished for peer in roster.trainers):
-            self._came = None
+        membership = self._membership
+        newcomers = quorum.find_newcomers(membership.gang.values(), self._incarnations, now)
+        if not newcomers or any(peer.finished for peer in membership.trainers):
+            self._newcomers_since = None
             return []
-        since, epoch = self._came = self._came or (now, self.progress.epoch)
-        return [] if quorum.soon_backed_up(self.progress, epoch, now - since) else come
+        since, epoch = self._newcomers_since = self._newcomers_since or (now, self.progress.epoch)
+        return [] if quorum.is_backup_near(self.progress, epoch, now - since) else newcomers
 
-    def beginning(self, peer: Peer, now: float) -> bool:
+    def should_pause_warmup(self, peer: Peer, now: float) -> bool:
         """Whether a round without this member of the gang is about to make its first steps. The newcomer's imports
         would take processors that the round needs then, and can wait: the others train without it."""
-        begins = self.running and self.trained is None and now - self._started < GIVE_WAY
-        return begins and peer.name in self._roster.gang and not self.has(peer)
+        begins = self.running and self.training_since is None and now - self._started_at < WARMUP_PAUSE_SECONDS
+        return begins and peer.name in self._membership.gang and not self.includes(peer)
 
-    def note_step(self, peer: Peer, now: float) -> None:
-        """Note a member's first step. With the last member's first step the round trains; `note_training` covers the
+    def record_first_step(self, peer: Peer, now: float) -> None:
+        """Note a member's first step. With the last member's first step the round trains; `update_training` covers the
         cases that depend on time alone."""
-        if self._stepless and peer.progress.first_step_time is not None:
-            self._stepless.discard(peer.name)
-            if not self._stepless:
-                self.note_training(now)
+        if self._members_without_step and peer.progress.first_step_time is not None:
+            self._members_without_step.discard(peer.name)
+            if not self._members_without_step:
+                self.update_training(now)
 
-    def note_training(self, now: float) -> None:
+    def update_training(self, now: float) -> None:
         """Note when the round began to train: all members have made a step, or will never report one."""
-        if not self.running or self.trained is not None:
+        if not self.running or self.training_since is not None:
             return
-        trainers = self._roster.trainers
+        trainers = self._membership.trainers
         first = [at for peer in trainers if (at := peer.progress.first_step_time) is not None]
-        if first and (len(first) == len(trainers) or now - min(first) > FIRST_STEPS):
-            self.trained = max(first)
-            self.proven = True
-        elif all(silent(peer.progress) for peer in trainers) and now - self._started > QUIET_START:
-            self.trained = max(peer.started for peer in trainers)
+        if first and (len(first) == len(trainers) or now - min(first) > FIRST_STEP_WAIT_SECONDS):
+            self.training_since = max(first)
+            self.has_stepped = True
+        elif all(is_silent(peer.progress) for peer in trainers) and now - self._started_at > QUIET_START:
+            self.training_since = max(peer.started_at for peer in trainers)
 
-    def progressed(self, now: float) -> bool:
+    def check_progress(self, now: float) -> bool:
         """Whether there is a newer epoch or checkpoint than at the last incident; without reports of epochs, whether
         the round ran for QUIET_PROGRESS seconds."""
-        self.note_training(now)
-        saved = self._newly_saved()
-        long = self.trained is not None and now - self._started > QUIET_PROGRESS
-        told = [peer.progress for peer in self._roster.trainers if peer.progress.epoch is not None]
-        if not told:
-            self.proven = self.proven or long
-            return long or saved
-        newest = max(each.epoch or 0 for each in told)
-        mark = self._mark if self._mark is not None else min(each.first_epoch or 0 for each in told) + 1
-        self._mark = max(mark, newest)
-        return newest > mark or saved
+        self.update_training(now)
+        saved = self._check_checkpoint()
+        ran_long = self.training_since is not None and now - self._started_at > QUIET_PROGRESS
+        reported = [peer.progress for peer in self._membership.trainers if peer.progress.epoch is not None]
+        if not reported:
+            self.has_stepped = self.has_stepped or ran_long
+            return ran_long or saved
+        newest = max(each.epoch or 0 for each in reported)
+        first = min(each.first_epoch or 0 for each in reported) + 1
+        known = self._newest_epoch if self._newest_epoch is not None else first
+        self._newest_epoch = max(known, newest)
+        return newest > known or saved
 
-    def _newly_saved(self) -> bool:
+    def _check_checkpoint(self) -> bool:
         """Whether there is a newer checkpoint than at the last incident. The checkpoint that the first round resumed
         from does not count."""
-        told = [peer.progress for peer in self._roster.trainers]
-        newest = max((each.checkpoint for each in told if each.checkpoint is not None), default=None)
-        first = min((each.first_step for each in told if each.first_step is not None), default=None)
-        mark = first if self._saved is None else self._saved
-        self._saved = max((step for step in (mark, newest) if step is not None), default=None)
-        return newest is not None and newest > (mark or 0)
+        reported = [peer.progress for peer in self._membership.trainers]
+        newest = max((each.checkpoint for each in reported if each.checkpoint is not None), default=None)
+        first = min((each.first_step for each in reported if each.first_step is not None), default=None)
+        newest_before = first if self._newest_checkpoint is None else self._newest_checkpoint
+        self._newest_checkpoint = max((step for step in (newest_before, newest) if step is not None), default=None)
+        return newest is not None and newest > (newest_before or 0)

@@ -12,7 +12,7 @@ from tftraining.launch.progress import Snapshot
 
 
 @dataclass(frozen=True)
-class Look:
+class WatchedProgram:
     """One member's program in the present round.
 
     `reporter`: it has reported in this round or an earlier one, or waits for its peers. `stuck`: the seconds for which
@@ -20,28 +20,28 @@ class Look:
     """
 
     member: str
-    reporter: bool
-    started: float
+    is_watched: bool
+    started_at: float
     progress: Snapshot
-    stuck: float
+    stuck_seconds: float
 
     @property
-    def moved(self) -> float:
+    def last_step_at(self) -> float:
         """When the program made its last step, or started."""
-        return max(self.started, self.progress.last_step_time or self.started)
+        return max(self.started_at, self.progress.last_step_time or self.started_at)
 
 
-def stalled(looks: list[Look], timeout: float, now: float) -> list[str]:
+def find_stalled(programs: list[WatchedProgram], timeout: float, now: float) -> list[str]:
     """The members to blame once one has made no step for `timeout` seconds; none while all make steps.
 
     Members that train together stop at the same step, whichever is the cause. Blame the stopped processes, else the
     members with the fewest steps, which may be all.
     """
-    watched = [look for look in looks if look.reporter]
-    if not any(now - look.moved > timeout for look in watched):
+    watched = [program for program in programs if program.is_watched]
+    if not any(now - program.last_step_at > timeout for program in watched):
         return []
-    frozen = [look.member for look in looks if look.stuck > 0]
+    frozen = [program.member for program in programs if program.stuck_seconds > 0]
     if frozen:
         return frozen
-    least = min(look.progress.step or 0 for look in watched)
-    return [look.member for look in watched if (look.progress.step or 0) == least]
+    fewest_steps = min(program.progress.step or 0 for program in watched)
+    return [program.member for program in watched if (program.progress.step or 0) == fewest_steps]

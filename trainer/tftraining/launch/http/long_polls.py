@@ -12,64 +12,66 @@ from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
-HANGING = 4  # the operator, its successor in an upgrade, two for people
+MAX_WAITING = 4  # the operator, its successor in an upgrade, two for people
 LONGEST_SECONDS = 60.0
-LOOK_SECONDS = 0.1  # between two looks: all changes in between count as one
-SPARED = 20  # a pause is at least so many times a look's duration: a look at thousands of members takes milliseconds
+CHECK_SECONDS = 0.1  # between two checks: all changes in between count as one
+PAUSE_FACTOR = 20  # the pause after a check, in durations of the check: thousands of members take milliseconds
 
 
-class Wait:
+class PollQuery:
     """A parsed query: the client's revision (`known`; "" to be answered at once), how long to wait, and whether the
     client wants the short answer."""
 
     def __init__(self, known: str = "", seconds: float = 0.0, short: bool = False) -> None:
-        self.known = known
+        self.known_revision = known
         self.seconds = seconds
         self.short = short
 
     @classmethod
-    def of(cls, query: str) -> Wait:
+    def parse(cls, query: str) -> PollQuery:
         """Parse `changedSince=REVISION&timeoutSeconds=SECONDS&members=false`; ValueError for invalid seconds."""
-        given = parse_qs(query)
-        text = given.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
+        parameters = parse_qs(query)
+        text = parameters.get("timeoutSeconds", [str(LONGEST_SECONDS)])[-1]
         seconds = float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else -1.0
         if seconds < 0:
             raise ValueError(f"timeoutSeconds must be a number of seconds, not {text[:32]!r}")
-        short = given.get("members", ["true"])[-1] == "false"
-        return cls(given.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS), short)
+        short = parameters.get("members", ["true"])[-1] == "false"
+        return cls(parameters.get("changedSince", [""])[-1], min(seconds, LONGEST_SECONDS), short)
 
 
-class Waits:
+class LongPolls:
     """The waiting requests, the oldest first. `revision` returns the present revision."""
 
     def __init__(self, revision: Callable[[], str]) -> None:
         self._revision = revision
-        self._hanging: list[asyncio.Future[bytes]] = []
+        self._waiting: list[asyncio.Future[bytes]] = []
 
-    async def until_changed(self, wait: Wait, gone: asyncio.Future[bytes]) -> None:
+    async def wait_for_change(self, query: PollQuery, disconnected: asyncio.Future[bytes]) -> None:
         """Return when the revision differs from the known one, the time is over, the client is gone, or too many
         others wait."""
-        released: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._hanging.append(released)
-        if len(self._hanging) > HANGING:
-            _release(self._hanging[0])
-        deadline = time.monotonic() + wait.seconds
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answered)
+        if len(self._waiting) > MAX_WAITING:
+            _answer(self._waiting[0])
+        deadline = time.monotonic() + query.seconds
         try:
-            while not (released.done() or gone.done()):
-                looked = time.monotonic()
-                if looked >= deadline or self._revision() != wait.known:
+            while not (answered.done() or disconnected.done()):
+                checked_at = time.monotonic()
+                if checked_at >= deadline or self._revision() != query.known_revision:
                     return
-                pause = max(LOOK_SECONDS, (time.monotonic() - looked) * SPARED)
-                await asyncio.wait({gone, released}, timeout=min(pause, deadline - looked), return_when=FIRST_COMPLETED)
+                pause = max(CHECK_SECONDS, (time.monotonic() - checked_at) * PAUSE_FACTOR)
+                await asyncio.wait(
+                    {disconnected, answered}, timeout=min(pause, deadline - checked_at), return_when=FIRST_COMPLETED
+                )
         finally:
-            self._hanging.remove(released)
+            self._waiting.remove(answered)
 
-    def release(self) -> None:
+    def answer_all(self) -> None:
         """Answer all waiting requests now."""
-        for each in self._hanging:
-            _release(each)
+        for each in self._waiting:
+            _answer(each)
 
 
-def _release(hanging: asyncio.Future[bytes]) -> None:
-    if not hanging.done():
-        hanging.set_result(b"")
+def _answer(request: asyncio.Future[bytes]) -> None:
+    if not request.done():
+        request.set_result(b"")

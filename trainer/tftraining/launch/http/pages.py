@@ -10,37 +10,37 @@ from typing import Any
 from tftraining.launch.config.settings import Settings, role_of
 from tftraining.launch.failure.incident import Incident, bounded
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import some
-from tftraining.launch.gang.restart_scope import serves
-from tftraining.launch.progress import Snapshot, rfc3339, to_status, trains
-from tftraining.launch.rendezvous.client import Member
+from tftraining.launch.gang.membership import summarize_names
+from tftraining.launch.gang.restart_scope import only_serves
+from tftraining.launch.progress import Snapshot, is_training, rfc3339, to_status
+from tftraining.launch.rendezvous.program_control import ProgramControl
 
 
-def of_member(member: Member, settings: Settings) -> dict[str, Any]:
+def member_status(control: ProgramControl, settings: Settings) -> dict[str, Any]:
     """The part of /status about this member. `firstStepMonotonic` is this machine's CLOCK_MONOTONIC, for benchmarks."""
-    snapshot = member.program.snapshot()
-    return {**_of_consequence(member, settings, snapshot), "progress": to_status(snapshot)}
+    snapshot = control.program.snapshot()
+    return {**_member_fields(control, settings, snapshot), "progress": to_status(snapshot)}
 
 
-def _of_consequence(member: Member, settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
+def _member_fields(control: ProgramControl, settings: Settings, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "version": 1,
         "job": dict(settings.job),
         "attempt": settings.attempt,
         "member": settings.gang.me,
         "chief": settings.is_chief,
-        "incarnation": member.incarnation,
-        "round": member.round,
-        "phase": {"running": "Training" if snapshot.first_step_time else "Starting"}.get(member.state, "Waiting"),
-        "state": member.state,
-        "pid": member.program.pid,
-        "mode": member.program.mode,
-        "gpus": member.program.gpus,
+        "incarnation": control.incarnation,
+        "round": control.round,
+        "phase": {"running": "Training" if snapshot.first_step_time else "Starting"}.get(control.state, "Waiting"),
+        "state": control.state,
+        "pid": control.program.pid,
+        "mode": control.program.mode,
+        "gpus": control.program.gpu_count,
         "firstStepMonotonic": snapshot.first_step_time,
     }
 
 
-def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
+def gang_status(coordinator: Coordinator, now: float) -> dict[str, Any]:
     """The chief's part of /status: the whole gang, a hundred bytes a member. `now` in monotonic seconds."""
     members = {
         name: {
@@ -49,102 +49,109 @@ def of_gang(coordinator: Coordinator, now: float) -> dict[str, Any]:
             "mode": peer.mode,
             "pid": peer.pid,
             "step": peer.progress.step,
-            "silentSeconds": round(max(0.0, now - peer.heard), 1) if peer.connected else None,
+            "silentSeconds": round(max(0.0, now - peer.last_seen_at), 1) if peer.connected else None,
         }
-        for name, peer in coordinator.roster.peers.items()
+        for name, peer in coordinator.membership.peers.items()
     }
-    return {**of_gang_as_one(coordinator), "members": members}
+    return {**gang_summary(coordinator), "members": members}
 
 
-def of_gang_as_one(coordinator: Coordinator) -> dict[str, Any]:
+def gang_summary(coordinator: Coordinator) -> dict[str, Any]:
     """The chief's part of /status without the members."""
-    return {**_gang_of_consequence(coordinator), "progress": to_status(coordinator.rounds.progress)}
+    return {**_gang_fields(coordinator), "progress": to_status(coordinator.rounds.progress)}
 
 
-def of_consequence(member: Member, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
+def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
     """The fields whose change answers a waiting client: the chief's state of the gang, another member's state of its
     program. Progress changes all the time and is left out."""
     if coordinator is not None:
-        return _gang_of_consequence(coordinator)
-    return _of_consequence(member, settings, member.program.snapshot())
+        return _gang_fields(coordinator)
+    return _member_fields(control, settings, control.program.snapshot())
 
 
-def _gang_of_consequence(coordinator: Coordinator) -> dict[str, Any]:
+def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
     phase, reason, message = _phase(coordinator)
-    failure = coordinator.judge.failure
+    failure = coordinator.decisions.last_failure
     return {
         "round": coordinator.rounds.number,
         "phase": phase,
         "reason": reason,
         "message": message,
-        "missing": coordinator.rounds.missing if coordinator.judge.verdict is None else [],
-        "gang": {"size": len(coordinator.roster.trainers), "full": coordinator.roster.size},
+        "missing": coordinator.rounds.missing if coordinator.decisions.result is None else [],
+        "gang": {"size": len(coordinator.membership.trainers), "full": coordinator.membership.full_size},
         "finished": _finished(coordinator),
-        "noGpu": [peer.name for peer in coordinator.roster.peers.values() if peer.no_gpu and peer.connected],
-        "ledger": coordinator.judge.ledger.to_json(),
+        "noGpu": [peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.connected],
+        "ledger": coordinator.decisions.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
-        "failure": None if failure is None else {**_exit(failure), "reason": failure.reason, "logTail": _tail(failure)},
+        "failure": None
+        if failure is None
+        else {**_exit_fields(failure), "reason": failure.reason, "logTail": _log_tail(failure)},
     }
 
 
-def why_not_training(member: Member, settings: Settings, now: float) -> str:
+def why_not_training(control: ProgramControl, settings: Settings, now: float) -> str:
     """Why this member does not train now; "" if it does. `now` in monotonic seconds."""
-    if member.state == "done":
+    if control.state == "done":
         return ""
-    if member.state != "running":
+    if control.state != "running":
         return "waiting for the gang"
-    me, told = settings.gang.me, member.program.snapshot()
-    passive = role_of(me) == "evaluator" or serves(me, settings.gang, told)
-    if passive or trains(told, member.started, now):
+    me, snapshot = settings.gang.me, control.program.snapshot()
+    passive = role_of(me) == "evaluator" or only_serves(me, settings.gang, snapshot)
+    if passive or is_training(snapshot, control.started_at, now):
         return ""
     return "the program has made no step yet"
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
-    if coordinator.judge.verdict is not None:
-        return coordinator.judge.verdict.verdict, coordinator.judge.verdict.reason, coordinator.judge.verdict.message
-    incident = coordinator.incident
+    if coordinator.decisions.result is not None:
+        return (
+            coordinator.decisions.result.verdict,
+            coordinator.decisions.result.reason,
+            coordinator.decisions.result.message,
+        )
+    incident = coordinator.last_incident
     if not coordinator.rounds.running:
-        waiting = f"waiting for {some(coordinator.rounds.missing)}" if coordinator.rounds.missing else "about to start"
+        missing = summarize_names(coordinator.rounds.missing)
+        waiting = f"waiting for {missing}" if missing else "about to start"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
-    if coordinator.rounds.trained is None:
-        told = f"round {coordinator.rounds.number} has started; no step yet"
-        told = told if incident is None or incident.alone else f"{incident.message}; {told}"
-        return "Starting", "ProgramsStarted", told + _who_has_finished(coordinator)
-    reason, message = _training(coordinator)
-    return "Training", reason, message + _who_has_finished(coordinator)
+    if coordinator.rounds.training_since is None:
+        message = f"round {coordinator.rounds.number} has started; no step yet"
+        message = message if incident is None or incident.alone else f"{incident.message}; {message}"
+        return "Starting", "ProgramsStarted", message + _finished_clause(coordinator)
+    reason, message = _training_reason(coordinator)
+    return "Training", reason, message + _finished_clause(coordinator)
 
 
-def _training(coordinator: Coordinator) -> tuple[str, str]:
-    incident = coordinator.incident
+def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
+    incident = coordinator.last_incident
     if incident is None:
-        return "Training", f"{_who(coordinator)} train"
-    if incident.alone and coordinator.back is None:
+        return "Training", f"{_training_members(coordinator)} train"
+    if incident.alone and coordinator.member_back_at is None:
         return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
-    return "Resumed", _resumed(coordinator, incident)
+    return "Resumed", _resumed_message(coordinator, incident)
 
 
-def _who_has_finished(coordinator: Coordinator) -> str:
+def _finished_clause(coordinator: Coordinator) -> str:
     """A clause that names the members whose programs have finished before the others; "" for none."""
     names = _finished(coordinator)
-    return f"; {some(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
+    return f"; {summarize_names(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
 
 
 def _finished(coordinator: Coordinator) -> list[str]:
-    return [peer.name for peer in coordinator.roster.trainers if peer.finished]
+    return [peer.name for peer in coordinator.membership.trainers if peer.finished]
 
 
-def _resumed(coordinator: Coordinator, incident: Incident) -> str:
+def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     if incident.alone:
         return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
-    fewer = f", with {_who(coordinator)}" if coordinator.rounds.missing else ""
-    return f"{incident.message}; {_went_on(restart)} after {restart.get('downSeconds')} s{fewer}"
+    fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing else ""
+    return f"{incident.message}; {_resumption(restart)} after {restart.get('downSeconds')} s{fewer}"
 
 
-def _went_on(restart: dict[str, Any]) -> str:
+def _resumption(restart: dict[str, Any]) -> str:
     """The start of the round, such as `resumed from epoch 2`; "started over" only if the program reports progress."""
     epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
     if epoch or step:
@@ -152,47 +159,47 @@ def _went_on(restart: dict[str, Any]) -> str:
     return "resumed" if (epoch, step) == (None, None) else "started over: no backup found,"
 
 
-def _who(coordinator: Coordinator) -> str:
+def _training_members(coordinator: Coordinator) -> str:
     """How many members train, in words."""
     if not coordinator.rounds.missing:
         return "all members"
-    return f"{len(coordinator.roster.trainers)} of {coordinator.roster.size} members"
+    return f"{len(coordinator.membership.trainers)} of {coordinator.membership.full_size} members"
 
 
 def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     """The last incident and where the round after it resumed; the fields on resumption are null until it trains."""
-    incident = coordinator.incident
+    incident = coordinator.last_incident
     if incident is None:
         return None
-    trained = coordinator.back if incident.alone else coordinator.rounds.trained
-    told = [] if incident.alone or not trained else coordinator.roster.trainers
-    first = [peer.progress for peer in told if peer.progress.first_step is not None]
-    resumed = first[0].first_step if first else None
-    lost = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
+    trained = coordinator.member_back_at if incident.alone else coordinator.rounds.training_since
+    trainers = [] if incident.alone or not trained else coordinator.membership.trainers
+    resumed_progress = [peer.progress for peer in trainers if peer.progress.first_step is not None]
+    resumed = resumed_progress[0].first_step if resumed_progress else None
+    lost_steps = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
     return {
-        **_exit(incident),
+        **_exit_fields(incident),
         "time": rfc3339(incident.time),
         "reason": incident.reason,
         "message": incident.message,
         "alone": incident.alone,
         "downSeconds": None if trained is None else round(trained - incident.at, 2),
-        "resumedFromEpoch": first[0].first_epoch if first else None,
+        "resumedFromEpoch": resumed_progress[0].first_epoch if resumed_progress else None,
         "resumedFromStep": resumed,
-        "lostSteps": lost,
+        "lostSteps": lost_steps,
     }
 
 
-def _exit(incident: Incident) -> dict[str, Any]:
-    ended = incident.exit
+def _exit_fields(incident: Incident) -> dict[str, Any]:
+    program_exit = incident.exit
     return {
         "member": incident.member,
-        "exitCode": None if ended is None else ended.code,
-        "signal": None if ended is None else ended.signal,
-        "exception": "" if ended is None else ended.exception,
+        "exitCode": None if program_exit is None else program_exit.code,
+        "signal": None if program_exit is None else program_exit.signal,
+        "exception": "" if program_exit is None else program_exit.exception,
     }
 
 
-def _tail(incident: Incident) -> str:
+def _log_tail(incident: Incident) -> str:
     return "" if incident.exit is None else "\n".join(bounded(incident.exit.lines))
 
 
@@ -204,10 +211,10 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
         "tftraining_members_missing": len(status.get("missing", ())),
     }
     counts = {name: n for name, n in status.get("ledger", {}).items() if isinstance(n, int)}
-    numbers |= {f"tftraining_restarts_{_snake(name)}": n for name, n in counts.items()}
+    numbers |= {f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items()}
     progress = status.get("progress") or {}
     numbers |= {
-        f"tftraining_progress_{_snake(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
+        f"tftraining_progress_{_snake_case(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
     }
     # Prometheus adds its own labels `job` and `namespace`, and would rename ours if they clashed.
     name, namespace = settings.job["name"], settings.job["namespace"]
@@ -216,5 +223,5 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
     return "".join(lines)
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)

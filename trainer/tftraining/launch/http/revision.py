@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Revisions:
-    """Counts the changes of `look`, which returns all relevant state as comparable values."""
+class RevisionCounter:
+    """Counts the changes of `read_state`, which returns all relevant state as comparable values."""
 
-    def __init__(self, incarnation: str, look: Callable[[], object]) -> None:
+    def __init__(self, incarnation: str, read_state: Callable[[], object]) -> None:
         self._incarnation = incarnation
-        self._look = look
-        self._seen: object = None
+        self._read_state = read_state
+        self._last_state: object = None
         self._number = 0
 
     def current(self) -> str:
         """The revision of the present state; opaque to clients."""
-        seen = self._look()
-        if self._number == 0 or seen != self._seen:
-            self._seen = seen
+        state = self._read_state()
+        if self._number == 0 or state != self._last_state:
+            self._last_state = state
             self._number += 1
         return f"{self._incarnation}.{self._number}"

@@ -12,47 +12,47 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tftraining.launch.http.long_polls import Wait, Waits
+from tftraining.launch.http.long_polls import LongPolls, PollQuery
 
 REQUEST_BYTES = 8192
 REQUEST_SECONDS = 5.0
 CONNECTIONS = 64
 
 # A launcher that ends cancels waiting requests; asyncio would print a traceback for CancelledError.
-ENDED = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.CancelledError)
+CONNECTION_ERRORS = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.CancelledError)
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """An HTTP response: status code, body and content type."""
 
     code: int
     body: str
-    kind: str = "text/plain; charset=utf-8"
+    content_type: str = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class Target:
+class Request:
     """The requested page, and whether the client waits for a change of it."""
 
     path: str
-    wait: Wait
+    query: PollQuery
 
 
-class Server:
+class HttpServer:
     """`pages` maps each path to its answer, `waits` the paths that can be waited for to their waiting clients, `short`
     some paths to a shorter answer on request."""
 
     def __init__(
         self,
-        pages: Mapping[str, Callable[[], Answer]],
-        waits: Mapping[str, Waits] | None = None,
-        short: Mapping[str, Callable[[], Answer]] | None = None,
+        pages: Mapping[str, Callable[[], Response]],
+        waits: Mapping[str, LongPolls] | None = None,
+        short: Mapping[str, Callable[[], Response]] | None = None,
     ) -> None:
         self._pages = pages
-        self._waits = waits or {}
+        self._long_polls = waits or {}
         self._short = short or {}
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._server: asyncio.AbstractServer | None = None
@@ -65,21 +65,21 @@ class Server:
         """Stop listening, and answer all waiting clients."""
         if self._server is not None:
             self._server.close()
-        for each in self._waits.values():
-            each.release()
+        for each in self._long_polls.values():
+            each.answer_all()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._count(writer)
+        self._count_connection(writer)
         try:
-            with contextlib.suppress(*ENDED):
-                asked = await asyncio.wait_for(self._read(reader), REQUEST_SECONDS)
-                answer = asked if isinstance(asked, Answer) else await self._changed(asked, reader, writer)
-                await asyncio.wait_for(self._write(answer, reader, writer), REQUEST_SECONDS)
+            with contextlib.suppress(*CONNECTION_ERRORS):
+                request = await asyncio.wait_for(self._read_request(reader), REQUEST_SECONDS)
+                answer = request if isinstance(request, Response) else await self._respond(request, reader, writer)
+                await asyncio.wait_for(self._write_response(answer, reader, writer), REQUEST_SECONDS)
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()
 
-    def _count(self, writer: asyncio.StreamWriter) -> None:
+    def _count_connection(self, writer: asyncio.StreamWriter) -> None:
         """Count a connection; close the oldest if there are too many."""
         self._open[writer] = None
         if len(self._open) > CONNECTIONS:
@@ -87,44 +87,46 @@ class Server:
             del self._open[oldest]
             oldest.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader) -> Answer | Target:
+    async def _read_request(self, reader: asyncio.StreamReader) -> Response | Request:
         """The target of the request, or an error answer."""
         try:
             request = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            return Answer(400, "the request is too long\n")
-        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return Answer(400, "this is an HTTP server\n")
-        if words[0] != "GET":
-            return Answer(405, "only GET\n")
-        path, _, query = words[1].partition("?")
+            return Response(400, "the request is too long\n")
+        request_line = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(request_line) != 3 or not request_line[2].startswith("HTTP/1."):
+            return Response(400, "this is an HTTP server\n")
+        if request_line[0] != "GET":
+            return Response(405, "only GET\n")
+        path, _, query = request_line[1].partition("?")
         if path not in self._pages:
-            return Answer(404, f"there are: {' '.join(self._pages)}\n")
+            return Response(404, f"there are: {' '.join(self._pages)}\n")
         try:
-            return Target(path, Wait.of(query if path in self._waits else ""))
+            return Request(path, PollQuery.parse(query if path in self._long_polls else ""))
         except ValueError as error:
-            return Answer(400, f"{error}\n")
+            return Response(400, f"{error}\n")
 
-    async def _changed(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
+    async def _respond(self, target: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Response:
         """The page, once it differs from the client's revision. A waiting client is not counted as a connection."""
-        if target.wait.known:
-            gone = asyncio.ensure_future(reader.read(1))
+        if target.query.known_revision:
+            disconnected = asyncio.ensure_future(reader.read(1))
             self._open.pop(writer, None)
             try:
-                await self._waits[target.path].until_changed(target.wait, gone)
+                await self._long_polls[target.path].wait_for_change(target.query, disconnected)
             finally:
-                self._count(writer)
-                gone.cancel()
-                await asyncio.gather(gone, return_exceptions=True)
-        page = self._short.get(target.path) if target.wait.short else None
+                self._count_connection(writer)
+                disconnected.cancel()
+                await asyncio.gather(disconnected, return_exceptions=True)
+        page = self._short.get(target.path) if target.query.short else None
         return (page or self._pages[target.path])()
 
-    async def _write(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _write_response(
+        self, answer: Response, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         body = answer.body.encode()
         lines = (
             f"HTTP/1.1 {answer.code} {_PHRASES[answer.code]}",
-            f"Content-Type: {answer.kind}",
+            f"Content-Type: {answer.content_type}",
             f"Content-Length: {len(body)}",
             "Connection: close",
         )

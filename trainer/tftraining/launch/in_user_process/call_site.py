@@ -19,13 +19,17 @@ from types import FrameType
 LIBRARIES = ("tf_keras", "keras", "tensorflow")
 _OWN = os.path.dirname(os.path.abspath(__file__))
 # These variables differ between starts, or do not affect the program's work.
-_UNTOLD = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", "OLDPWD", "_"})
+_IGNORED_VARIABLES = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", "OLDPWD", "_"})
 
 
 def fingerprint_of(environment: Mapping[str, str]) -> str:
     """A digest of the environment variables that may affect the program's work."""
-    told = {name: value for name, value in environment.items() if name not in _UNTOLD and not _is_ours(name)}
-    return _digest(sorted(told.items()))
+    relevant = {
+        name: value
+        for name, value in environment.items()
+        if name not in _IGNORED_VARIABLES and not _is_launcher_variable(name)
+    }
+    return _digest(sorted(relevant.items()))
 
 
 def identity(frame: FrameType | None, *more: object) -> str:
@@ -37,7 +41,7 @@ def identity(frame: FrameType | None, *more: object) -> str:
     return _digest([sys.argv, os.getcwd(), lines, more])
 
 
-def _is_ours(name: str) -> bool:
+def _is_launcher_variable(name: str) -> bool:
     return name.startswith("TFTRAINING_") and name != "TFTRAINING_DIR"
 
 

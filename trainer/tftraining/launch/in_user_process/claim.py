@@ -17,10 +17,10 @@ class Claim:
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd: int | None = None
-        self._held = self._dials = False
-        os.register_at_fork(after_in_child=self._forget)
+        self._held = self._connects = False
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def holds(self) -> bool:
+    def try_hold(self) -> bool:
         """Take the claim if it is free; whether this process holds it. Every process does where files cannot be
         locked."""
         if not self._held:
@@ -28,14 +28,14 @@ class Claim:
             self._held = self._fd is not None
         return self._held
 
-    def dials(self) -> None:
+    def note_connecting(self) -> None:
         """Note that this process connects to its peers, which only one process of a container can."""
-        self._dials = True
-        self.holds()
+        self._connects = True
+        self.try_hold()
 
     def takes_part(self) -> bool:
         """Whether this process joins its peers' collective decisions; they hang if one member does not."""
-        return self._dials or self.holds()
+        return self._connects or self.try_hold()
 
     def _lock(self) -> int | None:
         """The file descriptor with the lock, -1 if the page cannot be opened, None if another process has the lock."""
@@ -52,7 +52,7 @@ class Claim:
             pass
         return fd
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         if self._fd is not None and self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._held, self._dials = None, False, False
+        self._fd, self._held, self._connects = None, False, False

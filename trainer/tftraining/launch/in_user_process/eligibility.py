@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .late_variables import read_later
+from .late_variables import is_read_later
 
 PYTHON = re.compile(r"^python(\d+(\.\d+)*)?$")
 TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
-MODULES = 300  # the most modules of the program that are examined
+MAX_MODULES = 300  # the most modules of the program that are examined
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Invocation:
     arguments: tuple[str, ...]
 
 
-def invocation(command: Sequence[str]) -> Invocation | str:
+def parse_invocation(command: Sequence[str]) -> Invocation | str:
     """Parse a Python command; a string is the reason why a fork cannot run it."""
     name = command[0].rpartition("/")[2]
     if not PYTHON.match(name):
@@ -76,7 +76,7 @@ def imports_sitecustomize(command: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Event:
+class Effect:
     """A relevant effect of a statement: it sets an environment variable, or imports a module."""
 
     line: int
@@ -94,13 +94,13 @@ class Source:
     find: Callable[[str, int], Sequence[Source]]
 
 
-class NotPlainPython(Exception):
+class UnparsableSource(Exception):
     """The source cannot be parsed; a plain start shows the user the error."""
 
 
-def reason_for_plain(sources: Sequence[Source]) -> str:
+def reason_for_plain_start(sources: Sequence[Source]) -> str:
     """Why the program needs a plain start, "" if it can be forked. `sources` run one after the other."""
-    budget = [MODULES]
+    budget = [MAX_MODULES]
     for source in sources:
         reason, imported = _examine(source, budget)
         if reason or imported:
@@ -113,7 +113,7 @@ def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
     budget[0] -= 1
     if budget[0] < 0:
         return "it has too many modules to look through", False
-    for event in events(source.text):
+    for event in find_effects(source.text):
         if event.sets:
             return f"it sets {event.sets} before it imports TensorFlow", False
         root = event.module.partition(".")[0]
@@ -128,16 +128,16 @@ def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
     return "", False
 
 
-def events(text: str) -> list[Event]:
+def find_effects(text: str) -> list[Effect]:
     """The events of a module in line order; those inside functions count as if they ran at their line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the source: the program itself prints them
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotPlainPython(str(error)) from error
+        raise UnparsableSource(str(error)) from error
     certain, environ = set(map(id, _certain(tree.body))), _names_of_environ(tree)
-    found = [event for node in ast.walk(tree) for event in _events_of(node, id(node) in certain, environ)]
+    found = [event for node in ast.walk(tree) for event in _effects_of(node, id(node) in certain, environ)]
     return sorted(found, key=lambda event: event.line)
 
 
@@ -174,16 +174,16 @@ def _is_main_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
 
 
-def _events_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterator[Event]:
+def _effects_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterator[Effect]:
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield Event(node.lineno, module=alias.name, certain=certain)
+            yield Effect(node.lineno, module=alias.name, certain=certain)
     elif isinstance(node, ast.ImportFrom):
         base = node.module or ""
-        yield Event(node.lineno, module=base, level=node.level, certain=certain)
+        yield Effect(node.lineno, module=base, level=node.level, certain=certain)
         for alias in node.names:  # a name may be a module of the package
             name = f"{base}.{alias.name}".lstrip(".")
-            yield Event(node.lineno, module=name, level=node.level, certain=certain)
+            yield Effect(node.lineno, module=name, level=node.level, certain=certain)
     elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
         yield from _target(node, environ)
     elif isinstance(node, ast.AugAssign) and _last_name(node.target) in environ:
@@ -192,7 +192,7 @@ def _events_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterato
         yield from _call(node, environ)
 
 
-def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[Event]:
+def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[Effect]:
     """The events of an assignment target, or of a deletion."""
     if isinstance(node, ast.Subscript) and _last_name(node.value) in environ:
         yield from _set(node.lineno, [_constant(node.slice)])
@@ -200,7 +200,7 @@ def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Ite
         yield from _set(node.lineno, [None])
 
 
-def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Event]:
+def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Effect]:
     name = _last_name(node.func)
     if name in ("putenv", "unsetenv"):
         yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
@@ -216,12 +216,12 @@ def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Event]:
             yield from _set(node.lineno, [None])
 
 
-def _set(line: int, names: Sequence[str | None]) -> Iterator[Event]:
+def _set(line: int, names: Sequence[str | None]) -> Iterator[Effect]:
     for name in names:
         if name is None:
-            yield Event(line, sets="variables that cannot be told from its text")
-        elif not read_later(name):
-            yield Event(line, sets=name)
+            yield Effect(line, sets="variables that cannot be told from its text")
+        elif not is_read_later(name):
+            yield Effect(line, sets=name)
 
 
 def _last_name(node: ast.AST) -> str:

@@ -18,16 +18,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-LIST = ".tftraining-finished"
+LIST_NAME = ".tftraining-finished"
 MARK = "finished.json"
 STATE = "final"  # prefix of the files with the state
-MOST = 20  # the most copies of one backup
+MAX_COPIES = 20  # the most copies of one backup
 _NAME = re.compile(r".\.finished-(\d+)$", re.DOTALL)
 
 
 def list_file(directory: Path | None, scratch: Path, member: str) -> Path:
     """The list file of a member's copies: in the job's directory if there is one, because that outlives the pod."""
-    return (directory or scratch) / f"{LIST}-{member}"
+    return (directory or scratch) / f"{LIST_NAME}-{member}"
 
 
 def number_of(path: str) -> int:
@@ -62,11 +62,11 @@ def read_mark(path: str) -> dict[str, Any] | None:
     return mark if complete and isinstance(mark, dict) else None
 
 
-def write_mark(path: str, told: Mapping[str, Any]) -> None:
+def write_mark(path: str, content: Mapping[str, Any]) -> None:
     """Write the mark atomically, which makes the copy valid."""
     temporary = os.path.join(path, f"{MARK}.{os.getpid()}")
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({**told, "sizes": _sizes(path)}, file)
+        json.dump({**content, "sizes": _sizes(path)}, file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, os.path.join(path, MARK))
@@ -78,7 +78,7 @@ def drop_mark(path: str) -> None:
         os.unlink(os.path.join(path, MARK))
 
 
-def wait_for(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
+def wait_for_mark(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
     """Wait for the mark of a copy by another machine, which shared storage may show late; None after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -107,16 +107,16 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def enlist(path: str, file: str) -> None:
+def add_to_list(path: str, file: str) -> None:
     """Add a copy to the list file; call it before making the copy."""
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    if path in listed(file):
+    if path in read_list(file):
         return
     with open(file, "a", encoding="utf-8") as lines:
         lines.write(json.dumps(path) + "\n")
 
 
-def listed(file: str) -> list[str]:
+def read_list(file: str) -> list[str]:
     """The plausible copies in the list file: absolute paths with a copy's name."""
     try:
         with open(file, encoding="utf-8") as lines:
@@ -128,14 +128,14 @@ def listed(file: str) -> list[str]:
 
 def remove_listed(file: Path) -> list[str]:
     """Remove all listed copies, then the list file; return one error line for each copy that remains."""
-    left = [why for path in listed(str(file)) if (why := _removed(path))]
-    if not left:
+    problems = [why for path in read_list(str(file)) if (why := _try_remove(path))]
+    if not problems:
         with contextlib.suppress(OSError):
             file.unlink()
-    return left
+    return problems
 
 
-def _removed(path: str) -> str:
+def _try_remove(path: str) -> str:
     try:
         remove(path)
     except OSError as error:

@@ -36,7 +36,7 @@ class Keeper:
     start: str
     variables: str
     takes_part: Callable[[], bool]  # whether this process trains: the program may have several
-    own: set[str] = field(default_factory=set)  # the copies that this process has made
+    own_copies: set[str] = field(default_factory=set)  # the copies that this process has made
 
     def begin(self, callbacks: Any) -> Fit | None:
         """Call before `fit` begins; None if its final state is not kept."""
@@ -46,50 +46,50 @@ class Keeper:
                 return None
             return self._agreed(callbacks, backup)
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _log(f"the end of this fit is not kept: {_describe(error)}")
             return None
 
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
         """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
-        identity = self._identity(callbacks, backup) if backup.writes else ""
-        told = backup.total(1 + self._found(backup, identity) if identity else 0)
-        if not told:
+        identity = self._identify(callbacks, backup) if backup.writes else ""
+        number = backup.sum_over_members(1 + self._find_copy(backup, identity) if identity else 0)
+        if not number:
             return None
         fit = Fit(self, callbacks, backup, identity)
-        if told > 1:
-            path = finished_copy.path_of(backup.path, told - 1)
-            mark = finished_copy.wait_for(path, self.uid, VISIBLE_SECONDS)
-            if backup.total(int(mark is not None)) == backup.workers:
-                fit.found, fit.mark = path, mark or {}
+        if number > 1:
+            path = finished_copy.path_of(backup.path, number - 1)
+            mark = finished_copy.wait_for_mark(path, self.uid, VISIBLE_SECONDS)
+            if backup.sum_over_members(int(mark is not None)) == backup.workers:
+                fit.copy, fit.mark = path, mark or {}
         return fit
 
-    def _identity(self, callbacks: Any, backup: Backup) -> str:
+    def _identify(self, callbacks: Any, backup: Backup) -> str:
         """The identity of the call; "" if unknown. Never raises: the other members wait for the chief's sum."""
         try:
             epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
             return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _log(f"the end of this fit is not kept: {_describe(error)}")
             return ""
 
-    def _found(self, backup: Backup, identity: str) -> int:
+    def _find_copy(self, backup: Backup, identity: str) -> int:
         """The number of this call's copy, 0 for none; repairs or removes copies without a valid mark for this job."""
         found = 0
         try:
             for path in finished_copy.copies(backup.path):
                 mark = finished_copy.read_mark(path)
                 if mark is None or mark.get("uid") != self.uid:
-                    self._put_right(path, backup, mark is None)
+                    self._repair_or_remove(path, backup, mark is None)
                 elif mark.get("identity") == identity and mark.get("start") != self.start:
-                    finished_copy.enlist(path, self.file)
+                    finished_copy.add_to_list(path, self.file)
                     found = finished_copy.number_of(path)
         except Exception as error:
-            _say(f"no look at the finished trainings beside {backup.path}: {_words(error)}")
+            _log(f"no look at the finished trainings beside {backup.path}: {_describe(error)}")
         return found
 
-    def _put_right(self, path: str, backup: Backup, unmarked: bool) -> None:
+    def _repair_or_remove(self, path: str, backup: Backup, unmarked: bool) -> None:
         """Rename an unmarked copy back to the backup, for its program ended while making it; remove any other copy."""
-        if unmarked and path not in self.own and not os.path.lexists(backup.path):
+        if unmarked and path not in self.own_copies and not os.path.lexists(backup.path):
             os.rename(path, backup.path)
         else:
             finished_copy.remove(path)
@@ -99,7 +99,7 @@ class Fit:
     """One `fit` of this process; `found` is the path of the copy by an earlier process, "" if `fit` must train."""
 
     def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, identity: str) -> None:
-        self.found = ""
+        self.copy = ""
         self.mark: Mapping[str, Any] = {}
         self._keeper = keeper
         self._callbacks = callbacks
@@ -109,84 +109,84 @@ class Fit:
     def begun(self) -> bool:
         """Call after all callbacks, when Keras has restored its backup; whether the final state can be kept."""
         try:
-            self._backup.begun()
+            self._backup.after_begin()
         except Exception as error:  # a user-defined BackupAndRestore
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _log(f"the end of this fit is not kept: {_describe(error)}")
             return False
-        if self.found:
+        if self.copy:
             self._restore()
         return True
 
     def _restore(self) -> None:
         """Restore the copy. Raises Keras' errors, for a half-restored state is unusable; the next start ignores it."""
         try:
-            self._backup.restore(os.path.join(self.found, finished_copy.STATE), int(self.mark["epochs"]))
+            self._backup.restore(os.path.join(self.copy, finished_copy.STATE), int(self.mark["epochs"]))
         except Exception:
             if self._backup.writes:
-                finished_copy.drop_mark(self.found)
+                finished_copy.drop_mark(self.copy)
             raise
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
-        _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
+        _log(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
         """Run Keras' on_train_end, the `method`, then keep or return the final state."""
-        if self.found:
-            with self._backup.undeleted():
+        if self.copy:
+            with self._backup.without_deletion():
                 method(self._callbacks, self.mark["logs"] or logs)
-            self._refill()
+            self._restore_history()
         else:
-            with self._backup.undeleted():
+            with self._backup.without_deletion():
                 method(self._callbacks, logs)
-            self._keep(logs)
+            self._keep_state(logs)
 
-    def _refill(self) -> None:
+    def _restore_history(self) -> None:
         """Restore the History that `fit` returns, and the model attributes that the end of `fit` sets."""
         history = getattr(self._callbacks, "_history", None)
         if history is not None:
             history.history = dict(self.mark["history"])
             history.epoch = list(self.mark["epoch"])
-        self._backup.ended(bool(self.mark["stopped"]))
+        self._backup.after_end(bool(self.mark["stopped"]))
 
-    def _keep(self, logs: Any) -> None:
+    def _keep_state(self, logs: Any) -> None:
         """Make the copy, all members together; if the chief cannot, delete the backup as Keras would."""
         backup = self._backup
-        path = self._prepared() if backup.writes else ""
+        path = self._make_directory() if backup.writes else ""
         try:
             # All wait for the mark: a member that fails right after `fit` would end the others before it is written.
-            kept = backup.total(int(bool(path))) and backup.total(int(self._saved(path, logs)))
+            kept = backup.sum_over_members(int(bool(path))) and backup.sum_over_members(int(self._save(path, logs)))
         except Exception as error:
-            return _say(f"a member is lost, the next start goes on from the backup: {_words(error)}")
+            return _log(f"a member is lost, the next start goes on from the backup: {_describe(error)}")
         if not backup.writes:
             return None
         return finished_copy.keep_state(path) if kept else self._leave_to_keras(path)
 
-    def _saved(self, path: str, logs: Any) -> bool:
+    def _save(self, path: str, logs: Any) -> bool:
         """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
         try:
             self._backup.save(os.path.join(path, finished_copy.STATE) if path else "")
             if path:
-                finished_copy.write_mark(path, self._told(logs))
+                finished_copy.write_mark(path, self._mark_content(logs))
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _log(f"the end of this fit is not kept: {_describe(error)}")
             return False
         return bool(path)
 
-    def _prepared(self) -> str:
+    def _make_directory(self) -> str:
         """Make the copy's directory, from the backup if Keras would delete that; return its path, "" if it cannot."""
         backup, keeper = self._backup, self._keeper
         try:
-            taken = finished_copy.copies(backup.path)
-            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, taken), default=0))
-            if len(taken) >= finished_copy.MOST:
+            existing = finished_copy.copies(backup.path)
+            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, existing), default=0))
+            if len(existing) >= finished_copy.MAX_COPIES:
                 return ""
-            finished_copy.enlist(path, keeper.file)
-            keeper.own.add(path)
+            finished_copy.add_to_list(path, keeper.file)
+            keeper.own_copies.add(path)
             if backup.deletes and os.path.isdir(backup.path):
                 os.rename(backup.path, path)
             else:
                 os.makedirs(path)
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _log(f"the end of this fit is not kept: {_describe(error)}")
             return ""
         return path
 
@@ -196,9 +196,9 @@ class Fit:
                 if each:
                     finished_copy.remove(each)
         except OSError as error:
-            _say(f"{error.filename}: {error.strerror}")
+            _log(f"{error.filename}: {error.strerror}")
 
-    def _told(self, logs: Any) -> dict[str, Any]:
+    def _mark_content(self, logs: Any) -> dict[str, Any]:
         """The content of the mark."""
         history = getattr(self._callbacks, "_history", None)
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs") or 0
@@ -212,13 +212,13 @@ class Fit:
             "history": plain(getattr(history, "history", {})),
             "epoch": epoch,
             "logs": plain(logs),
-            "stopped": self._backup.stopped(),
+            "stopped": self._backup.has_stopped(),
         }
 
 
-def keeper_of(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
-    """This process's keeper. `told`: the launcher's settings as JSON; `environment`: the process's at its start."""
-    settings = json.loads(told)
+def keeper_of(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
+    """This process's keeper. `fit_settings`: the launcher's, as JSON; `environment`: the process's at its start."""
+    settings = json.loads(fit_settings)
     start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
     variables = call_site.fingerprint_of(environment)
     return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, takes_part)
@@ -254,9 +254,9 @@ def plain(value: Any) -> Any:
     return plain(array.tolist()) if hasattr(array, "tolist") else str(value)
 
 
-def _words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"tftraining: {text}\n")

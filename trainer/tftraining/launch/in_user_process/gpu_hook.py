@@ -32,7 +32,7 @@ def _extend(tracker: Tracker, module: Any) -> None:
     @functools.wraps(initialize)
     def initialize_logical_devices(self: Any) -> Any:
         result = initialize(self)
-        tracker.lists_gpus(lambda: len(self.list_physical_devices("GPU")))
+        tracker.record_gpus(lambda: len(self.list_physical_devices("GPU")))
         return result
 
     cls._initialize_logical_devices = initialize_logical_devices

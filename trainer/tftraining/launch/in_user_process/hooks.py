@@ -38,14 +38,14 @@ def install() -> None:
     import_fallback.install(PACKAGE)
     if path := os.environ.get(PROGRESS):
         try:
-            stack_dump.answer(path)
+            stack_dump.register_handler(path)
         except OSError:
             return  # the progress page of a process that outlived its round is gone
 
 
 def arm_before_tensorflow() -> None:
     """Install the training hooks just before TensorFlow or Keras is imported."""
-    sys.meta_path.insert(0, _BeforeTensorFlow())
+    sys.meta_path.insert(0, _TensorFlowImportWatcher())
 
 
 def arm() -> None:
@@ -65,7 +65,7 @@ def _arm() -> None:
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     if own is not None:
-        leader_hook.install(own.connects)
+        leader_hook.install(own.record_connecting)
         gpu_hook.install(own)
 
 
@@ -84,7 +84,7 @@ def python_path(users: str) -> str:
     return os.pathsep.join(filter(None, [SITECUSTOMIZE, users]))
 
 
-class _BeforeTensorFlow:
+class _TensorFlowImportWatcher:
     """A meta path finder that finds no module; it only observes imports."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:

@@ -21,7 +21,7 @@ def backup_of(callbacks: Any) -> Backup | None:
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
     if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or "://" in str(found[0].backup_dir):
         return None
-    kind = Keras3 if hasattr(found[0], "_weights_path") else Legacy
+    kind = Keras3Backup if hasattr(found[0], "_weights_path") else LegacyBackup
     backup = kind(found[0])
     return backup if found[0].model.built and backup.supported else None
 
@@ -43,16 +43,16 @@ class Backup:
         """The shapes of the model's weights, because another model cannot restore the state."""
         return [[int(size) for size in weight.shape] for weight in self._model.weights]
 
-    def stopped(self) -> bool:
+    def has_stopped(self) -> bool:
         """Whether a callback has stopped the training."""
         return bool(getattr(self._model, "stop_training", False))
 
-    def total(self, number: int) -> int:
+    def sum_over_members(self, number: int) -> int:
         """The sum of `number` over all members."""
         return number
 
     @contextmanager
-    def undeleted(self) -> Iterator[None]:
+    def without_deletion(self) -> Iterator[None]:
         """Keep Keras from deleting the backup at the end of `fit`."""
         self._callback.delete_checkpoint = False
         try:
@@ -60,7 +60,7 @@ class Backup:
         finally:
             self._callback.delete_checkpoint = self.deletes
 
-    def begun(self) -> None:
+    def after_begin(self) -> None:
         """Call after the callback's own on_train_begin."""
 
     def restore(self, state: str, epochs: int) -> None:
@@ -71,12 +71,12 @@ class Backup:
         """Save the state to this path; "" on members that do not write."""
         raise NotImplementedError
 
-    def ended(self, stopped: bool) -> None:
+    def after_end(self, stopped: bool) -> None:
         """Clean up after a `fit` that has trained nothing; `stopped`: whether a callback had stopped the training."""
         self._model.stop_training = stopped
 
 
-class Legacy(Backup):
+class LegacyBackup(Backup):
     """The backup of tf_keras and of Keras before 3: a checkpoint in `<backup_dir>/chief`."""
 
     def __init__(self, callback: Any) -> None:
@@ -91,7 +91,7 @@ class Legacy(Backup):
             self.writes = bool(extended.should_checkpoint)
         self.supported = not getattr(callback, "save_before_preemption", False)
 
-    def total(self, number: int) -> int:
+    def sum_over_members(self, number: int) -> int:
         """The sum over all members: a collective that all of them must call."""
         if self.workers == 1:
             return number
@@ -100,7 +100,7 @@ class Legacy(Backup):
         replicas = int(self._strategy.num_replicas_in_sync) // self.workers
         return round(float(self._strategy.reduce("SUM", values, axis=None)) / replicas)
 
-    def begun(self) -> None:
+    def after_begin(self) -> None:
         """Keep the callback's training state, which it drops at the end of `fit`, before the state is final."""
         self._state = self._callback._training_state
 
@@ -116,9 +116,9 @@ class Legacy(Backup):
         self._state.read_checkpoint_manager.checkpoint.write(state or aside)
         self._remove_aside()
 
-    def ended(self, stopped: bool) -> None:
+    def after_end(self, stopped: bool) -> None:
         """Also remove the temporary directory that Keras creates at the start of `fit` and removes only with a save."""
-        super().ended(stopped)
+        super().after_end(stopped)
         self._remove_aside()
 
     def _remove_aside(self) -> None:
@@ -126,7 +126,7 @@ class Legacy(Backup):
             shutil.rmtree(self._state.write_checkpoint_manager.directory, ignore_errors=True)
 
 
-class Keras3(Backup):
+class Keras3Backup(Backup):
     """The backup of Keras 3 with TensorFlow, in one process: weights in `<backup_dir>` itself."""
 
     def __init__(self, callback: Any) -> None:
@@ -149,7 +149,7 @@ class Keras3(Backup):
         """Save as the callback's own _save_model does."""
         self._model.save_weights(f"{state}.weights.h5", overwrite=True)
 
-    def ended(self, stopped: bool) -> None:
+    def after_end(self, stopped: bool) -> None:
         """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""
-        super().ended(stopped)
+        super().after_end(stopped)
         self._model._initial_epoch = self._initial_epoch

@@ -30,11 +30,11 @@ BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
 _MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
 
 
-def install(tracker: Tracker | None, told: str, environment: Mapping[str, str]) -> None:
-    """Extend Keras, now or when it is imported. `told`: the launcher's settings for finished fits, as JSON, or "".
-    `environment`: the process's at its start, because the program may have changed it since."""
+def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str, str]) -> None:
+    """Extend Keras, now or when it is imported. `fit_settings`: those of the launcher for finished fits, as JSON,
+    or "". `environment`: the process's at its start, because the program may have changed it since."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
-    keep = functools.partial(_keep, told, environment, takes_part) if told else None
+    keep = functools.partial(_keep, fit_settings, environment, takes_part) if fit_settings else None
     if keep is not None or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keep, tracker))
     global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
@@ -56,13 +56,13 @@ def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module:
         _follow(tracker, module)
 
 
-def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
+def _keep(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
     """Extend `module` to keep the final state of `fit` until the job has ended."""
     try:
         if (cls := _own_list(module, _KEPT)) is not None:
             from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
 
-            finished_fit.extend(finished_fit.keeper_of(told, environment, takes_part), cls)
+            finished_fit.extend(finished_fit.keeper_of(fit_settings, environment, takes_part), cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
 

@@ -2,7 +2,7 @@
 still be forked from an interpreter that has imported TensorFlow already.
 
 Pure. Add a name only with a source that says when it is read; every other name counts as read by the import.
-tests/processes/launch/test_read_later.py compares the list with the reads of a real import.
+tests/processes/launch/test_late_variables.py compares the list with the reads of a real import.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ PREFIXES = (
 )
 
 
-def read_later(name: str) -> bool:
+def is_read_later(name: str) -> bool:
     """Whether no code that runs in the import of TensorFlow reads the variable."""
     return name in NAMES or name.startswith(PREFIXES)

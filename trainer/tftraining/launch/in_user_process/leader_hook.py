@@ -30,10 +30,10 @@ def install(connects: Callable[[bool], None], environment: Mapping[str, str] = o
     """Extend TensorFlow, now or when it is imported. `connects` is called with True before this process connects to its
     peers, with False afterwards; it must not raise."""
     if environment.get("TF_CONFIG"):
-        after_import(MODULES, functools.partial(_extend, leader_to_dial(environment["TF_CONFIG"]), connects))
+        after_import(MODULES, functools.partial(_extend, leader_address(environment["TF_CONFIG"]), connects))
 
 
-def leader_to_dial(tf_config: str) -> tuple[str, int] | None:
+def leader_address(tf_config: str) -> tuple[str, int] | None:
     """Host and port of the leader task (the chief, otherwise worker 0); None for the leader itself."""
     try:
         config = json.loads(tf_config)
@@ -61,17 +61,17 @@ def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callabl
 
     @functools.wraps(dial)
     def dialling(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _told(connects):
+        with _reporting(connects):
             if leader is not None:
-                wait_for(leader)
+                wait_for_leader(leader)
             result = dial(self, *args, **kwargs)
-        _tell_of_the_next(self, "ensure_initialized", connects)
+        _report_next_call(self, "ensure_initialized", connects)
         return result
 
     setattr(cls, name, dialling)
 
 
-def _tell_of_the_next(context: Any, name: str, connects: Callable[[bool], None]) -> None:
+def _report_next_call(context: Any, name: str, connects: Callable[[bool], None]) -> None:
     """Wrap only the next call of a method of `context` to call `connects`. TensorFlow connects to its peers in that
     call, and calls the method again with every operation."""
     method = getattr(context, name, None)
@@ -81,14 +81,14 @@ def _tell_of_the_next(context: Any, name: str, connects: Callable[[bool], None])
     @functools.wraps(method)
     def telling(*args: Any, **kwargs: Any) -> Any:
         vars(context).pop(name, None)
-        with _told(connects):
+        with _reporting(connects):
             return method(*args, **kwargs)
 
     setattr(context, name, telling)
 
 
 @contextlib.contextmanager
-def _told(connects: Callable[[bool], None]) -> Iterator[None]:
+def _reporting(connects: Callable[[bool], None]) -> Iterator[None]:
     connects(True)
     try:
         yield
@@ -96,7 +96,7 @@ def _told(connects: Callable[[bool], None]) -> Iterator[None]:
         connects(False)
 
 
-def wait_for(leader: tuple[str, int], patience: float = PATIENCE_SECONDS) -> bool:
+def wait_for_leader(leader: tuple[str, int], patience: float = PATIENCE_SECONDS) -> bool:
     """Wait until a server listens at `leader` (host, port), at most `patience` seconds; whether one does."""
     deadline, pause = time.monotonic() + patience, FIRST_PAUSE_SECONDS
     while True:

@@ -21,7 +21,7 @@ PACKED = "TFTRAINING_TF_CONFIG"
 ENV_OF_OS, ENV_OF_POPEN = 2, 11
 
 
-def packed(environment: Mapping[str, str]) -> dict[str, str]:
+def pack(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in a form with which a process can be started; the launcher's side."""
     kept = dict(environment)
     if size(kept.get(NAME, "")) <= LONGEST:

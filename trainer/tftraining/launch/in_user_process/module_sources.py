@@ -13,26 +13,26 @@ import tokenize
 from collections.abc import Sequence
 from typing import Optional
 
-from .eligibility import NotPlainPython, Source
+from .eligibility import Source, UnparsableSource
 
 Path = Optional[Sequence[str]]
 
 
-class Finder:
+class SourceFinder:
     """Resolves names as the program would, its directory first; returns each module once."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._package = ""  # the name of the program's top-level package
         #: The real paths of the files that were read.
-        self.seen: set[str] = set()
+        self.read_paths: set[str] = set()
 
-    def of_script(self, path: str) -> list[Source]:
+    def script_sources(self, path: str) -> list[Source]:
         """The script's source. OSError if it cannot be read, NotPlainPython if it is no text."""
-        self._package = package_around(path)
+        self._package = outermost_package(path)
         return self._source(path, "")
 
-    def of_module(self, name: str) -> list[Source]:
+    def module_sources(self, name: str) -> list[Source]:
         """The sources that `python -m name` executes: the parent packages, then the module; empty if not found."""
         sources, path, prefix = [], None, ""
         parts = name.split(".")
@@ -50,8 +50,8 @@ class Finder:
         return sources
 
     def _source(self, path: str, package: str) -> list[Source]:
-        self.seen.add(os.path.realpath(path))
-        return [Source(read(path), lambda name, level: self._imported(name, level, package))]
+        self.read_paths.add(os.path.realpath(path))
+        return [Source(read_source(path), lambda name, level: self._imported(name, level, package))]
 
     def _imported(self, name: str, level: int, package: str) -> list[Source]:
         """The program's own modules that an import executes, except those read before."""
@@ -62,29 +62,29 @@ class Finder:
         for part in filter(None, name.split(".")):
             prefix = f"{prefix}.{part}".lstrip(".")
             spec = find_spec(prefix, path, self._directory)
-            if spec is None or not self._own(spec):
+            if spec is None or not self._is_own(spec):
                 break
             path = spec.submodule_search_locations
-            if spec.origin and spec.origin.endswith(".py") and os.path.realpath(spec.origin) not in self.seen:
+            if spec.origin and spec.origin.endswith(".py") and os.path.realpath(spec.origin) not in self.read_paths:
                 sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
             if path is None:
                 break
         return sources
 
-    def _own(self, spec: importlib.machinery.ModuleSpec) -> bool:
+    def _is_own(self, spec: importlib.machinery.ModuleSpec) -> bool:
         places = list(spec.submodule_search_locations or [spec.origin or ""])
         if spec.name.partition(".")[0] == self._package:
             return all(place.startswith("/") for place in places)
-        return all(place.startswith("/") and not self._installed(place) for place in places)
+        return all(place.startswith("/") and not self._is_installed(place) for place in places)
 
-    def _installed(self, path: str) -> bool:
+    def _is_installed(self, path: str) -> bool:
         """Whether a file is installed; the files beside an installed script count as the program's own."""
         standard, beside = os.path.dirname(os.__file__), os.path.join(self._directory, "")
         path = path[len(beside) - 1 :] if path.startswith(beside) else path
         return path.startswith(standard + os.sep) or f"{os.sep}site-packages{os.sep}" in path or "dist-packages" in path
 
 
-def package_around(path: str) -> str:
+def outermost_package(path: str) -> str:
     """The name of the outermost package that contains a script, "" if none does."""
     name, directory = "", os.path.dirname(os.path.realpath(path))
     while os.path.isfile(os.path.join(directory, "__init__.py")):
@@ -109,10 +109,10 @@ def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.Modu
     return found
 
 
-def read(path: str) -> str:
+def read_source(path: str) -> str:
     """The text of a module, decoded by its declared encoding; NotPlainPython if that fails."""
     try:
         with tokenize.open(path) as file:
             return file.read()
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise NotPlainPython(str(error)) from error
+        raise UnparsableSource(str(error)) from error

@@ -59,12 +59,12 @@ def set_name(shown: bytes) -> None:
 
 def show(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Make this process appear as if it had been started with these arguments and this environment."""
-    told = _block(map(os.fsencode, arguments))
+    shown_arguments = _block(map(os.fsencode, arguments))
     variables = _block(os.fsencode(f"{key}={value}") for key, value in environment.items())
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
         fields = _stat()
-        if not _map(fields, told, variables):
-            _write_over(fields, told)
+        if not _map(fields, shown_arguments, variables):
+            _write_over(fields, shown_arguments)
 
 
 def _block(strings: object) -> bytes:
@@ -80,14 +80,14 @@ def _stat() -> dict[str, int]:
 def _map(fields: Mapping[str, int], arguments: bytes, environment: bytes) -> bool:
     """Point the kernel to copies of both; False where it cannot (no CONFIG_CHECKPOINT_RESTORE, no Linux)."""
     first, second = _copy(arguments), _copy(environment)
-    places = {"arg_start": first, "arg_end": first + len(arguments)}
-    places |= {"env_start": second, "env_end": second + len(environment)}
-    wanted = _Map(**{**fields, **places}, exe_fd=0xFFFFFFFF)
+    addresses = {"arg_start": first, "arg_end": first + len(arguments)}
+    addresses |= {"env_start": second, "env_end": second + len(environment)}
+    new_map = _Map(**{**fields, **addresses}, exe_fd=0xFFFFFFFF)
     for _ in range(TRIES):
         # The call also sets the end of the heap, which an allocation before the call may move.
-        wanted.brk = _end_of_heap()
-        done = _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)), 0)
-        if done or wanted.brk == _end_of_heap():
+        new_map.brk = _end_of_heap()
+        done = _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(new_map), ctypes.c_ulong(ctypes.sizeof(new_map)), 0)
+        if done or new_map.brk == _end_of_heap():
             return not done
     return True
 
@@ -96,11 +96,11 @@ def _copy(data: bytes) -> int:
     """The address of a copy that is never freed: it must outlive the interpreter."""
     allocate = _libc.malloc
     allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    place: int | None = allocate(len(data) + 1)
-    if not place:
+    address: int | None = allocate(len(data) + 1)
+    if not address:
         raise OSError("no memory")
-    ctypes.memmove(place, data, len(data) + 1)
-    return place
+    ctypes.memmove(address, data, len(data) + 1)
+    return address
 
 
 def _end_of_heap() -> int:
@@ -111,6 +111,6 @@ def _end_of_heap() -> int:
 
 def _write_over(fields: Mapping[str, int], arguments: bytes) -> None:
     """Overwrite the original arguments with as many bytes of the new ones as fit. The last byte must stay a NUL."""
-    room = fields["arg_end"] - fields["arg_start"] - 1
-    if room > 0:
-        ctypes.memmove(fields["arg_start"], arguments[:room].ljust(room + 1, b"\0"), room + 1)
+    available = fields["arg_end"] - fields["arg_start"] - 1
+    if available > 0:
+        ctypes.memmove(fields["arg_start"], arguments[:available].ljust(available + 1, b"\0"), available + 1)

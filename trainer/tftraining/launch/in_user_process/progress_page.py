@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Mapping
 
-from .stack_dump import alive
+from .stack_dump import is_alive
 
 MAGIC = b"TFTPAGE1"  # the last character is the version of the layout
 SIZE = 16384
@@ -33,7 +33,7 @@ NONE = -1
 _KEPT = (4, 5, 7, 8)  # indices in NUMBERS that a later process of the same round takes over
 
 
-class Writer:
+class PageWriter:
     """The training process's side. Any method may raise; the caller must keep errors from the training."""
 
     RATE_SECONDS = 1.0  # the least time over which the speed is measured
@@ -54,34 +54,34 @@ class Writer:
         self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
         self._mark: tuple[float, int] | None = None
 
-    def belongs_to_another(self) -> bool:
+    def has_other_owner(self) -> bool:
         """Whether another live process has reported."""
         owner = PIDS.unpack_from(self._map, PIDS_AT)[0]
-        return owner not in (0, os.getpid()) and alive(owner)
+        return owner not in (0, os.getpid()) and is_alive(owner)
 
     def begin(self, gpus: int | None) -> None:
         """Make this process the writer. If another one wrote before it, keep that one's start of the round."""
         earlier, stacks = PIDS.unpack_from(self._map, PIDS_AT)
         if earlier:
-            told = NUMBERS.unpack_from(self._map, NUMBERS_AT)
-            self.first_step, self.first_epoch, self.first_time, self.last_time = (told[place] for place in _KEPT)
+            numbers = NUMBERS.unpack_from(self._map, NUMBERS_AT)
+            self.first_step, self.first_epoch, self.first_time, self.last_time = (numbers[index] for index in _KEPT)
         PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
         if gpus is not None:
-            self.lists_gpus(gpus)
+            self.record_gpus(gpus)
 
-    def lists_gpus(self, number: int) -> None:
+    def record_gpus(self, number: int) -> None:
         """Note how many GPUs TensorFlow lists in this process."""
         GPUS.pack_into(self._map, GPUS_AT, number + 1)
 
-    def has_changed(self, variable: str) -> None:
+    def record_changed_variable(self, variable: str) -> None:
         """Note that the program has changed this variable before its import of TensorFlow: it needs a plain start."""
         CHANGED.pack_into(self._map, CHANGED_AT, variable.encode(errors="replace"))
 
-    def connects(self, begun: bool) -> None:
+    def record_connecting(self, begun: bool) -> None:
         """Note that this process connects to its peers (`begun`), or has connected."""
         self._map[CONNECTING_AT] = int(begun)
 
-    def saved(self, step: int) -> None:
+    def record_checkpoint(self, step: int) -> None:
         """Note that a checkpoint of that step is complete."""
         CHECKPOINT.pack_into(self._map, CHECKPOINT_AT, step + 1)
 
@@ -90,7 +90,7 @@ class Writer:
         self._measure(self.last_time, self.FIRST_RATE_SECONDS)
         self._mark = None
 
-    def stepped(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         """Note that `step` iterations are done."""
         now = time.monotonic()
         self.count += max(step - self.step, 1) if self.step != NONE else 1
@@ -104,7 +104,7 @@ class Writer:
             self._measure(now, self.RATE_SECONDS if self.rate else self.FIRST_RATE_SECONDS)
         self.write()
 
-    def went_on(self) -> None:
+    def record_resumption(self) -> None:
         """Note that the training has resumed with nothing left to do, so no step follows."""
         self.first_time = self.last_time = self.first_time or time.monotonic()
 

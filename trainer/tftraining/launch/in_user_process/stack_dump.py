@@ -13,13 +13,13 @@ AT, SIZE = 24, 8  # where the page has the pid of the process that answers
 _stderr = 2
 
 
-def answer(path: str, instead: bool = False) -> None:
+def register_handler(path: str, instead: bool = False) -> None:
     """Answer the signal in this process, unless another live process does; with `instead`, take over from that one.
     OSError if the page cannot be written."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         other = int.from_bytes(os.pread(fd, SIZE, AT), "little", signed=True)
-        if instead or other in (0, os.getpid()) or not alive(other):
+        if instead or other in (0, os.getpid()) or not is_alive(other):
             import faulthandler  # noqa: PLC0415  # most processes do not answer, and need no import
 
             faulthandler.register(SIGNAL, file=_stderr, all_threads=True, chain=False)
@@ -28,7 +28,7 @@ def answer(path: str, instead: bool = False) -> None:
         os.close(fd)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether the process exists."""
     try:
         os.kill(pid, 0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from . import stack_dump
 from .claim import Claim
-from .progress_page import NONE, Writer
+from .progress_page import NONE, PageWriter
 
 
 class Tracker:
@@ -22,33 +22,33 @@ class Tracker:
         self._path = path
         self.claim = Claim(path)
         self._gpus: int | None = None
-        self._writer: Writer | None = None
+        self._writer: PageWriter | None = None
         self._base = 0
         self._offset: int | None = None
         self._steps_by_saves = False  # all steps so far were reported by checkpoints
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def lists_gpus(self, count: Callable[[], int]) -> None:
+    def record_gpus(self, count: Callable[[], int]) -> None:
         """Note on the page how many GPUs TensorFlow lists, if this process trains or may come to train."""
         try:
             self._gpus = count()
-            if self._path and not (writer := Writer(self._path)).belongs_to_another():
-                writer.lists_gpus(self._gpus)
+            if self._path and not (writer := PageWriter(self._path)).has_other_owner():
+                writer.record_gpus(self._gpus)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
-    def connects(self, begun: bool) -> None:
+    def record_connecting(self, begun: bool) -> None:
         """Note on the page that this process connects to its peers (`begun`), or has connected."""
         try:
-            self.claim.dials()
-            if self._path and self.claim.holds():
-                Writer(self._path).connects(begun)
+            self.claim.note_connecting()
+            if self._path and self.claim.try_hold():
+                PageWriter(self._path).record_connecting(begun)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
     def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
         """Note that a training begins or resumes; `iterations` of the optimizer are done, an epoch has `steps`."""
-        if (writer := self._claimed()) is None:
+        if (writer := self._claim_writer()) is None:
             return
         try:
             self._base = iterations or 0
@@ -58,7 +58,7 @@ class Tracker:
                 writer.first_step = self._base
             writer.write()
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
     def begin_epoch(self, epoch: int, iterations: int | None, steps: int | None) -> None:
         """Note the begin of an epoch; `epoch` counts from 0."""
@@ -75,7 +75,7 @@ class Tracker:
             writer.pause()
             writer.write()
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
     def begin_batch(self, batch: int) -> None:
         """Note the first batch of an epoch: a training that resumes within an epoch does not begin with 0."""
@@ -87,9 +87,9 @@ class Tracker:
         if (writer := self._writer) is None:
             return
         try:
-            writer.stepped(self._base + batch + 1 - (self._offset or 0))
+            writer.record_step(self._base + batch + 1 - (self._offset or 0))
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
     def end_epoch(self, metrics: Mapping[str, object] | None) -> None:
         """Note the end of an epoch; `metrics` are those of the whole epoch, validation included."""
@@ -101,14 +101,14 @@ class Tracker:
         """Note the end of the training after `epochs`; a training that was done already has begun none."""
         if (writer := self._writer) is not None and writer.first_epoch == NONE:
             writer.first_epoch = writer.epoch = _known(epochs)
-            writer.went_on()
+            writer.record_resumption()
         self._write(None)
 
     def report(
         self, step: int | None, epoch: int | None, epochs: int | None, metrics: Mapping[str, object] | None
     ) -> None:
         """Take a report of the user's own training loop; `epoch` counts from 1, `step` is the number of steps done."""
-        if (writer := self._claimed()) is None:
+        if (writer := self._claim_writer()) is None:
             return
         try:
             if epochs is not None:
@@ -121,34 +121,34 @@ class Tracker:
                 if writer.first_step == NONE:
                     writer.first_step = int(step) - 1
                     self.saved(writer.first_step or None)  # the checkpoint it resumes from
-                writer.stepped(int(step))
+                writer.record_step(int(step))
             if metrics is not None or step is None:
                 writer.write(metrics)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
     def saved(self, step: int | None) -> None:
         """Note a checkpoint from which a restart can resume, with `step` steps done; None: the number is unknown."""
-        if step is None or (writer := self._claimed()) is None:
+        if step is None or (writer := self._claim_writer()) is None:
             return
         try:
             step = int(step)
-            writer.saved(step)
+            writer.record_checkpoint(step)
             if writer.step == NONE or self._steps_by_saves:  # the loop reports nothing else
                 self._steps_by_saves = True
-                writer.stepped(step)
+                writer.record_step(step)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
-    def _claimed(self) -> Writer | None:
+    def _claim_writer(self) -> PageWriter | None:
         """The page's writer, if this process may write."""
         try:
-            if self._writer is None and self._path and self.claim.holds():
-                stack_dump.answer(self._path, instead=True)
-                self._writer = Writer(self._path)
+            if self._writer is None and self._path and self.claim.try_hold():
+                stack_dump.register_handler(self._path, instead=True)
+                self._writer = PageWriter(self._path)
                 self._writer.begin(self._gpus)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
         return self._writer
 
     def _write(self, metrics: Mapping[str, object] | None) -> None:
@@ -156,13 +156,13 @@ class Tracker:
             if self._writer is not None:
                 self._writer.write(metrics)
         except Exception as error:
-            self._give_up(error)
+            self._stop_reporting(error)
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Runs in a forked child, which may be the process that trains if its parent is not."""
         self._writer, self._gpus = None, None
 
-    def _give_up(self, error: Exception) -> None:
+    def _stop_reporting(self, error: Exception) -> None:
         self._writer, self._path = None, ""
         try:
             sys.stderr.write(f"tftraining: no more progress is reported: {type(error).__name__}: {error}\n")

@@ -18,22 +18,22 @@ import types
 from collections.abc import Callable, Collection
 from typing import Any
 
-from .late_variables import read_later
+from .late_variables import is_read_later
 
 TENSORFLOW = ("keras", "tensorflow", "tf_keras")
 
 
-class Withheld:
+class WithheldModules:
     """The import finder of the withheld modules. `before` are the names of the modules that a plain start has too."""
 
     def __init__(self, before: Collection[str]) -> None:
         self._groups: dict[str, dict[str, types.ModuleType]] = {}
         self._environment: dict[str, tuple[str | None, str | None]] = {}
-        self._changed: Callable[[str], None] = _no_one
-        self._given: Callable[[], None] = _nothing
+        self._on_change: Callable[[str], None] = _ignore_variable
+        self._on_hand_out: Callable[[], None] = _do_nothing
         for name in list(sys.modules):
             root = _root(name, before)
-            if root in sys.modules and _can_wait(root, sys.modules[root]):
+            if root in sys.modules and _can_withhold(root, sys.modules[root]):
                 self._groups.setdefault(root, {})[name] = sys.modules[name]
         for group in self._groups.values():
             for name in group:
@@ -53,8 +53,8 @@ class Withheld:
 
         `changed` is called with a variable that differs, at most once; `given` when TensorFlow has been handed out.
         """
-        self._environment, self._changed, self._given = environment(), changed, given
-        atexit.register(self._give_everything)  # at exit the interpreter must find all modules in sys.modules
+        self._environment, self._on_change, self._on_hand_out = environment(), changed, given
+        atexit.register(self._hand_out_all)  # at exit the interpreter must find all modules in sys.modules
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         """Called by the import system. A mere query (importlib.util.find_spec) gets the answer of a plain start."""
@@ -71,9 +71,9 @@ class Withheld:
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Called when the program imports the module: compare the environment first."""
-        if variable := self._change():
-            self._changed(variable)
-            self._changed = _no_one
+        if variable := self._changed_variable():
+            self._on_change(variable)
+            self._on_change = _ignore_variable
         module: types.ModuleType = spec.loader_state[0]
         return module
 
@@ -82,23 +82,23 @@ class Withheld:
         spec = module.__spec__
         assert spec is not None
         module.__spec__ = spec.loader_state[1]
-        self._give(spec.name)
+        self._hand_out(spec.name)
 
-    def _change(self) -> str:
+    def _changed_variable(self) -> str:
         """A variable that has changed since `watch`; "" if there is none."""
         before, now = self._environment, environment()
-        changed = (name for name in {*before, *now} if before.get(name) != now.get(name) and not read_later(name))
+        changed = (name for name in {*before, *now} if before.get(name) != now.get(name) and not is_read_later(name))
         return min(changed, default="")
 
-    def _give(self, root: str) -> None:
+    def _hand_out(self, root: str) -> None:
         """Hand out a package: TensorFlow with all that it has imported, any other one alone."""
         if root in TENSORFLOW:
-            self._give_everything()
-            self._given()
+            self._hand_out_all()
+            self._on_hand_out()
         else:
             sys.modules.update(self._groups.pop(root, {}))
 
-    def _give_everything(self) -> None:
+    def _hand_out_all(self) -> None:
         for group in list(self._groups.values()):
             sys.modules.update(group)
         self._groups.clear()
@@ -127,7 +127,7 @@ def _root(name: str, before: Collection[str]) -> str:
     return next((root for root in roots if root not in before), "")
 
 
-def _can_wait(root: str, module: object) -> bool:
+def _can_withhold(root: str, module: object) -> bool:
     """Whether a module can be withheld. The standard library cannot: it hardly reads the environment and is used
     everywhere."""
     standard = root.partition(".")[0] in getattr(sys, "stdlib_module_names", ()) or _is_standard(module)
@@ -143,9 +143,9 @@ def _is_standard(module: object) -> bool:
     )
 
 
-def _no_one(_: str) -> None:
+def _ignore_variable(_: str) -> None:
     """Ignore a changed variable."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-_BEFORE = frozenset(sys.modules)  # the program's directory cannot replace these in a plain start either
+_MODULES_AT_START = frozenset(sys.modules)  # the program's directory cannot replace these in a plain start either
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]  # our own directory
 
@@ -48,31 +48,31 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     proctitle,
     progress_page,
 )
-from _tftraining.eligibility import NotPlainPython, reason_for_plain  # type: ignore[import-not-found]  # noqa: E402
-from _tftraining.withheld_modules import Withheld  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.eligibility import UnparsableSource, reason_for_plain_start  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.withheld_modules import WithheldModules  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
-OURS = 3  # our arguments in the command line: this file, the descriptor, the title
+OWN_ARGUMENTS = 3  # our arguments in the command line: this file, the descriptor, the title
 NAME = b"tftraining-warm"
 _libc = ctypes.CDLL(None)
 
 
-class Refusal(Exception):
+class NeedsPlainStart(Exception):
     """The program needs a plain start; the message says why."""
 
 
-class Launcher:
+class LauncherConnection:
     """The connection to the launcher: one JSON object a line."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._lines = self._socket.makefile("rb")
 
-    def tell(self, **message: object) -> None:
+    def send(self, **message: object) -> None:
         """Send a message."""
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def hear(self) -> dict[str, object]:
+    def receive(self) -> dict[str, object]:
         """The next request. SystemExit when the launcher is gone."""
         line = self._lines.readline()
         if not line:
@@ -85,15 +85,15 @@ class Launcher:
         self._socket.close()
 
 
-class Program:
+class UserProgram:
     """The program to run, and whether a fork can run it."""
 
     def __init__(self, module: bool, target: str, arguments: list[str]) -> None:
         self.module = module
         self.target = target
         self.arguments = arguments
-        self._looked_at: dict[str, tuple[int, int]] = {}
-        self._directory_time = -1
+        self._source_stamps: dict[str, tuple[int, int]] = {}
+        self._directory_stamp = -1
 
     @property
     def command(self) -> list[str]:
@@ -106,44 +106,46 @@ class Program:
         return os.getcwd() if self.module else os.path.dirname(os.path.realpath(self.target))
 
     def check(self) -> None:
-        """Raise Refusal unless a fork does the same as a plain start. Cheap if no source file has changed."""
-        if not self._looked_at or any(_stamp(path) != stamp for path, stamp in self._looked_at.items()):
+        """Raise NeedsPlainStart unless a fork does the same as a plain start. Cheap if no source file has changed."""
+        if not self._source_stamps or any(_stamp(path) != stamp for path, stamp in self._source_stamps.items()):
             self._read()
 
     def _read(self) -> None:
-        finder = module_sources.Finder(self.directory)
+        finder = module_sources.SourceFinder(self.directory)
         try:
-            found = finder.of_module(self.target) if self.module else finder.of_script(self._script())
+            found = finder.module_sources(self.target) if self.module else finder.script_sources(self._script())
             if not found:
-                raise Refusal(f"there is no module {self.target}")
-            reason = reason_for_plain(found)
-        except (OSError, NotPlainPython) as error:
-            raise Refusal(f"{self.target} cannot be read: {error}") from error
+                raise NeedsPlainStart(f"there is no module {self.target}")
+            reason = reason_for_plain_start(found)
+        except (OSError, UnparsableSource) as error:
+            raise NeedsPlainStart(f"{self.target} cannot be read: {error}") from error
         if reason:
-            raise Refusal(reason)
-        self._looked_at = {path: _stamp(path) for path in finder.seen}
+            raise NeedsPlainStart(reason)
+        self._source_stamps = {path: _stamp(path) for path in finder.read_paths}
 
     def _script(self) -> str:
         if not os.path.isfile(self.target) or self.target.endswith((".pyc", ".pyz", ".zip")):
-            raise Refusal(f"{self.target} is no Python file")
+            raise NeedsPlainStart(f"{self.target} is no Python file")
         return self.target
 
-    def check_names(self, withheld: Withheld) -> None:
-        """Raise Refusal if the program's directory has a module that a plain start would import in place of ours."""
-        if self._directory_time == (now := os.stat(self.directory).st_mtime_ns):
+    def check_shadowing(self, withheld: WithheldModules) -> None:
+        """Raise NeedsPlainStart if the program's directory has a module that a plain start would import instead."""
+        if self._directory_stamp == (now := os.stat(self.directory).st_mtime_ns):
             return
-        there = {**sys.modules, **withheld.roots()}
-        for name in {name.partition(".")[0] for name in there} - _BEFORE - {"__main__", "_tftraining"}:
+        known_modules = {**sys.modules, **withheld.roots()}
+        for name in (
+            {name.partition(".")[0] for name in known_modules} - _MODULES_AT_START - {"__main__", "_tftraining"}
+        ):
             spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
-            taken = getattr(there.get(name), "__file__", None)
-            if spec is not None and spec.origin and taken and not _same(spec.origin, taken):
-                raise Refusal(f"its directory has a module {name}, which TensorFlow would import")
-        self._directory_time = now
+            own_file = getattr(known_modules.get(name), "__file__", None)
+            if spec is not None and spec.origin and own_file and not _is_same_file(spec.origin, own_file):
+                raise NeedsPlainStart(f"its directory has a module {name}, which TensorFlow would import")
+        self._directory_stamp = now
 
     def prepare(self) -> None:
         """Set up, in the forked process, what an interpreter sets up before the program's first line."""
         if hasattr(sys, "orig_argv"):
-            sys.orig_argv[-OURS:] = self.command
+            sys.orig_argv[-OWN_ARGUMENTS:] = self.command
         sys.argv[:] = ["-m" if self.module else self.target, *self.arguments]
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, self.directory)
@@ -171,24 +173,26 @@ def _stamp(path: str) -> tuple[int, int]:
     return (found.st_mtime_ns, found.st_size)
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     with contextlib.suppress(OSError):
         return os.path.samefile(one, other)
     return False
 
 
-def import_tensorflow() -> tuple[Withheld, dict[str, str]]:
+def import_tensorflow() -> tuple[WithheldModules, dict[str, str]]:
     """Import TensorFlow, and legacy Keras if installed; return the modules withheld from the program, and the
     environment variables that the import has set."""
     modules, before = frozenset(sys.modules), dict(os.environ)
     try:
         import tensorflow  # noqa: F401, PLC0415
     except (Exception, SystemExit) as error:
-        raise Refusal(f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]) from error
+        raise NeedsPlainStart(
+            f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]
+        ) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
-    own = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    return Withheld(modules), own
+    set_by_import = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    return WithheldModules(modules), set_by_import
 
 
 def flush() -> None:
@@ -198,53 +202,53 @@ def flush() -> None:
     _libc.fflush(None)
 
 
-def fork(launcher: Launcher) -> bool:
+def fork(launcher: LauncherConnection) -> bool:
     """Fork a process that becomes a child of the launcher; True in it. Send the launcher its pid or a refusal."""
-    told, tell = os.pipe()
-    wait, go = os.pipe()
+    pid_reader, pid_writer = os.pipe()
+    start_reader, start_writer = os.pipe()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about native threads: they are those of BLAS, which handles forks
-            middle = os.fork()
+            intermediate = os.fork()
     except OSError as error:
-        launcher.tell(refused=f"cannot fork: {error.strerror}")
+        launcher.send(refused=f"cannot fork: {error.strerror}")
         return False
-    if not middle:
-        _fork_again(tell)
+    if not intermediate:
+        _fork_again(pid_writer)
         os.setsid()
-        for fd in (told, tell, go):
+        for fd in (pid_reader, pid_writer, start_writer):
             os.close(fd)
-        deadline = os.read(wait, 64)  # empty if the warm interpreter was killed before it wrote
-        os.close(wait)
+        deadline = os.read(start_reader, 64)  # empty if the warm interpreter was killed before it wrote
+        os.close(start_reader)
         if not deadline or time.monotonic() >= float(deadline):
             os._exit(1)
         return True
-    os.close(tell)
-    os.waitpid(middle, 0)
-    pid = int(os.read(told, 32) or b"0")
+    os.close(pid_writer)
+    os.waitpid(intermediate, 0)
+    pid = int(os.read(pid_reader, 32) or b"0")
     if pid:
-        launcher.tell(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
-        os.write(go, json.dumps(launcher.hear()["go"]).encode())
+        launcher.send(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
+        os.write(start_writer, json.dumps(launcher.receive()["go"]).encode())
     else:
-        launcher.tell(refused="cannot fork twice")
-    for fd in (told, wait, go):
+        launcher.send(refused="cannot fork twice")
+    for fd in (pid_reader, start_reader, start_writer):
         os.close(fd)
     return False
 
 
-def _fork_again(tell: int) -> None:
+def _fork_again(pid_writer: int) -> None:
     """Return in the second child; the process in between exits, so the launcher adopts the child."""
     try:
         pid = os.fork()
     except OSError:
         os._exit(1)
     if pid:
-        os.write(tell, str(pid).encode())
+        os.write(pid_writer, str(pid).encode())
         os._exit(0)
 
 
-def settle(environment: dict[str, str], own: dict[str, str], withheld: Withheld) -> None:
-    """Give the forked process the state that a plain start has. `own` are the variables that the import has set."""
+def restore_plain_state(environment: dict[str, str], set_by_import: dict[str, str], withheld: WithheldModules) -> None:
+    """Give the forked process the state that a plain start has. `set_by_import`: the variables of the import."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
@@ -256,63 +260,66 @@ def settle(environment: dict[str, str], own: dict[str, str], withheld: Withheld)
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     hooks.install()
-    withheld.watch(functools.partial(changed, os.getpid(), environment.get(hooks.PROGRESS)), lambda: given(own))
+    withheld.watch(
+        functools.partial(end_for_plain_start, os.getpid(), environment.get(hooks.PROGRESS)),
+        lambda: finish_import(set_by_import),
+    )
 
 
-def given(own: dict[str, str]) -> None:
+def finish_import(set_by_import: dict[str, str]) -> None:
     """Finish the program's import of TensorFlow: set the variables that the import sets, and arm the hooks."""
-    for name, value in own.items():
+    for name, value in set_by_import.items():
         os.environ.setdefault(name, value)
     hooks.arm()
 
 
-def changed(program: int, path: str | None, variable: str) -> None:
+def end_for_plain_start(program: int, path: str | None, variable: str) -> None:
     """The program has changed a variable that the import may have read: end it for a plain start, which repeats the
     work up to here as a restart does."""
     if path and os.getpid() == program:
-        progress_page.Writer(path).has_changed(variable)
+        progress_page.PageWriter(path).record_changed_variable(variable)
         os._exit(1)
     sys.stderr.write(
         f"tftraining: {variable} was set after TensorFlow had read it: set it in the container, or turn warmStart off\n"
     )
 
 
-def serve() -> Program:
+def serve() -> UserProgram:
     """Answer the launcher until it ends; return only in a forked process, with the program to run there."""
-    launcher = Launcher(int(sys.argv[1]))
+    launcher = LauncherConnection(int(sys.argv[1]))
     name, started = proctitle.name(), proctitle.command_line()
     proctitle.set_name(NAME)
-    launcher.tell(hello=True)
-    request = launcher.hear()
-    program = Program(bool(request["module"]), str(request["target"]), list(request["arguments"]))  # type: ignore[call-overload]
+    launcher.send(hello=True)
+    request = launcher.receive()
+    program = UserProgram(bool(request["module"]), str(request["target"]), list(request["arguments"]))  # type: ignore[call-overload]
     try:
         program.check()
         if legacy_keras.apply(os.environ):
-            launcher.tell(log=legacy_keras.APPLIED)
-        withheld, own = import_tensorflow()
-        program.check_names(withheld)
-    except Refusal as refusal:
-        launcher.tell(refused=str(refusal))
+            launcher.send(log=legacy_keras.APPLIED)
+        withheld, set_by_import = import_tensorflow()
+        program.check_shadowing(withheld)
+    except NeedsPlainStart as refusal:
+        launcher.send(refused=str(refusal))
         raise SystemExit(0) from None
     flush()
     gc.collect()
     gc.freeze()  # collections in forked processes must not touch, and so copy, these objects' pages
-    launcher.tell(ready=True)
+    launcher.send(ready=True)
     while True:
-        environment = dict(launcher.hear()["environment"])  # type: ignore[call-overload]
+        environment = dict(launcher.receive()["environment"])  # type: ignore[call-overload]
         try:
             program.check()
-            program.check_names(withheld)
-        except Refusal as refusal:
-            launcher.tell(refused=str(refusal))
+            program.check_shadowing(withheld)
+        except NeedsPlainStart as refusal:
+            launcher.send(refused=str(refusal))
             continue
-        told = dict(environment)
+        shown = dict(environment)
         legacy_keras.apply(environment)
         if fork(launcher):
             launcher.close()
             proctitle.set_name(name)
-            proctitle.show([*started[:-OURS], *program.command], told)
-            settle(environment, own, withheld)
+            proctitle.show([*started[:-OWN_ARGUMENTS], *program.command], shown)
+            restore_plain_state(environment, set_by_import, withheld)
             program.prepare()
             return program
 

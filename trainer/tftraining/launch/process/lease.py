@@ -27,9 +27,9 @@ class Lease:
     """The lease of one program, in force from `begin` to `end`. All times are monotonic seconds."""
 
     def __init__(self, reaper: Reaper) -> None:
-        self.pid: int | None = None
+        self.watchdog_pid: int | None = None
         self._reaper = reaper
-        self._shared = lease_watchdog.table()
+        self._shared = lease_watchdog.shared_table()
         self._socket: socket.socket | None = None
         self._unguarded = False
         self._asking = False
@@ -40,31 +40,31 @@ class Lease:
         return self._shared[lease_watchdog.DEADLINE] or math.inf
 
     @property
-    def fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         """Whether the watchdog has begun to kill the program."""
         return bool(self._shared[lease_watchdog.FENCED])
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the lease has run out or lost its watchdog; true until `end` or the next `begin`."""
-        return self._unguarded or self.fenced or time.monotonic() >= self.deadline
+        return self._unguarded or self.is_fenced or time.monotonic() >= self.deadline
 
     async def begin(self, deadline: float) -> None:
         """Put the lease in force, with a watchdog that answers and is idle. OSError if none can be started."""
         for _ in range(TRIES):
-            if self.pid is None:
+            if self.watchdog_pid is None:
                 self._fork()
             self._shared[lease_watchdog.DEADLINE] = deadline
-            if await self._answers():
+            if await self._watchdog_answers():
                 # Only after the answer: before it, the watchdog may still be enforcing the previous lease.
                 self._shared[lease_watchdog.FENCED], self._unguarded = 0.0, False
                 return
-            self._drop()
+            self._kill_watchdog()
         raise OSError(errno.ETIMEDOUT, "the lease watchdog does not answer")
 
     def renew(self, deadline: float) -> None:
         """Extend the lease, because the chief has answered. An expired lease stays expired."""
-        if not self.over and deadline > self.deadline:
+        if not self.is_over and deadline > self.deadline:
             self._shared[lease_watchdog.DEADLINE] = deadline
 
     def end(self) -> None:
@@ -78,57 +78,57 @@ class Lease:
     def close(self) -> None:
         """End the lease and kill the watchdog."""
         self.end()
-        self._drop()
+        self._kill_watchdog()
 
     def _fork(self) -> None:
-        ours, theirs = socket.socketpair()
+        launcher_socket, watchdog_socket = socket.socketpair()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a fork with threads: they copy output, the watchdog needs none
-                self.pid = lease_watchdog.fork(self._shared, theirs.fileno())
+                self.watchdog_pid = lease_watchdog.fork(self._shared, watchdog_socket.fileno())
         except OSError:
-            ours.close()
+            launcher_socket.close()
             raise
         finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket = ours
-        self._reaper.watch(self.pid, self._died)
+            watchdog_socket.close()
+        launcher_socket.setblocking(False)
+        self._socket = launcher_socket
+        self._reaper.watch(self.watchdog_pid, self._handle_watchdog_exit)
 
-    async def _answers(self) -> bool:
-        loop, asked = asyncio.get_running_loop(), self._socket
-        assert asked is not None
+    async def _watchdog_answers(self) -> bool:
+        loop, connection = asyncio.get_running_loop(), self._socket
+        assert connection is not None
         self._asking = True
         try:
-            await loop.sock_sendall(asked, b"?")
-            return bool(await asyncio.wait_for(loop.sock_recv(asked, 1), ANSWER_SECONDS))
+            await loop.sock_sendall(connection, b"?")
+            return bool(await asyncio.wait_for(loop.sock_recv(connection, 1), ANSWER_SECONDS))
         except (OSError, asyncio.TimeoutError):
             return False
         finally:
             self._asking = False
 
-    def _died(self, _: int) -> None:
+    def _handle_watchdog_exit(self, _: int) -> None:
         """Replace a watchdog that was killed, if a lease is in force."""
-        self.pid = None
+        self.watchdog_pid = None
         if self._asking:
             return  # `begin` notices and tries again
-        self._forget()
+        self._close_socket()
         if self.deadline != math.inf:
             try:
                 self._fork()
             except OSError:
                 self._unguarded = True
 
-    def _drop(self) -> None:
+    def _kill_watchdog(self) -> None:
         """Kill the watchdog without replacing it."""
-        if self.pid is not None:
-            self._reaper.watch(self.pid, lambda _: None)
+        if self.watchdog_pid is not None:
+            self._reaper.watch(self.watchdog_pid, lambda _: None)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-        self._forget()
+                os.kill(self.watchdog_pid, signal.SIGKILL)
+        self._close_socket()
 
-    def _forget(self) -> None:
-        self.pid = None
+    def _close_socket(self) -> None:
+        self.watchdog_pid = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None

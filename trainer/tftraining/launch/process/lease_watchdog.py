@@ -41,33 +41,33 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two kills of the rema
 DEADLINE = 0  # monotonic seconds after which no program may run; 0 if no lease is in force
 FENCED = 1  # when the watchdog began to enforce the deadline; 0 if it has not
 SPARED = 2  # pid of the warm interpreter, which runs no user code; 0 if there is none
-PLACES = 3
+TABLE_SIZE = 3
 Table = ctypes.Array[ctypes.c_double]
 
 
-def table() -> Table:
+def shared_table() -> Table:
     """A new table in memory that this process shares with its forks."""
-    return (ctypes.c_double * PLACES).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
+    return (ctypes.c_double * TABLE_SIZE).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
 
 
-def fork(shared: Table, orders: int) -> int:
-    """Fork the watchdog; return its pid. `orders` is its end of a stream socket: it answers each message on it, and
+def fork(table: Table, control: int) -> int:
+    """Fork the watchdog; return its pid. `control` is its end of a stream socket: it answers each message on it, and
     exits when the launcher closes it. OSError if the fork fails."""
     launcher, pid = os.getpid(), os.fork()
     if not pid:
-        _run(launcher, shared, orders)
+        _run(launcher, table, control)
     return pid
 
 
-def _run(launcher: int, shared: Table, orders: int) -> NoReturn:
+def _run(launcher: int, table: Table, control: int) -> NoReturn:
     try:
-        _settle(launcher, orders)
-        _enforce(launcher, shared, orders)
+        _detach(launcher, control)
+        _enforce(launcher, table, control)
     finally:
         os._exit(0)
 
 
-def _settle(launcher: int, orders: int) -> None:
+def _detach(launcher: int, control: int) -> None:
     """Detach from the launcher: close its file descriptors, ignore signals that are meant for it."""
     gc.disable()  # a garbage collection would copy pages shared with the launcher
     signal.set_wakeup_fd(-1)
@@ -78,7 +78,7 @@ def _settle(launcher: int, orders: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     proctitle.set_name(NAME)
     proctitle.show([TITLE], {})
-    _close_all_but(orders)
+    _close_all_but(control)
     if os.getppid() != launcher:
         os._exit(0)
 
@@ -92,22 +92,22 @@ def _close_all_but(kept: int) -> None:
     os.closerange(kept + 1, highest + 1)
 
 
-def _enforce(launcher: int, shared: Table, orders: int) -> None:
-    """Enforce deadlines until the launcher has closed `orders`."""
+def _enforce(launcher: int, table: Table, control: int) -> None:
+    """Enforce deadlines until the launcher has closed `control`."""
     poll, pause = select.poll(), FIRST_PAUSE
-    poll.register(orders, select.POLLIN)
+    poll.register(control, select.POLLIN)
     while True:
-        deadline, now = shared[DEADLINE], time.monotonic()
+        deadline, now = table[DEADLINE], time.monotonic()
         if deadline and now >= deadline:
-            shared[FENCED] = now  # before the first kill: the launcher must know that the exit is the watchdog's doing
-            end_descendants(launcher, (os.getpid(), int(shared[SPARED])))
+            table[FENCED] = now  # before the first kill: the launcher must know that the exit is the watchdog's doing
+            end_descendants(launcher, (os.getpid(), int(table[SPARED])))
             wait, pause = pause, min(2 * pause, LONGEST_PAUSE)
         else:
             wait, pause = (deadline - now) if deadline else math.inf, FIRST_PAUSE
         if poll.poll(None if wait == math.inf else math.ceil(wait * 1000)):
-            if not os.read(orders, 64):
+            if not os.read(control, 64):
                 return
-            os.write(orders, b".")
+            os.write(control, b".")
 
 
 def end_descendants(launcher: int, spared: Collection[int]) -> None:

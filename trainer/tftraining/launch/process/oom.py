@@ -14,7 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def kills(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
+def count_kills(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
     """The number of OOM kills in this memory cgroup so far; None if the kernel does not count them."""
     for directory in _directories(root, membership):
         for name in ("memory.events", "memory.oom_control"):
@@ -26,7 +26,7 @@ def kills(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int | None:
     return None
 
 
-def rose(before: int | None, after: int | None) -> bool:
+def has_risen(before: int | None, after: int | None) -> bool:
     """Whether the count has risen between two reads."""
     return before is not None and after is not None and after > before
 

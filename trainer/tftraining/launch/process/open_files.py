@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import resource
 
-OTHERS = 256  # HTTP clients, strangers at the rendezvous, the program's output, and Python's own files
+OTHER_FILES = 256  # HTTP clients, strangers at the rendezvous, the program's output, and Python's own files
 
 _before: tuple[int, int] | None = None  # this process's limits before they were raised
 
@@ -32,9 +32,9 @@ def restore_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, _before)
 
 
-def shortage(members: int) -> str:
+def describe_shortage(members: int) -> str:
     """Why the limit is too low for a gang of so many members; "" if it is high enough."""
-    limit, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], members + OTHERS
+    limit, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], members + OTHER_FILES
     if limit == resource.RLIM_INFINITY or limit >= need:
         return ""
     return (

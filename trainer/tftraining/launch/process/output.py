@@ -84,7 +84,7 @@ def write_all(fd: int, data: bytes) -> None:
             poll.poll()
 
 
-def _waiting(fd: int) -> int:
+def _bytes_in_pipe(fd: int) -> int:
     """The number of bytes that a pipe holds."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
@@ -95,7 +95,7 @@ class Pump:
     """One stream. The program writes to `end`; the data goes to `feed`, and after folding to `sink`."""
 
     def __init__(self, sink: int, feed: Callable[[bytes], None], folding: Folding | None = None) -> None:
-        self._source, self.end = os.pipe()
+        self._source, self.write_fd = os.pipe()
         self._wakes, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         self._sink = sink
@@ -103,61 +103,61 @@ class Pump:
         self._folding = folding
         self._lock = threading.Lock()
         self._backlog: deque[bytes] = deque()
-        self._held = 0
+        self._buffered = 0
         self._newline = True
         self._thread = threading.Thread(target=self._run, name=f"output-{sink}", daemon=True)
         self._thread.start()
 
-    def take(self) -> None:
+    def read_available(self) -> None:
         """Read all data in the pipe, so that the tail is complete; never blocks. The data is still forwarded."""
         with self._lock:
-            while self._held < BACKLOG_BYTES:
-                count = _waiting(self._source)
+            while self._buffered < BACKLOG_BYTES:
+                count = _bytes_in_pipe(self._source)
                 if not count:
                     break
                 self._feed(data := os.read(self._source, min(count, 1 << 16)))
-                self._keep(data if self._folding is None else self._folding.feed(data, time.monotonic()))
+                self._enqueue(data if self._folding is None else self._folding.feed(data, time.monotonic()))
 
     def make_blocking(self) -> None:
         """Make `end` blocking again, which all rounds share and an earlier program may have made non-blocking: a
         program unaware of that would lose output that does not fit into the pipe."""
-        os.set_blocking(self.end, True)
+        os.set_blocking(self.write_fd, True)
 
-    def fold(self, decide: Callable[[Folding], bytes]) -> None:
+    def resolve_folding(self, decide: Callable[[Folding], bytes]) -> None:
         """Apply a decision about the held tracebacks and forward the result; never blocks."""
         if self._folding is not None:
-            self.take()
+            self.read_available()
             with self._lock:
-                self._keep(decide(self._folding))
-            self.wake()
+                self._enqueue(decide(self._folding))
+            self.wake_writer()
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Write a line of the launcher's own to the stream; never blocks."""
         with self._lock:
-            self._keep(f"{line}\n".encode(), own=True)
-        self.wake()
+            self._enqueue(f"{line}\n".encode(), own=True)
+        self.wake_writer()
 
-    def wake(self) -> None:
+    def wake_writer(self) -> None:
         """Make the thread write the data that `take` has read."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake, b".")
 
     def close(self, timeout: float) -> None:
         """Forward the remaining data and end; give up on a stuck sink after `timeout` seconds."""
-        os.close(self.end)
+        os.close(self.write_fd)
         self._thread.join(timeout)
         if not self._thread.is_alive():
             for fd in (self._source, self._wake, self._wakes):
                 os.close(fd)
 
-    def _keep(self, data: bytes, own: bool = False) -> None:
+    def _enqueue(self, data: bytes, own: bool = False) -> None:
         if not data:
             return
         if own and not self._newline:
             data = b"\n" + data
         self._newline = data.endswith(b"\n")
         self._backlog.append(data)
-        self._held += len(data)
+        self._buffered += len(data)
 
     def _run(self) -> None:
         poll = select.poll()
@@ -165,24 +165,24 @@ class Pump:
         poll.register(self._wakes, select.POLLIN)
         ended = False
         while not ended:
-            events = dict(poll.poll(self._patience()))
+            events = dict(poll.poll(self._poll_timeout()))
             if self._wakes in events:
                 os.read(self._wakes, 4096)
-            self.take()
-            ended = bool(events.get(self._source, 0) & select.POLLHUP) and not _waiting(self._source)
-            self._let_go(ended)
+            self.read_available()
+            ended = bool(events.get(self._source, 0) & select.POLLHUP) and not _bytes_in_pipe(self._source)
+            self._release_held(ended)
             self._write_backlog()
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         """Milliseconds until held data must be forwarded; None if there is none."""
         with self._lock:
             until = self._folding.until if self._folding is not None else None
         return None if until is None else max(0.0, until - time.monotonic()) * 1000 + 1
 
-    def _let_go(self, ended: bool) -> None:
+    def _release_held(self, ended: bool) -> None:
         if self._folding is not None:
             with self._lock:
-                self._keep(self._folding.resolve() if ended else self._folding.tick(time.monotonic()))
+                self._enqueue(self._folding.resolve() if ended else self._folding.tick(time.monotonic()))
 
     def _write_backlog(self) -> None:
         while True:
@@ -194,7 +194,7 @@ class Pump:
             with contextlib.suppress(OSError):
                 write_all(self._sink, data)
             with self._lock:
-                self._held = sum(map(len, self._backlog))
+                self._buffered = sum(map(len, self._backlog))
 
 
 class Output:
@@ -206,46 +206,46 @@ class Output:
         self._err = Pump(stderr, lambda data: self._tail.feed(2, data), Folding() if folds else None)
 
     @property
-    def ends(self) -> tuple[int, int]:
+    def write_fds(self) -> tuple[int, int]:
         """The descriptors that become the program's stdout and stderr."""
-        return self._out.end, self._err.end
+        return self._out.write_fd, self._err.write_fd
 
-    def begin(self) -> None:
+    def begin_round(self) -> None:
         """Begin a new round: forward earlier output, and clear the tail."""
         for pump in (self._out, self._err):
             pump.make_blocking()
-        self._take()
-        self._err.fold(lambda folding: folding.resolve() + folding.blame(""))
+        self._read_available()
+        self._err.resolve_folding(lambda folding: folding.resolve() + folding.blame(""))
         self._tail.clear()
 
-    def blame(self, member: str) -> None:
+    def note_failed_member(self, member: str) -> None:
         """Note which other member ended the round; "": no other known member did."""
-        self._err.fold(lambda folding: folding.blame(member))
+        self._err.resolve_folding(lambda folding: folding.blame(member))
 
-    def settle(self) -> None:
+    def release_held(self) -> None:
         """Forward all held output; the program is dead."""
-        self._err.fold(Folding.resolve)
+        self._err.resolve_folding(Folding.resolve)
 
     def lines(self) -> tuple[str, ...]:
         """The last lines of this round, including all that the program has written by now."""
-        self._take()
+        self._read_available()
         return self._tail.lines()
 
     def exception(self) -> str:
         """The last exception of this round, including all that the program has written by now."""
-        self._take()
+        self._read_available()
         return self._tail.exception()
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Write a line of the launcher's own to stderr; never blocks."""
-        self._err.say(line)
+        self._err.log(line)
 
     def close(self, timeout: float = 1.0) -> None:
         """Forward the remaining output; a stuck reader gets `timeout` seconds a stream."""
         self._out.close(timeout)
         self._err.close(timeout)
 
-    def _take(self) -> None:
+    def _read_available(self) -> None:
         for pump in (self._out, self._err):
-            pump.take()
-            pump.wake()
+            pump.read_available()
+            pump.wake_writer()

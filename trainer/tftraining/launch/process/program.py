@@ -19,10 +19,10 @@ from tftraining.launch.in_user_process.eligibility import imports_sitecustomize
 from tftraining.launch.process import oom, progress_reader
 from tftraining.launch.process.lease import Lease
 from tftraining.launch.process.output import Output
-from tftraining.launch.process.process_state import catches
+from tftraining.launch.process.process_state import handles_signal
 from tftraining.launch.process.reaper import Reaper
-from tftraining.launch.process.session import Process, StartError, end_children, spawn
-from tftraining.launch.process.warm_start import Refused, WarmStarts
+from tftraining.launch.process.session import Process, StartError, kill_and_wait, spawn
+from tftraining.launch.process.warm_start import WarmStartRefused, WarmStarts
 from tftraining.launch.progress import Snapshot
 
 __all__ = ["Exit", "Program", "Snapshot"]
@@ -40,10 +40,10 @@ class Program:
         self._reaper = Reaper()
         self._output = Output(folds=folds)
         self._process: Process | None = None
-        self._page: int | None = None
-        self._rounds = 0
+        self._page_fd: int | None = None
+        self._starts = 0
         self._mode = ""
-        self._warm = WarmStarts(command, self._output.ends, self._output.say) if warm else None
+        self._warm = WarmStarts(command, self._output.write_fds, self._output.log) if warm else None
         self.lease = Lease(self._reaper)
         self.idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
@@ -56,41 +56,41 @@ class Program:
         return self._mode
 
     @property
-    def prepared(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether all preparation for a start is done."""
-        return self._warm is None or self._warm.prepared
+        return self._warm is None or self._warm.is_prepared
 
     def __contains__(self, pid: object) -> bool:
         """Whether `pid` is one of the launcher's own processes, which outlive the program."""
-        return pid == self.lease.pid or (self._warm is not None and pid in self._warm)
+        return pid == self.lease.watchdog_pid or (self._warm is not None and pid in self._warm)
 
     @property
     def pid(self) -> int | None:
         """The pid of the program's first process; None when it does not run."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Write a line of the launcher's own to the log; never blocks, even when nobody reads the log."""
-        self._output.say(line)
+        self._output.log(line)
 
-    def blame(self, member: str) -> None:
+    def note_failed_member(self, member: str) -> None:
         """Note that another member failed first, so the traceback of this program is a mere consequence. "": no other.
 
         Holds until the next start.
         """
-        self._output.blame(member)
+        self._output.note_failed_member(member)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Start warming in the background for this environment; TF_CONFIG and TFTRAINING_* may still change."""
         self._reaper.install()
         if self._warm is not None:
-            await self._warm.prepare(long_tf_config.packed(env))
+            await self._warm.prepare(long_tf_config.pack(env))
             self.lease.spare(self._warm.pid)
 
-    def give_way(self, wanted: bool) -> None:
+    def pause_warmup(self, wanted: bool) -> None:
         """Pause the warming if `wanted`, else continue it."""
         if self._warm is not None:
-            self._warm.give_way(wanted)
+            self._warm.pause_warmup(wanted)
 
     async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
         """Start the program; `on_exit` is called once at its end, whatever the cause, a failed start included.
@@ -102,7 +102,7 @@ class Program:
         page = self._new_page()  # first: from now on nobody must see the progress of the last round
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start(long_tf_config.packed({**env, **page}), on_exit, deadline))
+        self._starting = asyncio.ensure_future(self._start(long_tf_config.pack({**env, **page}), on_exit, deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -113,12 +113,12 @@ class Program:
             self._starting = None
         left = await self._process.kill() if self._process is not None else []
         if left:
-            self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
-        if self.lease.fenced:
-            self.say("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
+            self.log(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+        if self.lease.is_fenced:
+            self.log("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
         self.lease.end()
         self.idle = not left
-        self._output.settle()
+        self._output.release_held()
 
     async def terminate(self) -> None:
         """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended."""
@@ -126,7 +126,7 @@ class Program:
         self._abort.set()  # stops a start in progress
         self.signal(signal.SIGTERM)
         while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
-            await self._reaper.next_end(rest)
+            await self._reaper.wait_for_exit(rest)
         await self.kill()
 
     def signal(self, number: int) -> None:
@@ -136,21 +136,22 @@ class Program:
 
     def dump_stacks(self) -> None:
         """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
-        pid = progress_reader.stack_pid(self._page) if self._page is not None and self.pid is not None else None
-        if pid is None or not catches(pid, stack_dump.SIGNAL):
-            self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
+        page_fd = self._page_fd if self.pid is not None else None
+        pid = progress_reader.read_stack_pid(page_fd) if page_fd is not None else None
+        if pid is None or not handles_signal(pid, stack_dump.SIGNAL):
+            self.log("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, stack_dump.SIGNAL)
 
     def snapshot(self) -> Snapshot:
         """The progress of the present round; between rounds, of the last one."""
-        return progress_reader.read(self._page) if self._page is not None else Snapshot()
+        return progress_reader.read(self._page_fd) if self._page_fd is not None else Snapshot()
 
     @property
-    def gpus(self) -> int | None:
+    def gpu_count(self) -> int | None:
         """How many GPUs TensorFlow lists in the present round, or in the last one; None if unknown."""
-        return progress_reader.gpus(self._page) if self._page is not None else None
+        return progress_reader.read_gpu_count(self._page_fd) if self._page_fd is not None else None
 
     async def close(self) -> None:
         """Kill all processes, pass on the last output, release all resources. A second call does nothing."""
@@ -161,60 +162,70 @@ class Program:
         self.lease.close()
         if self._warm is not None:
             await self._warm.close()
-        await end_children(self._reaper)
-        self._drop_page()
+        await kill_and_wait(self._reaper)
+        self._remove_page()
         await asyncio.get_running_loop().run_in_executor(None, self._output.close)
         self._reaper.uninstall()
 
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
-        self._output.begin()
+        self._output.begin_round()
         self.idle = False
         try:
             if deadline != math.inf:
                 self.lease.spare(self._warm.pid if self._warm is not None else None)
                 await self.lease.begin(deadline)
         except OSError as error:
-            self._not_started(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit)
+            self._report_start_failure(
+                StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit
+            )
             return
-        kills, plain = oom.kills(), False
+        kills, plain = oom.count_kills(), False
         try:
             if self._warm is None:
-                raise Refused("warm start is off")
+                raise WarmStartRefused("warm start is off")
             pid: int | None = await self._warm.fork(env, self._abort)
             self._set_mode("warm")
-        except Refused as refusal:
+        except WarmStartRefused as refusal:
             if self._abort.is_set():
                 return
             self._set_mode(f"plain: {refusal}")
             pid, plain = self._spawn(env, on_exit), True
         if pid is not None:
-            self._process = Process(pid, self._reaper, self, lambda status: self._ended(status, kills, env, on_exit))
+            self._process = Process(
+                pid, self._reaper, self, lambda status: self._handle_exit(status, kills, env, on_exit)
+            )
         if self._warm is not None and not plain:
-            self._warm.let_go(self.lease.deadline)  # from now on the reaper sees the end of the fork
+            self._warm.release(self.lease.deadline)  # from now on the reaper sees the end of the fork
         if plain:
             await self.prepare(env)  # for the next start
 
-    def _ended(self, status: int, kills: int | None, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
-        variable = progress_reader.changed(self._page) if self._mode == "warm" and self._page is not None else ""
+    def _handle_exit(
+        self, status: int, kills: int | None, env: dict[str, str], on_exit: Callable[[Exit], None]
+    ) -> None:
+        variable = (
+            progress_reader.read_changed_variable(self._page_fd)
+            if self._mode == "warm" and self._page_fd is not None
+            else ""
+        )
         if variable and not self._abort.is_set():
-            self._starting = asyncio.ensure_future(self._start_anew(variable, env, on_exit))
+            self._starting = asyncio.ensure_future(self._restart_plainly(variable, env, on_exit))
         else:
-            on_exit(self._exit(status, kills))
+            on_exit(self._make_exit(status, kills))
 
-    async def _start_anew(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+    async def _restart_plainly(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
         """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
         if self._warm is not None:
-            await self._warm.give_up(f"it has set {variable} before its import of TensorFlow, so it is started anew")
+            await self._warm.disable(f"it has set {variable} before its import of TensorFlow, so it is started anew")
         if self._process is not None:
             await self._process.kill()
         if not self._abort.is_set():
             # On a new page: the old one still names the variable.
             await self._start({**env, **self._new_page()}, on_exit, self.lease.deadline)
 
-    def _exit(self, status: int, kills: int | None) -> Exit:
+    def _make_exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
         lines, exception = self._output.lines(), self._output.exception()
-        return exit_of(status, lines, oom.rose(kills, oom.kills()), exception)
+        return exit_of(status, lines, oom.has_risen(kills, oom.count_kills()), exception)
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
         """The pid of a plain start; None if it fails: `on_exit` is then called as for a program that has ended."""
@@ -222,36 +233,38 @@ class Program:
         try:
             if long_tf_config.PACKED in env and not imports_sitecustomize(self._command):
                 raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
-            return spawn(self._command, {**env, "PYTHONPATH": path}, self._output.ends, deadline=self.lease.deadline)
+            return spawn(
+                self._command, {**env, "PYTHONPATH": path}, self._output.write_fds, deadline=self.lease.deadline
+            )
         except StartError as error:
-            self._not_started(error, on_exit)
+            self._report_start_failure(error, on_exit)
             return None
 
-    def _not_started(self, error: StartError, on_exit: Callable[[Exit], None]) -> None:
-        self.say(f"tftraining: {error}")
+    def _report_start_failure(self, error: StartError, on_exit: Callable[[Exit], None]) -> None:
+        self.log(f"tftraining: {error}")
         ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
         asyncio.get_running_loop().call_soon(on_exit, ended)
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self._mode, "warm"):
-            self.say(f"tftraining: started plainly: {mode.partition(': ')[2]}")
+            self.log(f"tftraining: started plainly: {mode.partition(': ')[2]}")
         self._mode = mode
 
     def _new_page(self) -> dict[str, str]:
         """Create the next round's progress page; the environment variable that tells the program its path."""
-        self._drop_page()
-        self._rounds += 1
-        path = self._directory / f"progress-{os.getpid()}-{self._rounds}"
+        self._remove_page()
+        self._starts += 1
+        path = self._directory / f"progress-{os.getpid()}-{self._starts}"
         try:
-            self._page = progress_reader.create(path)
+            self._page_fd = progress_reader.create(path)
         except OSError as error:
-            self.say(f"tftraining: no progress can be shown: {error}")
+            self.log(f"tftraining: no progress can be shown: {error}")
             return {}
         return {hooks.PROGRESS: str(path)}
 
-    def _drop_page(self) -> None:
-        if self._page is not None:
+    def _remove_page(self) -> None:
+        if self._page_fd is not None:
             with contextlib.suppress(OSError):
-                (self._directory / f"progress-{os.getpid()}-{self._rounds}").unlink()
-            os.close(self._page)
-            self._page = None
+                (self._directory / f"progress-{os.getpid()}-{self._starts}").unlink()
+            os.close(self._page_fd)
+            self._page_fd = None

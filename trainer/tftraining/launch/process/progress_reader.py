@@ -15,9 +15,9 @@ from tftraining.launch.config.json_text import parse
 from tftraining.launch.in_user_process import progress_page as page
 from tftraining.launch.progress import Snapshot
 
-READS, AT_ONCE = 100, 10
+TRIES, TRIES_WITHOUT_PAUSE = 100, 10
 PAUSE_SECONDS = 0.0002
-TOO_HIGH_A_PID = 2**22  # Linux assigns only smaller ones
+PID_LIMIT = 2**22  # Linux assigns only smaller ones
 
 
 def create(path: Path) -> int:
@@ -35,8 +35,8 @@ def create(path: Path) -> int:
 
 def read(fd: int) -> Snapshot:
     """The present content of the page; an empty snapshot if the file is no page."""
-    for attempt in range(READS):
-        if attempt > AT_ONCE:
+    for attempt in range(TRIES):
+        if attempt > TRIES_WITHOUT_PAUSE:
             time.sleep(PAUSE_SECONDS)  # the writer was preempted in the middle of a write
         data = os.pread(fd, page.SIZE, 0)
         if len(data) != page.SIZE or not data.startswith(page.MAGIC):
@@ -47,22 +47,22 @@ def read(fd: int) -> Snapshot:
     return _decode(data)  # the writer died in a write: at worst one number is a step older than another
 
 
-def stack_pid(fd: int) -> int | None:
+def read_stack_pid(fd: int) -> int | None:
     """The process that answers the signal for stack dumps, None if none does. Only a valid pid is returned: kill(2)
     takes a negative number for a process group."""
     data = os.pread(fd, page.PIDS.size, page.PIDS_AT)
     pid = int(page.PIDS.unpack(data)[1]) if len(data) == page.PIDS.size else 0
-    return pid if 0 < pid < TOO_HIGH_A_PID else None
+    return pid if 0 < pid < PID_LIMIT else None
 
 
-def gpus(fd: int) -> int | None:
+def read_gpu_count(fd: int) -> int | None:
     """How many GPUs TensorFlow lists in the program; None while that is unknown."""
     data = os.pread(fd, page.GPUS.size, page.GPUS_AT)
     number = int(page.GPUS.unpack(data)[0]) if len(data) == page.GPUS.size else 0
     return number - 1 if number > 0 else None
 
 
-def changed(fd: int) -> str:
+def read_changed_variable(fd: int) -> str:
     """The environment variable whose change requires a plain start; "" if there is none."""
     name = os.pread(fd, page.CHANGED.size, page.CHANGED_AT).partition(b"\0")[0].decode(errors="replace")
     return "".join(character if character.isprintable() else "?" for character in name)
@@ -75,23 +75,23 @@ def _decode(data: bytes) -> Snapshot:
         return Snapshot(connecting=connecting)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
     return Snapshot(
-        epoch=_count(epoch),
-        epochs=_count(epochs),
-        step=_count(step),
-        steps_per_epoch=_count(per_epoch),
+        epoch=_number_or_none(epoch),
+        epochs=_number_or_none(epochs),
+        step=_number_or_none(step),
+        steps_per_epoch=_number_or_none(per_epoch),
         steps_per_second=rate,
         metrics=_metrics(data),
         updated=updated,
         first_step_time=first_time,
         last_step_time=last_time,
-        first_epoch=_count(first_epoch),
-        first_step=_count(first_step),
+        first_epoch=_number_or_none(first_epoch),
+        first_step=_number_or_none(first_step),
         connecting=connecting,
-        checkpoint=_count(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
+        checkpoint=_number_or_none(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )
 
 
-def _count(number: int) -> int | None:
+def _number_or_none(number: int) -> int | None:
     return number if number >= 0 else None
 
 

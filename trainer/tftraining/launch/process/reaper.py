@@ -18,7 +18,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-UNCLAIMED = 256  # exit statuses kept for a watcher that comes late
+KEPT_STATUSES = 256  # exit statuses kept for a watcher that comes late
 
 
 def prctl(option: int, value: int) -> bool:
@@ -113,19 +113,19 @@ class Reaper:
                 return
             if pid == 0:
                 return
-            self._note(pid, status)
+            self._deliver_status(pid, status)
 
-    def _note(self, pid: int, status: int) -> None:
+    def _deliver_status(self, pid: int, status: int) -> None:
         if self._changed is not None:
             self._changed.set()
         if pid in self._watchers:
             self._watchers.pop(pid)(status)
             return
         self._unclaimed[pid] = status
-        while len(self._unclaimed) > UNCLAIMED:
+        while len(self._unclaimed) > KEPT_STATUSES:
             self._unclaimed.popitem(last=False)
 
-    async def next_end(self, limit: float) -> None:
+    async def wait_for_exit(self, limit: float) -> None:
         """Return once a child has ended since the last call, at the latest after `limit` seconds."""
         if self._changed is None:
             return

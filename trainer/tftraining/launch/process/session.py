@@ -27,7 +27,7 @@ KILL_SECONDS = 5.0  # how long killed processes may take; any that takes longer 
 
 # The errors of the command itself. Any other may be gone at the next try: no process or memory is left (EAGAIN,
 # ENOMEM), the storage fails (EIO, ESTALE), the file is being written (ETXTBSY).
-LASTING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
+PERMANENT_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 
 
 class StartError(Exception):
@@ -62,7 +62,7 @@ def spawn(
         raise StartError(f"command not found: {command[0]}", 127, NOT_FOUND) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        kind = NOT_FOUND if isinstance(error, OSError) and error.errno in LASTING else ""
+        kind = NOT_FOUND if isinstance(error, OSError) and error.errno in PERMANENT_ERRORS else ""
         raise StartError(f"cannot start {command[0]}: {reason}", 126, kind) from error
     program.returncode = 0  # the reaper waits for it
     return program.pid
@@ -87,26 +87,26 @@ def _before_exec(deadline: float) -> None:
 def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
     """SIGKILL every child of this process, adopted ones too, except `spare`; return the pids still there."""
     reaper.reap()
-    left = {pid for pid in children() if pid not in spare}
-    for pid in left:
+    remaining = {pid for pid in children() if pid not in spare}
+    for pid in remaining:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return left
+    return remaining
 
 
-async def end_children(reaper: Reaper) -> None:
+async def kill_and_wait(reaper: Reaper) -> None:
     """SIGKILL all children and wait for them."""
-    await _repeat(lambda: kill_children(reaper, ()), reaper)
+    await _kill_until_gone(lambda: kill_children(reaper, ()), reaper)
 
 
-async def _repeat(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
+async def _kill_until_gone(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
     """Call `kill` until no process is left, or for KILL_SECONDS; return the pids left."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + KILL_SECONDS
-    while left := kill():
+    while remaining := kill():
         if loop.time() > deadline:
-            return sorted(left)
-        await reaper.next_end(0.02)
+            return sorted(remaining)
+        await reaper.wait_for_exit(0.02)
     return []
 
 
@@ -123,9 +123,9 @@ class Process:
         self._reaper = reaper
         self._spare = spare
         self._ended = ended
-        self._group = True
-        self._ending: asyncio.Future[list[int]] | None = None  # kills the processes that outlive the first one
-        reaper.watch(pid, self._has_ended)
+        self._group_may_exist = True
+        self._killing_rest: asyncio.Future[list[int]] | None = None  # kills the processes that outlive the first one
+        reaper.watch(pid, self._handle_exit)
 
     def signal(self, number: int) -> None:
         """Send a signal to the first process only, as a container runtime does."""
@@ -135,34 +135,34 @@ class Process:
 
     async def kill(self) -> list[int]:
         """SIGKILL all processes; return when they are gone, or after KILL_SECONDS with the pids still there."""
-        if self._ending is not None:
-            self._ending.cancel()  # else it would kill the processes of the next program
-        return await _repeat(self._kill_once, self._reaper)
+        if self._killing_rest is not None:
+            self._killing_rest.cancel()  # else it would kill the processes of the next program
+        return await _kill_until_gone(self._kill_once, self._reaper)
 
     def _kill_once(self) -> set[int]:
-        left = kill_children(self._reaper, self._spare)
+        remaining = kill_children(self._reaper, self._spare)
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         if self._kill_group() or self.alive:
-            left.add(self.pid)
-        return left
+            remaining.add(self.pid)
+        return remaining
 
     def _kill_group(self) -> bool:
         """SIGKILL the process group; whether it had members. Skip a group that was empty once: its id may be reused."""
-        if self._group:
+        if self._group_may_exist:
             try:
                 os.killpg(self.pid, signal.SIGKILL)
             except ProcessLookupError:
                 # A forked program that has not called setsid(2) yet has no group, but is alive.
-                self._group = self.alive
+                self._group_may_exist = self.alive
             except PermissionError:
-                self._group = False
-        return self._group
+                self._group_may_exist = False
+        return self._group_may_exist
 
-    def _has_ended(self, status: int) -> None:
+    def _handle_exit(self, status: int) -> None:
         self.alive = False
         self._kill_group()
         # Helpers in sessions of their own are our children now; each one's children will be when it is gone.
-        self._ending = asyncio.ensure_future(_repeat(self._kill_once, self._reaper))
+        self._killing_rest = asyncio.ensure_future(_kill_until_gone(self._kill_once, self._reaper))
         self._ended(status)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config import proxies
-from tftraining.launch.in_user_process import hooks, legacy_keras
-from tftraining.launch.in_user_process.eligibility import Invocation, invocation
+from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.in_user_process.eligibility import Invocation, parse_invocation
 from tftraining.launch.process.session import StartError, spawn
 
-ZYGOTE = Path(hooks.HERE) / "zygote.py"
+ZYGOTE = Path(__file__).parents[1] / "in_user_process" / "zygote.py"
 # The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
 # program by name must not kill the interpreter that starts it again.
 TITLE = "tftraining: the warm interpreter, which the program is forked from"
@@ -30,78 +30,78 @@ IMPORT_SECONDS = 300.0
 FORK_SECONDS = 10.0
 
 
-class Refused(Exception):
+class WarmStartRefused(Exception):
     """The program needs a plain start; the message says why."""
 
 
 def same_for_imports(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether two environments differ only in variables that change between rounds and are read after the imports."""
-    return _lasting(one) == _lasting(other)
+    return _lasting_variables(one) == _lasting_variables(other)
 
 
-def _changes(name: str) -> bool:
+def _may_change(name: str) -> bool:
     """Whether the variable may change from round to round."""
     own = name == "TF_CONFIG" or name.startswith("TFTRAINING_")
     return (own and name != legacy_keras.REQUEST) or name in proxies.EXEMPTIONS
 
 
-def _lasting(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if not _changes(name)}
+def _lasting_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not _may_change(name)}
 
 
 class WarmInterpreter:
-    """One interpreter for one invocation and one environment. `say` logs a line for people."""
+    """One interpreter for one invocation and one environment. `log` logs a line for people."""
 
-    def __init__(self, invocation: Invocation, env: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, invocation: Invocation, env: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._invocation = invocation
         self._env = dict(env)
-        self._say = say
+        self._log = log
         self.pid: int | None = None
         self.was_ready = False
         #: Why it forks no more; "" while it may.
         self.refusal = ""
         self._hello = asyncio.Event()
         self._decided = asyncio.Event()
-        self._still = False
+        self._paused = False
         self._answer: asyncio.Future[int | str] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
 
-    def fits(self, env: Mapping[str, str]) -> bool:
+    def matches(self, env: Mapping[str, str]) -> bool:
         """Whether a program with this environment would do the same imports."""
         return same_for_imports(self._env, env)
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the interpreter has turned out to be usable or unusable."""
         return self._decided.is_set()
 
-    async def begin(self, outputs: tuple[int, int]) -> None:
+    async def start(self, outputs: tuple[int, int]) -> None:
         """Start the interpreter, which imports in the background. Never raises."""
-        ours, theirs = socket.socketpair()
+        launcher_socket, interpreter_socket = socket.socketpair()
         invocation = self._invocation
-        command = [invocation.python, *invocation.options, str(ZYGOTE), str(theirs.fileno()), TITLE]
+        command = [invocation.python, *invocation.options, str(ZYGOTE), str(interpreter_socket.fileno()), TITLE]
         try:
-            self.pid = spawn(command, self._env, outputs, [theirs.fileno()])
+            self.pid = spawn(command, self._env, outputs, [interpreter_socket.fileno()])
         except StartError as error:
-            ours.close()
-            self._end(str(error))
+            launcher_socket.close()
+            self._mark_unusable(str(error))
             return
         finally:
-            theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        self._tell(module=invocation.module, target=invocation.target, arguments=list(invocation.arguments))
+            interpreter_socket.close()
+        reader, self._writer = await asyncio.open_connection(sock=launcher_socket)
+        self._send(module=invocation.module, target=invocation.target, arguments=list(invocation.arguments))
         self._listening = asyncio.ensure_future(self._listen(reader))
 
-    def give_way(self, wanted: bool) -> None:
-        """Pause the import if `wanted` (SIGSTOP), else continue it. A ready interpreter costs nothing."""
-        if self.pid is None or self.refusal or wanted == self._still or (wanted and self.decided):
+    def pause_warmup(self, paused: bool) -> None:
+        """Pause the import if `paused` (SIGSTOP), else continue it. A ready interpreter costs nothing."""
+        if self.pid is None or self.refusal or paused == self._paused or (paused and self.is_decided):
             return
-        self._still = wanted
+        self._paused = paused
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGSTOP if wanted else signal.SIGCONT)
+            os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Return when the interpreter can fork; Refused if it cannot or does not answer."""
         try:
             await asyncio.wait_for(self._hello.wait(), HELLO_SECONDS)
@@ -109,32 +109,32 @@ class WarmInterpreter:
         except asyncio.TimeoutError:
             self.kill("it did not answer")
         if self.refusal:
-            raise Refused(self.refusal)
+            raise WarmStartRefused(self.refusal)
 
     async def fork(self, env: Mapping[str, str]) -> int:
         """The pid of a new process, our child, that runs the program once `let_go` is called. Refused if there is
         none, and then none will run."""
         self._answer = asyncio.get_running_loop().create_future()
-        self._tell(environment=dict(env))
+        self._send(environment=dict(env))
         try:
             answer = await asyncio.wait_for(asyncio.shield(self._answer), FORK_SECONDS)
         except asyncio.TimeoutError:
             self.kill("it did not answer")
-            raise Refused(self.refusal) from None
+            raise WarmStartRefused(self.refusal) from None
         if isinstance(answer, str):
-            raise Refused(answer)
+            raise WarmStartRefused(answer)
         return answer
 
-    def let_go(self, deadline: float) -> None:
+    def release(self, deadline: float) -> None:
         """Let the forked process run the program, unless the deadline (monotonic seconds) is over by then."""
-        self._tell(go=deadline)
+        self._send(go=deadline)
 
     def kill(self, why: str) -> None:
         """Kill the interpreter; programs that it has forked run on."""
         if self.pid is not None and not self.refusal:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
-        self._end(f"the warm interpreter was ended: {why}")
+        self._mark_unusable(f"the warm interpreter was ended: {why}")
 
     async def close(self) -> None:
         """Kill the interpreter and release all resources."""
@@ -147,39 +147,39 @@ class WarmInterpreter:
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
-    def _tell(self, **message: object) -> None:
+    def _send(self, **message: object) -> None:
         if self._writer is not None:
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
-                self._heard(json.loads(line))
-        self._end("the warm interpreter has died")
+                self._handle_message(json.loads(line))
+        self._mark_unusable("the warm interpreter has died")
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _handle_message(self, message: dict[str, Any]) -> None:
         self._hello.set()
         if "log" in message:
-            self._say(str(message["log"]))
+            self._log(str(message["log"]))
         elif "ready" in message:
             self.was_ready = True
             self._decided.set()
         elif "pid" in message:
-            self._settle(int(message["pid"]))
+            self._resolve_fork(int(message["pid"]))
         elif "refused" in message and self.was_ready:
-            self._settle(str(message["refused"]))  # refuses this fork only; the next one may work
+            self._resolve_fork(str(message["refused"]))  # refuses this fork only; the next one may work
         elif "refused" in message:
-            self._end(str(message["refused"]))
+            self._mark_unusable(str(message["refused"]))
 
-    def _settle(self, answer: int | str) -> None:
+    def _resolve_fork(self, answer: int | str) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
-    def _end(self, reason: str) -> None:
+    def _mark_unusable(self, reason: str) -> None:
         self.refusal = self.refusal or reason
         self._hello.set()
         self._decided.set()
-        self._settle(reason)
+        self._resolve_fork(reason)
 
 
 class WarmStarts:
@@ -188,12 +188,12 @@ class WarmStarts:
     `pid in self` tells the interpreter from the processes of the program.
     """
 
-    DEATHS = 3  # after so many deaths all starts are plain
+    MAX_DEATHS = 3  # after so many deaths all starts are plain
 
-    def __init__(self, command: Sequence[str], outputs: tuple[int, int], say: Callable[[str], None]) -> None:
-        self._invocation = invocation(command)
+    def __init__(self, command: Sequence[str], outputs: tuple[int, int], log: Callable[[str], None]) -> None:
+        self._invocation = parse_invocation(command)
         self._outputs = outputs
-        self._say = say
+        self._log = log
         self._deaths = 0
         self._interpreter: WarmInterpreter | None = None
 
@@ -206,50 +206,50 @@ class WarmStarts:
         return self._interpreter.pid if self._interpreter is not None and not self._interpreter.refusal else None
 
     @property
-    def prepared(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether a start would not have to wait for an interpreter."""
-        return self._interpreter is None or self._interpreter.decided
+        return self._interpreter is None or self._interpreter.is_decided
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Start an interpreter for this environment in the background, if there is none and it may succeed."""
-        if isinstance(self._invocation, str) or self._deaths >= self.DEATHS:
+        if isinstance(self._invocation, str) or self._deaths >= self.MAX_DEATHS:
             return
-        old = self._interpreter
-        if old is not None and (old.fits(env) and not (old.refusal and old.was_ready)):
+        previous = self._interpreter
+        if previous is not None and (previous.matches(env) and not (previous.refusal and previous.was_ready)):
             return
-        if old is not None:
-            self._deaths += bool(old.refusal)
-            await old.close()
-        self._interpreter = WarmInterpreter(self._invocation, env, self._say)
-        await self._interpreter.begin(self._outputs)
+        if previous is not None:
+            self._deaths += bool(previous.refusal)
+            await previous.close()
+        self._interpreter = WarmInterpreter(self._invocation, env, self._log)
+        await self._interpreter.start(self._outputs)
 
-    def give_way(self, wanted: bool) -> None:
-        """Pause the warming if `wanted`, else continue it."""
+    def pause_warmup(self, paused: bool) -> None:
+        """Pause the warming if `paused`, else continue it."""
         if self._interpreter is not None:
-            self._interpreter.give_way(wanted)
+            self._interpreter.pause_warmup(paused)
 
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
         """The pid of a new process of the program, which waits for `let_go`; Refused if it needs a plain start, or if
         `abort` is set first."""
         if isinstance(self._invocation, str):
-            raise Refused(self._invocation)
+            raise WarmStartRefused(self._invocation)
         if self._interpreter is None:
             await self.prepare(env)
         interpreter = self._interpreter
         if interpreter is None:
-            raise Refused("its warm interpreters died")
-        if not interpreter.fits(env):
-            raise Refused("its environment has changed since the last start")
-        interpreter.give_way(False)
-        await _first(interpreter.ready(), abort)
+            raise WarmStartRefused("its warm interpreters died")
+        if not interpreter.matches(env):
+            raise WarmStartRefused("its environment has changed since the last start")
+        interpreter.pause_warmup(False)
+        await _unless_aborted(interpreter.wait_until_ready(), abort)
         return await interpreter.fork(env)
 
-    def let_go(self, deadline: float) -> None:
+    def release(self, deadline: float) -> None:
         """Let the last forked process run the program, unless the deadline is over by then."""
         if self._interpreter is not None:
-            self._interpreter.let_go(deadline)
+            self._interpreter.release(deadline)
 
-    async def give_up(self, reason: str) -> None:
+    async def disable(self, reason: str) -> None:
         """Make all further starts plain."""
         self._invocation = reason
         await self.close()
@@ -261,12 +261,12 @@ class WarmStarts:
             await self._interpreter.close()
 
 
-async def _first(waiting: Coroutine[Any, Any, None], abort: asyncio.Event) -> None:
+async def _unless_aborted(waiting: Coroutine[Any, Any, None], abort: asyncio.Event) -> None:
     """Await `waiting`, or raise Refused as soon as `abort` is set."""
-    wanted, aborted = asyncio.ensure_future(waiting), asyncio.ensure_future(abort.wait())
-    await asyncio.wait({wanted, aborted}, return_when=asyncio.FIRST_COMPLETED)
+    paused, aborted = asyncio.ensure_future(waiting), asyncio.ensure_future(abort.wait())
+    await asyncio.wait({paused, aborted}, return_when=asyncio.FIRST_COMPLETED)
     aborted.cancel()
-    if not wanted.done():
-        wanted.cancel()
-        raise Refused("it was stopped before it began")
-    await wanted
+    if not paused.done():
+        paused.cancel()
+        raise WarmStartRefused("it was stopped before it began")
+    await paused

@@ -1,432 +1,218 @@
-"""The rendezvous client: starts and stops its member's program as the chief's launcher orders, and reports its state.
+"""The rendezvous client: connects a member to the chief's launcher again and again, and passes frames on.
 
-It must never let its program run after the chief may have declared the member lost. Each heartbeat carries the time and
-the chief echoes it. A member whose last echo is too old kills its program and reconnects. That limit, the lease, is
-shorter than the chief's member timeout, and the chief echoes only heartbeats that it has received. So the program is
-dead before the chief replaces it, whichever direction of the network fails. Another process enforces the lease when
-this event loop hangs (lease.py).
+Each heartbeat carries the time and the chief echoes it. A member whose last echo is too old kills its program and
+reconnects: it must never let its program run after the chief may have declared the member lost (chief_contact.py). The
+chief's orders are carried out by program_control.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tftraining.launch.config import proxies, round_environment
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure.incident import exit_to_frame
+from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.result import FAILED, SUCCEEDED, Verdict
-from tftraining.launch.gang.restart_scope import restarts_alone, serves
-from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.process.process_state import Pulse
-from tftraining.launch.process.program import Exit, Program
-from tftraining.launch.progress import to_frame
+from tftraining.launch.failure.result import Result
+from tftraining.launch.process.program import Program
+from tftraining.launch.rendezvous.chief_contact import ChiefContact
+from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.rendezvous.protocol import (
     FRAME_BYTES,
     HANDSHAKE_SECONDS,
     Channel,
+    ConnectionClosedError,
     Frame,
-    GoneError,
-    WireError,
+    ProtocolError,
     connect,
 )
-from tftraining.launch.success_file import read_success
 
-BEATS = 6  # heartbeats per member timeout
+HEARTBEATS_PER_TIMEOUT = 6
 # A heartbeat costs the chief's launcher 0.12 ms of CPU: a gang of thousands sends fewer, which still leaves three in a
 # lease.
-LARGE_GANG, BEATS_IN_LARGE_GANG = 1000, 4
-LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
-DIALS = (0.0, 0.05, 0.1, 0.2, 0.5)  # seconds before each connection attempt; the last value repeats
-DIAL_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
-CHIEF_LATE = 30.0  # seconds past the start deadline: a chief that runs reports the missing members itself
-DUMP_SECONDS = 0.5  # to write the stacks
-READ_SECONDS = 2.0  # to read the verdict file: the storage may hang
+LARGE_GANG, HEARTBEATS_IN_LARGE_GANG = 1000, 4
+RETRY_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.5)  # before each connection attempt; the last value repeats
+CONNECT_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
 
 
-def beat_interval(timeout: float, members: int) -> float:
+def heartbeat_interval(timeout: float, members: int) -> float:
     """Seconds between two heartbeats of a member; `timeout` is memberTimeoutSeconds."""
-    return timeout / (BEATS if members <= LARGE_GANG else BEATS_IN_LARGE_GANG)
+    return timeout / (HEARTBEATS_PER_TIMEOUT if members <= LARGE_GANG else HEARTBEATS_IN_LARGE_GANG)
 
 
-class Member:
-    """The client of the rendezvous. `environment` is the program's, without the variables that a round adds."""
+class RendezvousClient:
+    """One member's side of the rendezvous. `environment` is the program's, without the variables of a round."""
 
     def __init__(self, settings: Settings, secret: bytes, program: Program, environment: Mapping[str, str]) -> None:
+        host, self._port = settings.rendezvous
+        self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
         self.settings = settings
-        self.program = program
-        self.incarnation = secrets.token_hex(8)
-        self.ledger: Ledger = settings.ledger
-        self.round = 0
-        self.state = "waiting"  # waiting (for the chief), ready, running, done
-        self.started = 0.0
-        self.verdict: Verdict | None = None
-        self.exit: Exit | None = None
-        self._environment = dict(environment)
-        self._keeps_fits, self._fit_variables = "", dict[str, str]()
+        self.chief = ChiefContact(settings, f"{self._host}:{self._port}", program.log)
+        self.control = ProgramControl(settings, program, environment, self.chief, self._send)
+        self._program = program
         self._secret = secret
         self._channel: Channel | None = None
         self._joined = False  # the chief accepted the last connection
-        self._lease = 0.0
-        self._down: float | None = None  # when this member's program of the last round was stopped
-        self._known = 0  # the highest round number that any chief's launcher has announced
-        self._witness = 0  # the last round in which the chief closed the connection
-        self._farewell = 0  # the last round in which the chief's launcher reported that its program has ended
-        self._left: float | None = None  # when the last rendezvous connection ended
-        self._no_gpu = False  # TensorFlow sees none of the GPUs that the container asks for
-        self._stopping = False
         self._leaving = False
-        self._ended = asyncio.Event()  # set when the program of this round has ended
-        self._pulse = Pulse()
-        self._start_deadline = settings.policy.start_deadline
-        self._evaluator_grace = settings.policy.evaluator_grace
-        self._looking: asyncio.Future[Verdict | None] | None = None
-        self._complaint = ""
-        host, self._port = settings.rendezvous
-        self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
 
-    def keep_fits(self, command: str, variables: Mapping[str, str]) -> None:
-        """Add `variables` to the program's environment in rounds whose members all have the same `command` digest.
-
-        The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
-        """
-        self._keeps_fits, self._fit_variables = command, dict(variables)
-
-    async def run(self) -> Verdict:
-        """Take part until the job has ended; return the verdict."""
-        alone, tries = time.monotonic(), 0
-        while self.verdict is None:
-            await asyncio.sleep(DIALS[min(tries, len(DIALS) - 1)])
-            try:
-                await self._session()
-            except ConnectionRefusedError:
-                self._complain("no launcher listens there yet")
-            except (OSError, asyncio.TimeoutError) as error:
-                self._complain(str(error) or "no answer")
+    async def run(self) -> Result:
+        """Take part until the job has ended; return its result."""
+        self.chief.record_loss()  # it is there no earlier
+        tries = 0
+        while self.control.result is None:
+            await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+            problem = await self._try_session()
+            if problem and self.control.result is None:
+                self.chief.log_problem(problem)
             if self._joined:
-                alone, tries, self._joined = time.monotonic(), 0, False
+                tries, self._joined = 0, False
+                self.chief.record_loss()
             else:
                 tries += 1
-            if self.verdict is None:
-                self.verdict = await self._without_chief(alone)
-        return self.verdict
+            if self.control.result is None:
+                self.control.result = await self.chief.result_without_chief()
+        return self.control.result
 
-    async def finish(self) -> None:
-        """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
-        gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
-        if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
-            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), grace)
-            if not self.settings.in_gang and not self._ended.is_set():
-                await self.program.terminate()
-        await self._kill()
-
-    async def leave(self) -> Verdict:
-        """On SIGTERM: tell the chief, so that no member is blamed, and terminate the program with its grace period."""
+    async def terminate(self) -> Result:
+        """On SIGTERM: tell the chief, so that no member is charged, and terminate the program with its grace period."""
         self._leaving = True
-        self._tell(type="leaving")
-        await self.program.terminate()
-        if self.verdict is None:
-            self.verdict = Verdict("", "Terminated", f"{self.settings.gang.me} was told to stop")
-        return self.verdict
+        self._send(type="leaving")
+        await self._program.terminate()
+        if self.control.result is None:
+            self.control.result = Result("", "Terminated", f"{self.settings.gang.me} was told to stop")
+        return self.control.result
 
-    # The connection.
+    # One connection.
 
-    async def _session(self) -> None:
-        """One connection, from the handshake until it breaks (an OSError) or the verdict arrives."""
+    async def _try_session(self) -> str:
+        """One connection; why it ended, "" if the job has its result."""
+        try:
+            await self._hold_session()
+        except ConnectionRefusedError:
+            return "no launcher listens there yet"
+        except (OSError, asyncio.TimeoutError) as error:
+            return str(error) or "no answer"
+        return ""
+
+    async def _hold_session(self) -> None:
+        """One connection, from the handshake until it breaks (an OSError) or the result arrives."""
         opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
-        reader, writer = await asyncio.wait_for(opening, DIAL_SECONDS)
-        joined: Channel | None = None
+        reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
         try:
             hello = self._hello(time.monotonic())
             channel = await connect(reader, writer, self._secret, hello)
             answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
-                raise WireError(f"refused: {answer.get('why')}")
-            self._lease = hello["t"]
-            self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
-            self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
-            self._channel = joined = channel
-            self._joined = True
-            self.program.give_way(bool(answer.get("giveWay")))
-            if self.state == "waiting":
-                # "done": the program finished under an earlier launcher of this member.
-                self.state, self.exit = ("done", Exit(0, None)) if answer.get("done") else ("ready", None)
-            self._tell_end()  # again: a new launcher of the chief has not received it
+                raise ProtocolError(f"refused: {answer.get('why')}")
+            self._join(channel, answer, hello["t"])
             await self._converse(channel)
         finally:
-            self._channel = None
-            self.program.give_way(False)
+            joined, self._channel = self._channel, None
+            self._program.pause_warmup(False)
             try:
-                await self._cut_off()
-                self._part(joined)
-            finally:  # also if _cut_off is cancelled
+                if joined is not None:
+                    await self.control.stop_without_chief()
+                    self._say_bye(joined)
+            finally:  # also if the stop is cancelled
                 writer.close()
 
-    def _part(self, channel: Channel | None) -> None:
-        """Tell the chief if no program runs here. Without this `bye` the chief waits until the lease is over: anyone on
-        the network can break a connection, so its end alone proves nothing."""
-        if channel is None or not self.settings.in_gang:
-            return
-        self._left = time.monotonic()
-        if self.program.idle:
-            channel.send({"type": "bye"})
-
-    async def _converse(self, channel: Channel) -> None:
-        """Receive, obey and send heartbeats until one of the three tasks ends; raise its error."""
-        orders: asyncio.Queue[Frame] = asyncio.Queue()
-        tasks = [
-            asyncio.create_task(each)
-            for each in (self._act(orders), self._listen(channel, orders), self._beat(channel))
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await _end(tasks)
-            self._hear_the_end(orders)
-        # Raise the launcher's own errors before network errors, which would hide them.
-        failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
-        for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
-            raise error
-
-    async def _listen(self, channel: Channel, orders: asyncio.Queue[Frame]) -> None:
-        while True:
-            try:
-                frame = await channel.receive()
-            except GoneError:
-                self._witness = self.round if not channel.aborted else self._witness
-                raise
-            if frame["type"] == "beat":
-                self._lease = max(self._lease, frame["echo"])
-                self.program.lease.renew(self._deadline)
-                self.program.give_way(bool(frame.get("giveWay")))
-            elif frame["type"] == "bye":
-                self._farewell = self.round
-            else:
-                orders.put_nowait(frame)
-
-    async def _beat(self, channel: Channel) -> None:
-        timeout = self.settings.policy.member_timeout
-        while True:
-            now = time.monotonic()
-            left = self._deadline - now
-            if left <= 0 or self.program.lease.over:
-                raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
-            self._tell_condition(now)
-            await asyncio.sleep(min(beat_interval(timeout, len(self.settings.gang.members)), left))
-
-    @property
-    def _deadline(self) -> float:
-        """When the program must be dead, unless the chief's echo renews the lease."""
-        return self._lease + self.settings.policy.member_timeout * LEASE
-
     def _hello(self, now: float) -> Frame:
-        snapshot = self.program.snapshot()
+        control, chief = self.control, self.chief
         return {
             "type": "hello",
             "t": now,
             "uid": self.settings.job["uid"],
             "attempt": self.settings.attempt,
             "member": self.settings.gang.me,
-            "incarnation": self.incarnation,
-            "round": self.round,
-            "known": self._known,
-            "ledger": self.ledger.to_json(),
-            "running": self.state in ("running", "done"),
+            "incarnation": control.incarnation,
+            "round": control.round,
+            "known": control.latest_round,
+            "ledger": control.ledger.to_json(),
+            "running": control.state in ("running", "done"),
             "leaving": self._leaving,
-            "down": None if self._down is None else now - self._down,
-            "step": snapshot.step,
-            "witness": self._witness,
-            "farewell": self._farewell,
-            "left": None if self._left is None else now - self._left,
+            "down": None if control.stopped_at is None else now - control.stopped_at,
+            "step": self._program.snapshot().step,
+            "witness": chief.closed_round,
+            "farewell": chief.bye_round,
+            "left": None if chief.disconnected_at is None else now - chief.disconnected_at,
             "elastic": True,
-            "keepsFits": self._keeps_fits,
+            "keepsFits": control.finished_fit_digest,
         }
 
-    def _tell_condition(self, now: float) -> None:
-        """Send a heartbeat with the state of the program."""
-        pid, mode = self.program.pid, self.program.mode
-        stuck, progress = self._pulse.stuck(pid, now), to_frame(self.program.snapshot(), now)
-        self._look_for_gpus()
-        condition = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": self.program.prepared, "noGpu": self._no_gpu}
-        self._tell(type="beat", t=now, round=self.round, progress=progress, **condition)
+    def _join(self, channel: Channel, welcome: Frame, sent_at: float) -> None:
+        """Take the chief's answer to the hello that was sent at `sent_at`."""
+        self.chief.record_welcome(sent_at)
+        self.control.latest_round, self.control.ledger = int(welcome["round"]), Ledger.from_json(welcome["ledger"])
+        self.chief.start_deadline = float(welcome.get("startDeadline", self.chief.start_deadline))
+        self._channel, self._joined = channel, True
+        self._program.pause_warmup(bool(welcome.get("giveWay")))
+        if self.control.state == "waiting":
+            # "done": the program finished under an earlier launcher of this member.
+            done = bool(welcome.get("done"))
+            self.control.state, self.control.exit = ("done", Exit(0, None)) if done else ("ready", None)
+        self.control.send_exit()  # again: a new launcher of the chief has not received it
 
-    def _look_for_gpus(self) -> None:
-        """Note whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer counts
-        until this round's program reports."""
-        asked, seen = self.settings.gpus, self.program.gpus
-        if not asked or seen is None:
+    def _say_bye(self, channel: Channel) -> None:
+        """Tell the chief if no program runs here. Without this `bye` the chief waits until the lease is over: anyone on
+        the network can break a connection, so its end alone proves nothing."""
+        if not self.settings.in_gang:
             return
-        if not seen and not self._no_gpu:
-            self.program.say(
-                f"tftraining: NoGPU: the container asks for GPUs ({asked}) and TensorFlow sees none: it trains on the "
-                "CPU. See that the image has NVIDIA's CUDA libraries"
-            )
-        self._no_gpu = not seen
+        self.chief.disconnected_at = time.monotonic()
+        if self._program.idle:
+            channel.send({"type": "bye"})
 
-    # Orders of the chief.
-
-    async def _act(self, orders: asyncio.Queue[Frame]) -> None:
-        frame: Frame | None = None
-        while self.verdict is None:
-            frame = frame or await orders.get()
-            frame = await self._obey(frame, orders)
-
-    async def _obey(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
-        """Carry out one order; return the next order if it interrupted this one."""
-        if frame["type"] == "start":
-            return await self._start_unless_overtaken(frame, orders)
-        if frame["type"] == "stop":
-            self._blame(frame.get("member"))
-            if "ledger" in frame:  # the chief's launcher may be of an older version that omits it
-                self.ledger = Ledger.from_json(frame["ledger"])
-            await self._stop(int(frame["round"]), str(frame["why"]), bool(frame["dump"]))
-        elif frame["type"] == "end":
-            self._end_by(frame)
-        return None
-
-    async def _start_unless_overtaken(self, frame: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
-        """Start the program, which may take minutes; return the order that interrupted the start, if any."""
-        starting = asyncio.ensure_future(self._start(int(frame["round"]), frame))
-        later = asyncio.ensure_future(orders.get())
+    async def _converse(self, channel: Channel) -> None:
+        """Receive frames, carry out orders and send heartbeats until one of these tasks ends; raise its error."""
+        orders: asyncio.Queue[Frame] = asyncio.Queue()
+        tasks = [
+            asyncio.create_task(each)
+            for each in (self.control.execute(orders), self._receive(channel, orders), self._send_heartbeats())
+        ]
         try:
-            await asyncio.wait({starting, later}, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                await starting
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Cancelling ends only the wait: the start itself goes on until `kill`.
-            starting.cancel()
-            later.cancel()
-            await asyncio.gather(starting, later, return_exceptions=True)
-        if starting.cancelled():
-            await self._kill()
-            self.state = "ready"
-        return None if later.cancelled() else later.result()
+            await _cancel(tasks)
+            self.control.accept_queued_result(orders)
+        # Raise the launcher's own errors before network errors, which would hide them.
+        failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+        for error in sorted(failures, key=lambda each: isinstance(each, OSError)):
+            raise error
 
-    def _end_by(self, frame: Frame) -> None:
-        """Record the verdict. No other round can start, so the program may run on for its grace period."""
-        self.program.lease.end()
-        self._evaluator_grace = float(frame.get("evaluatorGrace", self._evaluator_grace))
-        self.verdict, self.ledger = Verdict.from_frame(frame), Ledger.from_json(frame["ledger"])
-        self._blame(self.verdict.member if self.verdict.verdict == FAILED else None)
+    async def _receive(self, channel: Channel, orders: asyncio.Queue[Frame]) -> None:
+        while True:
+            try:
+                frame = await channel.receive()
+            except ConnectionClosedError:
+                if not channel.aborted:
+                    self.chief.closed_round = self.control.round
+                raise
+            if frame["type"] == "beat":
+                self.chief.record_echo(frame["echo"])
+                self._program.lease.renew(self.chief.lease_deadline)
+                self._program.pause_warmup(bool(frame.get("giveWay")))
+            elif frame["type"] == "bye":
+                self.chief.bye_round = self.control.round
+            else:
+                orders.put_nowait(frame)
 
-    def _hear_the_end(self, orders: asyncio.Queue[Frame]) -> None:
-        """After the connection has ended, obey only a verdict among the orders still queued."""
-        while not orders.empty():
-            if (frame := orders.get_nowait())["type"] == "end" and self.verdict is None:
-                self._end_by(frame)
+    async def _send_heartbeats(self) -> None:
+        interval = heartbeat_interval(self.settings.policy.member_timeout, len(self.settings.gang.members))
+        while True:
+            now = time.monotonic()
+            left = self.chief.lease_deadline - now
+            if left <= 0 or self._program.lease.is_over:
+                raise ProtocolError(f"the chief was not heard of for {self.chief.silent_seconds(now):.1f} s")
+            self.control.send_heartbeat(now)
+            await asyncio.sleep(min(interval, left))
 
-    async def _start(self, number: int, frame: Frame) -> None:
-        self.program.say(f"tftraining: round {number} starts")
-        self.round, self._known, self.ledger = number, max(number, self._known), Ledger.from_json(frame["ledger"])
-        self.state, self.started, self.exit, self._down = "running", time.monotonic(), None, None
-        self._stopping = False
-        self._ended.clear()
-        agreed = self._fit_variables if frame.get("keepsFits") else {}
-        environment = {**self._environment, **agreed, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
-        environment |= proxies.exempt(environment, self.settings.worker_address)
-        deadline = self._deadline if self.settings.in_gang else math.inf
-        await self.program.start(environment, lambda ended: self._exited(number, ended), deadline)
-        self._tell_condition(time.monotonic())
-
-    def _gang(self, frame: Frame) -> dict[str, str]:
-        """The variables that a round adds to the environment; none if the chief does not list the members."""
-        if "workers" not in frame:
-            return {}
-        self._environment |= legacy_keras.request(self._environment, int(frame["size"]))
-        own = self._environment["TF_CONFIG"]
-        try:
-            return round_environment.of_round(self.settings, frame["workers"], int(frame["size"]), own)
-        except ValueError as error:
-            raise WireError(str(error)) from None
-
-    async def _stop(self, number: int, why: str, dump: bool) -> None:
-        self.program.say(f"tftraining: round {number} stops: {why}")
-        if dump:
-            self.program.dump_stacks()
-            await asyncio.sleep(DUMP_SECONDS)
-        await self._kill()
-        self.state = "ready"
-        self._tell(type="ready", round=number)
-
-    def _blame(self, member: object) -> None:
-        """Tell the program which member ended the round; None if unknown."""
-        self.program.blame("" if member in (None, self.settings.gang.me) else str(member))
-
-    def _exited(self, number: int, ended: Exit) -> None:
-        """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then
-        the lease watchdog may have killed it, and the connection is about to end."""
-        if number != self.round:
-            return
-        self._ended.set()
-        if not self._stopping and not self.program.lease.over:
-            self.state, self.exit = "done", ended
-            self._tell_end()
-
-    def _tell_end(self) -> None:
-        """Tell the chief how this round's program ended, if it ended by itself."""
-        if self.state == "done" and self.exit is not None:
-            progress = to_frame(self.program.snapshot(), time.monotonic())
-            self._tell(type="exited", round=self.round, exit=exit_to_frame(self.exit), progress=progress)
-
-    def _tell(self, **frame: Any) -> None:
+    def _send(self, **frame: Any) -> None:
         if self._channel is not None:
             self._channel.send(frame)
 
-    async def _kill(self) -> None:
-        self._stopping = True
-        if self._down is None and self.round:
-            self._down = time.monotonic()
-        await self.program.kill()
 
-    # Without the chief.
-
-    async def _cut_off(self) -> None:
-        """The connection to the chief is lost: kill the program, unless it is an evaluator."""
-        if self.verdict is None and self._joined and self.settings.in_gang:
-            self._blame(self.settings.gang.chief)
-            await self._kill()
-            self.state = "waiting"
-
-    async def _without_chief(self, alone: float) -> Verdict | None:
-        """The verdict without a chief: a success found in the job's directory, or StartDeadlineExceeded, or None.
-        `alone` is when the chief was last connected."""
-        found = await self._success()
-        gang, policy = self.settings.gang, self.settings.policy
-        needed = self.settings.indispensable and not restarts_alone(gang.me, gang, policy)
-        deadline = self._start_deadline
-        if found is None and needed and time.monotonic() - alone > deadline + CHIEF_LATE:
-            limit = f"{deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-            message = f"no rendezvous with {gang.chief} within {limit}: {self._complaint}"
-            return Verdict(FAILED, "StartDeadlineExceeded", message)
-        return found
-
-    async def _success(self) -> Verdict | None:
-        """The success recorded in the job's directory. All attempts share one thread, for the storage may hang it."""
-        if self._looking is None:
-            uid, look = self.settings.job["uid"], asyncio.get_running_loop().run_in_executor
-            self._looking = look(None, read_success, self.settings.directory, uid)
-        done, _ = await asyncio.wait([self._looking], timeout=READ_SECONDS)
-        if not done:
-            return None
-        found, self._looking = self._looking.result(), None
-        return found
-
-    def _complain(self, why: str) -> None:
-        """Say why there is no rendezvous, once."""
-        if why != self._complaint and self.verdict is None:
-            self._complaint = why
-            self.program.say(f"tftraining: {self.settings.gang.chief} at {self._host}:{self._port}: {why}")
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel repeatedly until all tasks have ended: before Python 3.12 wait_for may swallow a cancellation."""
     pending = set(tasks)
     while pending:

@@ -26,11 +26,11 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would cre
 _T = TypeVar("_T")
 
 
-class WireError(ConnectionError):
+class ProtocolError(ConnectionError):
     """The peer is gone, is no member of this job, or violates the protocol."""
 
 
-class GoneError(WireError):
+class ConnectionClosedError(ProtocolError):
     """The peer, or its kernel, has closed the connection; silence alone does not raise this."""
 
 
@@ -41,34 +41,34 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self.aborted = False
-        self._arrived = b""  # received and not yet returned
-        self._sending = _Sealer(key, side)
-        self._receiving = _Sealer(key, b"chief" if side == b"member" else b"member")
+        self._received = b""  # received and not yet returned
+        self._sending = _Signer(key, side)
+        self._receiving = _Signer(key, b"chief" if side == b"member" else b"member")
 
     def send(self, frame: Frame) -> None:
         """Send a frame, or close the connection if the peer has not read the earlier ones. Never raises."""
         if self._writer.is_closing():
             return
         body = _encode(frame).encode()
-        self._writer.write(self._sending.seal(body) + b" " + body + b"\n")
+        self._writer.write(self._sending.sign(body) + b" " + body + b"\n")
         if self._writer.transport.get_write_buffer_size() > UNSENT_BYTES:
             self.abort()
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether another frame has arrived already: the reader has fallen behind."""
-        return b"\n" in self._arrived
+        return b"\n" in self._received
 
     async def receive(self) -> Frame:
         """The next frame; WireError if the connection fails."""
-        while not self.pending:
-            if len(self._arrived) > FRAME_BYTES:
-                raise WireError("a frame is too long")
-            self._arrived += await _heard(self._reader.read(FRAME_BYTES))
-        line, _, self._arrived = self._arrived.partition(b"\n")
+        while not self.has_pending:
+            if len(self._received) > FRAME_BYTES:
+                raise ProtocolError("a frame is too long")
+            self._received += await _read_bytes(self._reader.read(FRAME_BYTES))
+        line, _, self._received = self._received.partition(b"\n")
         seal, _, body = line.partition(b" ")
-        if not hmac.compare_digest(seal, self._receiving.seal(body)):
-            raise WireError("a frame is not signed with this job's key")
+        if not hmac.compare_digest(seal, self._receiving.sign(body)):
+            raise ProtocolError("a frame is not signed with this job's key")
         return _parse(body)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Channel:
         self._writer.transport.abort()
 
 
-class _Sealer:
+class _Signer:
     """The signatures of one direction of one connection, in order."""
 
     def __init__(self, key: bytes, side: bytes) -> None:
@@ -89,7 +89,7 @@ class _Sealer:
         self._side = side
         self._count = 0
 
-    def seal(self, body: bytes) -> bytes:
+    def sign(self, body: bytes) -> bytes:
         self._count += 1
         text = b"%s %d " % (self._side, self._count) + body
         return hmac.new(self._key, text, "sha256").hexdigest().encode()
@@ -97,68 +97,70 @@ class _Sealer:
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
     """The chief's side: greet a new connection; return the channel and the member's first frame, or raise WireError."""
-    ours = secrets.token_hex(16)
-    writer.write(json.dumps({"tftraining": 1, "nonce": ours}).encode() + b"\n")
-    return await _limited(_accepted(reader, writer, secret, ours))
+    own_nonce = secrets.token_hex(16)
+    writer.write(json.dumps({"tftraining": 1, "nonce": own_nonce}).encode() + b"\n")
+    return await _with_timeout(_read_first_frame(reader, writer, secret, own_nonce))
 
 
-async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first: Frame) -> Channel:
+async def connect(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first_frame: Frame
+) -> Channel:
     """The member's side: answer the greeting with the first frame. The chief's signed reply authenticates the chief."""
-    ours = secrets.token_hex(16)
-    greeting = _parse(await _limited(_line(reader)))
+    own_nonce = secrets.token_hex(16)
+    greeting = _parse(await _with_timeout(_read_line(reader)))
     if greeting.get("tftraining") != 1:
-        raise WireError("something else than a launcher of this version listens there")
-    channel = Channel(reader, writer, _key(secret, str(greeting.get("nonce")), ours), b"member")
-    writer.write(ours.encode() + b"\n")
-    channel.send(first)
+        raise ProtocolError("something else than a launcher of this version listens there")
+    channel = Channel(reader, writer, _derive_key(secret, str(greeting.get("nonce")), own_nonce), b"member")
+    writer.write(own_nonce.encode() + b"\n")
+    channel.send(first_frame)
     return channel
 
 
-async def _accepted(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, ours: str
+async def _read_first_frame(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, own_nonce: str
 ) -> tuple[Channel, Frame]:
-    theirs = (await _line(reader)).decode("ascii", "replace")
-    channel = Channel(reader, writer, _key(secret, ours, theirs), b"chief")
+    member_nonce = (await _read_line(reader)).decode("ascii", "replace")
+    channel = Channel(reader, writer, _derive_key(secret, own_nonce, member_nonce), b"chief")
     return channel, await channel.receive()
 
 
-async def _limited(step: Awaitable[_T]) -> _T:
+async def _with_timeout(step: Awaitable[_T]) -> _T:
     try:
         return await asyncio.wait_for(step, HANDSHAKE_SECONDS)
     except asyncio.TimeoutError:
-        raise WireError(f"no greeting within {HANDSHAKE_SECONDS:g} s") from None
+        raise ProtocolError(f"no greeting within {HANDSHAKE_SECONDS:g} s") from None
 
 
-def _key(secret: bytes, chiefs: str, members: str) -> bytes:
-    return hmac.new(secret, f"tftraining/1 {chiefs} {members}".encode(), hashlib.sha256).digest()
+def _derive_key(secret: bytes, chief_nonce: str, member_nonce: str) -> bytes:
+    return hmac.new(secret, f"tftraining/1 {chief_nonce} {member_nonce}".encode(), hashlib.sha256).digest()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
     """A line without its end. The reader's own limit bounds the length of a line."""
-    line = await _heard(reader.readline())
+    line = await _read_bytes(reader.readline())
     if not line.endswith(b"\n"):
-        raise GoneError("the connection was closed")
+        raise ConnectionClosedError("the connection was closed")
     return line[:-1]
 
 
-async def _heard(reading: Awaitable[bytes]) -> bytes:
+async def _read_bytes(reading: Awaitable[bytes]) -> bytes:
     """The bytes read, never empty; WireError if the connection ends."""
     try:
-        heard = await reading
+        data = await reading
     except (ConnectionResetError, BrokenPipeError):
-        raise GoneError("the connection was reset") from None
+        raise ConnectionClosedError("the connection was reset") from None
     except (ValueError, OSError) as error:
-        raise WireError(str(error) or "the connection broke") from None
-    if not heard:
-        raise GoneError("the connection was closed")
-    return heard
+        raise ProtocolError(str(error) or "the connection broke") from None
+    if not data:
+        raise ConnectionClosedError("the connection was closed")
+    return data
 
 
 def _parse(body: bytes) -> Frame:
     try:
         frame = parse(body.decode())  # given bytes, the parser would first have to detect their encoding
     except ValueError:
-        raise WireError("a frame is not JSON") from None
+        raise ProtocolError("a frame is not JSON") from None
     if not isinstance(frame, dict):
-        raise WireError("a frame is not an object")
+        raise ProtocolError("a frame is not an object")
     return frame

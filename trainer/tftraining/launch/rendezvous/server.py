@@ -14,55 +14,55 @@ from typing import Any
 
 from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.outbox import CLOSE, without_stale_echoes
-from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, WireError, accept
+from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
+from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, ProtocolError, accept
 
-TICKS = 6  # ticks of the coordinator in one member timeout
-BAD_FRAME = (KeyError, TypeError, ValueError, AttributeError)  # the coordinator's errors for an invalid frame
+TICKS_PER_TIMEOUT = 6  # ticks of the coordinator in one member timeout
+FRAME_ERRORS = (KeyError, TypeError, ValueError, AttributeError)  # the coordinator's errors for an invalid frame
 BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
-STRANGERS = 64  # unauthenticated connections allowed beyond the size of the gang
+UNAUTHENTICATED_LIMIT = 64  # unauthenticated connections allowed beyond the size of the gang
 
 
-class Rendezvous:
-    """The server of one coordinator. `decided` is awaited once, between the verdict and its announcement."""
+class RendezvousServer:
+    """The server of one coordinator. `on_result` is awaited once, between the verdict and its announcement."""
 
-    def __init__(self, coordinator: Coordinator, secret: bytes, decided: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, coordinator: Coordinator, secret: bytes, on_result: Callable[[], Awaitable[None]]) -> None:
         self.coordinator = coordinator
         self._secret = secret
-        self._decided = decided
+        self._on_result = on_result
         self._channels: dict[str, Channel] = {}
-        self._introducing: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._handshaking: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._closed = False  # True rejects connections that are still in the handshake
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._alone = asyncio.Event()
+        self._others_gone = asyncio.Event()
 
     async def open(self, host: str, port: int) -> None:
         """Listen, and start the ticks; OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
         self._tasks.append(asyncio.create_task(self._tick()))
 
-    def change(self, gang: Gang, policy: Policy) -> None:
+    def apply_spec_update(self, gang: Gang, policy: Policy) -> None:
         """Pass a changed spec to the coordinator."""
-        self.coordinator.change(gang, policy, time.monotonic())
-        self._flush()
+        self.coordinator.apply_spec_update(gang, policy, time.monotonic())
+        self._send_outbox()
 
     async def drain(self, timeout: float) -> None:
         """Wait until every other member of the gang has disconnected after the verdict."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._alone.wait(), timeout)
+            await asyncio.wait_for(self._others_gone.wait(), timeout)
 
-    async def close(self, farewell: bool = False) -> None:
-        """End all connections. `farewell`: tell the members that no process of the chief's program runs any more."""
+    async def close(self, say_bye: bool = False) -> None:
+        """End all connections. `say_bye`: tell the members that no process of the chief's program runs any more."""
         self._closed = True
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
             task.cancel()
-        for writer in self._introducing:
+        for writer in self._handshaking:
             writer.transport.abort()
         for channel in self._channels.values():
-            if farewell:
+            if say_bye:
                 channel.send({"type": "bye"})
                 channel.close()
             else:
@@ -72,23 +72,23 @@ class Rendezvous:
     async def _tick(self) -> None:
         while True:
             self.coordinator.tick(time.monotonic())
-            self._flush()
-            await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
+            self._send_outbox()
+            await asyncio.sleep(self.coordinator.membership.policy.member_timeout / TICKS_PER_TIMEOUT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._introducing[writer] = None
-        if len(self._introducing) > STRANGERS + len(self.coordinator.roster.gang):
-            oldest = next(iter(self._introducing))
-            del self._introducing[oldest]
+        self._handshaking[writer] = None
+        if len(self._handshaking) > UNAUTHENTICATED_LIMIT + len(self.coordinator.membership.gang):
+            oldest = next(iter(self._handshaking))
+            del self._handshaking[oldest]
             oldest.transport.abort()
         try:
             channel, hello = await accept(reader, writer, self._secret)
-        except WireError:
+        except ProtocolError:
             writer.transport.abort()
             return
         finally:
-            self._introducing.pop(writer, None)
-        with contextlib.suppress(WireError, *BAD_FRAME):
+            self._handshaking.pop(writer, None)
+        with contextlib.suppress(ProtocolError, *FRAME_ERRORS):
             await self._admit(channel, hello)
         channel.close()
 
@@ -96,7 +96,7 @@ class Rendezvous:
         if self._closed:
             return
         name = str(hello["member"])
-        refusal = self.coordinator.hello(hello, time.monotonic())
+        refusal = self.coordinator.handle_hello(hello, time.monotonic())
         if refusal:
             channel.send({"type": "refused", "why": refusal})
             return
@@ -104,28 +104,28 @@ class Rendezvous:
             self._channels.pop(name).abort()
         self._channels[name] = channel
         try:
-            self._flush()
+            self._send_outbox()
             while True:
                 frame = await channel.receive()
-                self.coordinator.heard(name, frame, time.monotonic())
-                if not channel.pending:
-                    self._flush()
+                self.coordinator.handle_frame(name, frame, time.monotonic())
+                if not channel.has_pending:
+                    self._send_outbox()
         finally:
-            self._left(name, channel)
+            self._handle_disconnect(name, channel)
 
-    def _left(self, name: str, channel: Channel) -> None:
+    def _handle_disconnect(self, name: str, channel: Channel) -> None:
         if self._channels.get(name) is not channel:
             return
         del self._channels[name]
-        self.coordinator.lost(name, time.monotonic())
-        self._flush()
-        gang = self.coordinator.roster.gang
-        if self.coordinator.judge.verdict is not None and not any(each in gang for each in self._channels):
-            self._alone.set()
+        self.coordinator.handle_disconnect(name, time.monotonic())
+        self._send_outbox()
+        gang = self.coordinator.membership.gang
+        if self.coordinator.decisions.result is not None and not any(each in gang for each in self._channels):
+            self._others_gone.set()
 
-    def _flush(self) -> None:
+    def _send_outbox(self) -> None:
         """Send the frames of the coordinator's outbox, in order."""
-        for name, frame in without_stale_echoes(self.coordinator.outbox.take()):
+        for name, frame in drop_stale_echoes(self.coordinator.outbox.take_all()):
             channel = self._channels.get(name)
             if channel is None:
                 continue
@@ -133,10 +133,10 @@ class Rendezvous:
                 channel.abort()
             else:
                 channel.send(frame)
-        if self.coordinator.judge.verdict is not None and len(self._tasks) == 1:
-            self._tasks.append(asyncio.create_task(self._announce()))
+        if self.coordinator.decisions.result is not None and len(self._tasks) == 1:
+            self._tasks.append(asyncio.create_task(self._announce_result()))
 
-    async def _announce(self) -> None:
-        await self._decided()
-        self.coordinator.announce()
-        self._flush()
+    async def _announce_result(self) -> None:
+        await self._on_result()
+        self.coordinator.announce_result()
+        self._send_outbox()

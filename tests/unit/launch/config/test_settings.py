@@ -1,0 +1,82 @@
+"""The launcher's settings from TF_CONFIG and TFTRAINING_LAUNCHER, and their updates."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tftraining.launch.config.settings import SettingsError, read
+from tftraining.launch.config.spec_updates import obeyed
+
+CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
+
+
+LAUNCHER: dict[str, Any] = {
+    "job": {"namespace": "n", "name": "j", "uid": "u"},
+    "attempt": 2,
+    "rendezvous": "[::1]:8471",
+    "statusPort": 8472,
+    "secretFile": "/key",
+    "directory": None,
+    "budgetReset": "Never",
+    "stallTimeoutSeconds": None,
+    "ledger": {"podFailures": 3},
+}
+
+
+def environment(config: object = CONFIG, **launcher: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps(config), "TFTRAINING_LAUNCHER": json.dumps({**LAUNCHER, **launcher})}
+
+
+def test_settings_are_read_once_and_whole() -> None:
+    settings = read(environment())
+    assert (settings.gang.members, settings.gang.me) == (("worker-0", "worker-1", "ps-0"), "worker-1")
+    assert (settings.gang.chief, settings.is_chief, settings.gang.trainers) == (
+        "worker-0",
+        False,
+        ("worker-0", "worker-1"),
+    )
+    assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
+    assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
+
+
+@pytest.mark.parametrize(("told", "proven"), [({}, False), ({"proven": False}, False), ({"proven": True}, True)])
+def test_an_older_operator_does_not_tell_of_steps(told: dict[str, object], proven: bool) -> None:
+    assert read(environment(**told)).proven is proven
+
+
+def test_orders_change_what_they_name_and_nothing_else() -> None:
+    settings = read(environment(budgetReset="Never", successPolicy="AllWorkers"))
+    workers = {"workers": len(settings.gang.trainers)}
+    assert obeyed(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
+    _, policy = obeyed(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
+    assert (policy.refill, policy.all_workers) == (True, False)
+
+
+def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:
+    settings = read(environment({**CONFIG, "task": {"type": "evaluator", "index": 0}}))
+    assert (settings.in_gang, settings.gang.chief) == (False, "worker-0")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        [],
+        {"cluster": {"ps": ["a"]}, "task": {"type": "ps", "index": 0}},
+        {**CONFIG, "task": {"type": "worker", "index": 5}},
+    ],
+)
+def test_a_wrong_tf_config_is_named(config: object) -> None:
+    with pytest.raises(SettingsError, match="TF_CONFIG"):
+        read(environment(config))
+
+
+@pytest.mark.parametrize(
+    "change", [{"rendezvous": "x"}, {"statusPort": 99999}, {"memberTimeoutSeconds": "soon"}, {"job": {}}]
+)
+def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER"):
+        read(environment(**change))

@@ -1,0 +1,56 @@
+"""The environment of the program in a round."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tftraining.launch.config.settings import read
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.program import Program
+from tftraining.launch.rendezvous.chief_contact import ChiefContact
+from tftraining.launch.rendezvous.program_control import ProgramControl
+from tftraining.launch.rendezvous.protocol import Frame
+
+TF_CONFIG = json.dumps({"cluster": {"worker": ["a-0:1"]}, "task": {"type": "worker", "index": 0}})
+LAUNCHER = {
+    "job": {"namespace": "n", "name": "j", "uid": "u"},
+    "attempt": 1,
+    "rendezvous": "127.0.0.1:1",
+    "statusPort": 2,
+    "secretFile": "key",
+    "workerAddress": "a-%d:1",
+}
+
+
+class RecordingProgram(Program):
+    """Records the environment of each start instead of starting a process."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(["true"], warm=False, grace=0.0, directory=directory)
+        self.environments: asyncio.Queue[Mapping[str, str]] = asyncio.Queue()
+
+    async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
+        self.environments.put_nowait(env)
+
+
+async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round(tmp_path: Path) -> None:
+    settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps(LAUNCHER)})
+    program, orders = RecordingProgram(tmp_path), asyncio.Queue[Frame]()
+    chief = ChiefContact(settings, "127.0.0.1:1", program.log)
+    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **_: None)
+    executing = asyncio.create_task(control.execute(orders))
+    for workers in (1, 2):
+        frame: Frame = {"type": "start", "round": workers, "ledger": {}, "workers": [[0, workers - 1]], "size": workers}
+        orders.put_nowait(frame)
+        environment = await program.environments.get()
+        assert (environment["TFTRAINING_ROUND"], legacy_keras.REQUEST in environment) == (str(workers), workers == 2)
+    executing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await executing
+    await program.close()

@@ -1,0 +1,117 @@
+"""Frames between two ends of a real connection; what is forged, replayed, endless or nonsense is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tftraining.launch.rendezvous.protocol import (
+    FRAME_BYTES,
+    Channel,
+    ConnectionClosedError,
+    Frame,
+    ProtocolError,
+    accept,
+    connect,
+)
+
+SECRET = b"secret"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Streams, Streams]]:
+    """Both ends of a connection: the chief's, the member's."""
+    accepted: asyncio.Queue[Streams] = asyncio.Queue()
+    server = await asyncio.start_server(lambda r, w: accepted.put_nowait((r, w)), "127.0.0.1", 0, limit=FRAME_BYTES)
+    port = server.sockets[0].getsockname()[1]
+    member = await asyncio.open_connection("127.0.0.1", port, limit=FRAME_BYTES)
+    chief = await accepted.get()
+    try:
+        yield chief, member
+    finally:
+        server.close()
+        for _, writer in (chief, member):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def channels() -> AsyncIterator[tuple[Channel, Channel, Frame]]:
+    """Both ends after the greeting, and the member's first frame."""
+    async with pair() as (chief, member):
+        there = asyncio.create_task(accept(*chief, SECRET))
+        near = await connect(*member, SECRET, {"type": "hello"})
+        far, first = await there
+        yield far, near, first
+
+
+async def test_frames_pass_in_both_directions() -> None:
+    async with channels() as (chief, member, first):
+        assert first == {"type": "hello"}
+        for number in range(3):
+            chief.send({"n": number})
+            member.send({"m": number})
+        assert [await member.receive() for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert [await chief.receive() for _ in range(3)] == [{"m": 0}, {"m": 1}, {"m": 2}]
+        chief.close()
+        with pytest.raises(ConnectionClosedError):
+            await member.receive()
+
+
+async def test_another_secret_is_refused() -> None:
+    async with pair() as (chief, member):
+        there = asyncio.create_task(accept(*chief, SECRET))
+        await connect(*member, b"another", {"type": "hello"})
+        with pytest.raises(ProtocolError, match="not signed"):
+            await there
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda lines: [lines[0], lines[0]],  # replayed
+        lambda lines: [lines[1], lines[0]],  # reordered
+        lambda lines: [lines[0].replace(b"1", b"2", 1)],
+        lambda lines: [b"x" * 2 * FRAME_BYTES],
+        lambda lines: [b"\n"],
+    ],
+    ids=["replayed", "reordered", "changed", "endless", "empty"],
+)
+async def test_a_tampered_frame_is_refused(harm: Callable[[list[bytes]], list[bytes]]) -> None:
+    async with pair() as (chief, member):
+        there = asyncio.create_task(accept(*chief, SECRET))
+        near = await connect(*member, SECRET, {"type": "hello"})
+        far, _ = await there
+        lines: list[bytes] = []
+        real = member[1].write
+        member[1].write = lines.append  # type: ignore[method-assign,assignment]
+        near.send({"n": 11})
+        near.send({"n": 12})
+        for line in harm(lines):
+            real(line)
+        with pytest.raises(ProtocolError):
+            for _ in lines:
+                await asyncio.wait_for(far.receive(), 5)
+
+
+async def test_a_reflected_frame_is_refused() -> None:
+    async with pair() as (chief, member):
+        there = asyncio.create_task(accept(*chief, SECRET))
+        near = await connect(*member, SECRET, {"type": "hello"})
+        far, _ = await there
+        far.send({"type": "stop"})
+        member[1].write(await member[0].readline())  # the chief's own words
+        with pytest.raises(ProtocolError, match="not signed"):
+            await far.receive()
+        near.abort()
+
+
+async def test_a_peer_that_does_not_read_is_disconnected() -> None:
+    async with channels() as (chief, _, _):
+        for _ in range(1000):
+            chief.send({"text": "x" * 60_000})
+        assert chief.aborted

@@ -1,0 +1,232 @@
+"""Starts and stops the member's program as the chief's launcher orders, and reports the program's state to the chief.
+
+A start may take minutes, so a later order interrupts it. It must never report an exit that this launcher has caused,
+nor start a program without a lease (chief_contact.py). Another process enforces the lease when this event loop hangs
+(process/lease.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+
+from tftraining.launch.config import proxies, round_environment
+from tftraining.launch.config.settings import Settings
+from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.incident import exit_to_frame
+from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.gang.restart_scope import only_serves
+from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.process_state import StuckDetector
+from tftraining.launch.process.program import Program
+from tftraining.launch.progress import to_frame
+from tftraining.launch.rendezvous.chief_contact import ChiefContact
+from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
+
+DUMP_SECONDS = 0.5  # to write the stacks
+
+
+Send = Callable[..., None]  # sends a frame, given by its fields, to the chief, if it is connected
+
+
+class ProgramControl:
+    """The member's program over all rounds. `environment` is the program's, without the variables of a round."""
+
+    def __init__(
+        self, settings: Settings, program: Program, environment: Mapping[str, str], chief: ChiefContact, send: Send
+    ) -> None:
+        self.settings = settings
+        self.program = program
+        self.incarnation = secrets.token_hex(8)  # tells this launcher from earlier ones of the same member
+        self.state = "waiting"  # waiting (for the chief), ready, running, done
+        self.round = 0
+        self.latest_round = 0  # the highest round number that any chief's launcher has announced
+        self.ledger: Ledger = settings.ledger
+        self.started_at = 0.0
+        self.stopped_at: float | None = None  # when this launcher stopped the program of the last round
+        self.exit: Exit | None = None
+        self.result: Result | None = None
+        self.finished_fit_digest = ""
+        self._finished_fit_variables: dict[str, str] = {}
+        self._environment = dict(environment)
+        self._chief = chief
+        self._send = send
+        self._evaluator_grace = settings.policy.evaluator_grace
+        self._stopping = False
+        self._has_ended = asyncio.Event()  # the program of this round
+        self._stuck_detector = StuckDetector()
+        self._sees_no_gpu = False  # TensorFlow sees none of the GPUs that the container requests
+
+    def keep_finished_fits(self, digest: str, variables: Mapping[str, str]) -> None:
+        """Add `variables` to the program's environment in rounds whose members all have the same `digest`.
+
+        The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
+        """
+        self.finished_fit_digest, self._finished_fit_variables = digest, dict(variables)
+
+    # The chief's orders.
+
+    async def execute(self, orders: asyncio.Queue[Frame]) -> None:
+        """Carry out the orders until the job has a result."""
+        order: Frame | None = None
+        while self.result is None:
+            order = order or await orders.get()
+            order = await self._execute_one(order, orders)
+
+    async def _execute_one(self, order: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
+        """Carry out one order; return the next order if it interrupted this one."""
+        if order["type"] == "start":
+            return await self._start_unless_interrupted(order, orders)
+        if order["type"] == "stop":
+            self._note_failed_member(order.get("member"))
+            if "ledger" in order:  # the chief's launcher may be of an older version that omits it
+                self.ledger = Ledger.from_json(order["ledger"])
+            await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]))
+        elif order["type"] == "end":
+            self._accept_result(order)
+        return None
+
+    async def _start_unless_interrupted(self, order: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
+        """Start the program, which may take minutes; return the order that interrupted the start, if any."""
+        starting = asyncio.ensure_future(self._start(int(order["round"]), order))
+        later = asyncio.ensure_future(orders.get())
+        try:
+            await asyncio.wait({starting, later}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+        finally:
+            # Cancelling ends only the wait: the start itself goes on until `kill`.
+            starting.cancel()
+            later.cancel()
+            await asyncio.gather(starting, later, return_exceptions=True)
+        if starting.cancelled():
+            await self.kill()
+            self.state = "ready"
+        return None if later.cancelled() else later.result()
+
+    async def _start(self, number: int, order: Frame) -> None:
+        self.program.log(f"tftraining: round {number} starts")
+        self.round, self.latest_round = number, max(number, self.latest_round)
+        self.ledger = Ledger.from_json(order["ledger"])
+        self.state, self.started_at, self.exit, self.stopped_at = "running", time.monotonic(), None, None
+        self._stopping = False
+        self._has_ended.clear()
+        deadline = self._chief.lease_deadline if self.settings.in_gang else math.inf
+        environment = self._round_environment(number, order)
+        await self.program.start(environment, lambda program_exit: self._handle_exit(number, program_exit), deadline)
+        self.send_heartbeat(time.monotonic())
+
+    def _round_environment(self, number: int, order: Frame) -> dict[str, str]:
+        agreed = self._finished_fit_variables if order.get("keepsFits") else {}
+        gang = self._gang_variables(order)
+        environment = {**self._environment, **agreed, **gang, "TFTRAINING_ROUND": str(number)}
+        return environment | proxies.exempt(environment, self.settings.worker_address)
+
+    def _gang_variables(self, order: Frame) -> dict[str, str]:
+        """The variables that describe the round's gang; none if the chief does not list the members."""
+        if "workers" not in order:
+            return {}
+        self._environment |= legacy_keras.request(self._environment, int(order["size"]))
+        own = self._environment["TF_CONFIG"]
+        try:
+            return round_environment.of_round(self.settings, order["workers"], int(order["size"]), own)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+
+    async def _stop(self, number: int, why: str, dump: bool) -> None:
+        self.program.log(f"tftraining: round {number} stops: {why}")
+        if dump:
+            self.program.dump_stacks()
+            await asyncio.sleep(DUMP_SECONDS)
+        await self.kill()
+        self.state = "ready"
+        self._send(type="ready", round=number)
+
+    def accept_queued_result(self, orders: asyncio.Queue[Frame]) -> None:
+        """After the connection has ended, accept only a result among the orders still queued."""
+        while not orders.empty():
+            if (order := orders.get_nowait())["type"] == "end" and self.result is None:
+                self._accept_result(order)
+
+    def _accept_result(self, order: Frame) -> None:
+        """Record the job's result. No other round can start, so the program may run on for its grace period."""
+        self.program.lease.end()
+        self._evaluator_grace = float(order.get("evaluatorGrace", self._evaluator_grace))
+        self.result, self.ledger = Result.from_frame(order), Ledger.from_json(order["ledger"])
+        self._note_failed_member(self.result.member if self.result.verdict == FAILED else None)
+
+    def _note_failed_member(self, member: object) -> None:
+        """Tell the program which member ended the round; None if unknown."""
+        self.program.note_failed_member("" if member in (None, self.settings.gang.me) else str(member))
+
+    # Reports to the chief.
+
+    def send_heartbeat(self, now: float) -> None:
+        """Send the state of the program."""
+        pid, mode = self.program.pid, self.program.mode
+        stuck, progress = self._stuck_detector.stuck_seconds(pid, now), to_frame(self.program.snapshot(), now)
+        self._check_gpus()
+        prepared, no_gpu = self.program.is_prepared, self._sees_no_gpu
+        state = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
+        self._send(type="beat", t=now, round=self.round, progress=progress, **state)
+
+    def send_exit(self) -> None:
+        """Report how this round's program ended, if it ended by itself."""
+        if self.state == "done" and self.exit is not None:
+            progress = to_frame(self.program.snapshot(), time.monotonic())
+            self._send(type="exited", round=self.round, exit=exit_to_frame(self.exit), progress=progress)
+
+    def _handle_exit(self, number: int, program_exit: Exit) -> None:
+        """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then
+        the lease watchdog may have killed it, and the connection is about to end."""
+        if number != self.round:
+            return
+        self._has_ended.set()
+        if not self._stopping and not self.program.lease.is_over:
+            self.state, self.exit = "done", program_exit
+            self.send_exit()
+
+    def _check_gpus(self) -> None:
+        """Check whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer
+        counts until this round's program reports."""
+        requested, seen = self.settings.gpus, self.program.gpu_count
+        if not requested or seen is None:
+            return
+        if not seen and not self._sees_no_gpu:
+            self.program.log(
+                f"tftraining: NoGPU: the container asks for GPUs ({requested}) and TensorFlow sees none: it trains on "
+                "the CPU. See that the image has NVIDIA's CUDA libraries"
+            )
+        self._sees_no_gpu = not seen
+
+    # The end of the program.
+
+    async def stop_without_chief(self) -> None:
+        """Kill the program because the connection to the chief is lost; an evaluator runs on."""
+        if self.result is None and self.settings.in_gang:
+            self._note_failed_member(self.settings.gang.chief)
+            await self.kill()
+            self.state = "waiting"
+
+    async def finish(self) -> None:
+        """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
+        gang, succeeded = self.settings.gang, self.result is not None and self.result.verdict == SUCCEEDED
+        if succeeded and self.state == "running" and not only_serves(gang.me, gang, self.program.snapshot()):
+            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._has_ended.wait(), grace)
+            if not self.settings.in_gang and not self._has_ended.is_set():
+                await self.program.terminate()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the program; its end is not reported."""
+        self._stopping = True
+        if self.stopped_at is None and self.round:
+            self.stopped_at = time.monotonic()
+        await self.program.kill()
