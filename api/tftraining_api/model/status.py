@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol, Self
 
 import msgspec
 
+from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.indexes import chosen
 from tftraining_api.model.spec import Frozen, JobSpec
 
@@ -97,6 +98,22 @@ class LastRestart(Frozen, frozen=True):
     exception: str | None = None
 
 
+class Ended(Protocol):
+    """The end of a program: as its pod shows it, or as a launcher reports it."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None if a signal ended the program."""
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the program."""
+
+    @property
+    def exception(self) -> str:
+        """The exception that ended the program; empty if unknown."""
+
+
 class Failure(Frozen, frozen=True):
     """The last failure of the program, kept after its pod is gone."""
 
@@ -106,6 +123,12 @@ class Failure(Frozen, frozen=True):
     reason: str | None = None
     log_tail: str | None = None
     exception: str | None = None
+
+    @classmethod
+    def of(cls, pod: str, ended: Ended, reason: str, log_tail: str | None) -> Self:
+        """The failure of the program in the pod of that name."""
+        exception = ended.exception or None
+        return cls(pod, ended.exit_code, ended.signal, reason, log_tail, exception)
 
 
 class Progress(Frozen, frozen=True):
@@ -196,6 +219,6 @@ class Status(Frozen, frozen=True):
 def largest_gang(status: Status, spec: JobSpec) -> int:
     """The largest number of chiefs and workers that the job has had or may have. The choice of Keras 2 or 3 depends on
     it, and must not change between checkpoints."""
-    chief, worker = spec.role("chief"), status.replicas.get("worker")
+    chief, worker = spec.role(CHIEF), status.replicas.get(WORKER)
     ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
     return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON, RESTART
 from tftraining_client.errors import UserError
 from tftraining_client.local import orphans
 from tftraining_client.local.kills import Kill
@@ -136,9 +135,9 @@ class Runner:
             return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
         what = f"the launcher of {launcher.name} has ended with {ended.code}"
         decision = judge(self._local.spec, launcher.start.replica, ended.code)
-        if decision.action == FAIL_JOB:
-            return self._fail(REASON, f"{what}; {decision.rule}")
-        self._pod_failures += decision.action == RESTART and launcher.start.replica.role != "evaluator"
+        if decision.effect.ends_job:
+            return self._fail(decision.reason("Error"), decision.explain(what))
+        self._pod_failures += decision.effect.charged and launcher.start.replica.traits.in_gang
         self.note(f"{what}: it is started again")
         return await asyncio.sleep(short - 1 if short else 0)
 

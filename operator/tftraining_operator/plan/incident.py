@@ -4,11 +4,11 @@ One incident is one charge: the other members fail because the first one did. A 
 ended a pod whose program had not failed) is never charged, and neither are the failures that follow from it.
 """
 
-import signal as signals
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from tftraining.launch.failure.exception import exception_of
+from tftraining.launch.failure.incident import signal_name
 from tftraining.launch.failure.same_failure import counts
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen
@@ -52,6 +52,11 @@ class Incident(Frozen, frozen=True):
     def signal(self) -> int | None:
         """The signal that ended the pod that was first."""
         return self.pod.exit.signal if self.pod and self.pod.exit else None
+
+    @property
+    def exception(self) -> str:
+        """The exception that ended the program of the pod that was first; empty if unknown."""
+        return exception_in(self.pod) if self.pod else ""
 
     @property
     def finished_at(self) -> datetime | None:
@@ -131,14 +136,6 @@ def describe(pod: Pod) -> str:
 def log_tail(pod: Pod) -> str | None:
     """The last lines of the pod's log, from its termination message."""
     return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _ended(pod: Pod) -> datetime:

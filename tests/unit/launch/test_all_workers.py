@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulated_gang.members import alive, leave, restart, sent, started
 from tests.support.simulated_gang.simulation import World, beat, exited, hello
-from tftraining.launch.config.settings import Policy
+from tftraining.launch.config.policy import Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import of_gang
 
@@ -22,7 +22,7 @@ def succeeded(chief: Coordinator) -> bool:
 
 
 def test_the_last_to_finish_decides() -> None:
-    chief = started("chief-0", "worker-0", "worker-1", all_workers=True)
+    chief = started("chief-0", "worker-0", "worker-1", success_policy="AllWorkers")
     finish(chief, "chief-0", "worker-1")
     assert (chief.judge.verdict, chief.rounds.running, sent(chief)) == (None, True, [])
     assert of_gang(chief, 5.0)["message"].endswith("; chief-0, worker-1 have finished")
@@ -32,7 +32,7 @@ def test_the_last_to_finish_decides() -> None:
 
 
 def test_the_progress_is_that_of_those_who_work_on() -> None:
-    chief = started("chief-0", "worker-0", all_workers=True)
+    chief = started("chief-0", "worker-0", success_policy="AllWorkers")
     for name, epoch in (("chief-0", 10), ("worker-0", 4)):
         chief.heard(name, beat(1, 5.0, epoch=epoch, updated=0.0), 5.0)
     assert of_gang(chief, 5.0)["progress"]["epoch"] == 10
@@ -43,7 +43,7 @@ def test_the_progress_is_that_of_those_who_work_on() -> None:
 
 
 def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
-    chief = started("chief-0", "worker-0", "ps-0", all_workers=True)
+    chief = started("chief-0", "worker-0", "ps-0", success_policy="AllWorkers")
     chief.hello(hello("evaluator-0"), 1.0)
     finish(chief, "chief-0", "worker-0")
     assert succeeded(chief)
@@ -51,7 +51,7 @@ def test_parameter_servers_and_the_evaluator_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     other = next(name for name in chief.roster.gang if name != victim)
     finish(chief, other)
     chief.heard(victim, exited(1, 3), 6.0)
@@ -65,21 +65,21 @@ def test_a_failure_after_a_success_restarts_them_all(victim: str) -> None:
 
 
 def test_under_another_policy_what_is_done_may_be_enough() -> None:
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     finish(chief, "worker-1")
     chief.change(chief.roster.job.gang, Policy(), 5.0)
     assert not succeeded(chief), "the chief has not finished"
-    chief.change(chief.roster.job.gang, Policy(all_workers=True), 5.5)
+    chief.change(chief.roster.job.gang, Policy(success_policy="AllWorkers"), 5.5)
     finish(chief, "worker-0", now=6.0)
     assert succeeded(chief)
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.change(chief.roster.job.gang, Policy(), 6.0)
     assert succeeded(chief) and not chief.rounds.running
 
 
 def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> None:
-    chief = started("worker-0", "worker-1", "worker-2", all_workers=True)
+    chief = started("worker-0", "worker-1", "worker-2", success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.heard("worker-2", exited(1, 1), 5.0)
     finish(chief, "worker-1", now=5.01)
@@ -89,7 +89,7 @@ def test_a_success_that_comes_after_another_ones_failure_does_not_decide() -> No
 
 
 def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     finish(chief, "worker-1")
     chief.lost("worker-1", 6.0)
     assert (chief.rounds.running, chief.incident) == (True, None)
@@ -101,7 +101,7 @@ def test_the_launcher_of_one_that_has_finished_may_be_lost() -> None:
 
 
 def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     finish(chief, "worker-1")
     leave(chief, "worker-1", 5.5)
     chief.heard("worker-0", exited(1, 1), 6.0)
@@ -112,7 +112,7 @@ def test_who_comes_between_two_rounds_runs_in_the_next() -> None:
 
 
 def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> None:
-    chief = started(all_workers=True)
+    chief = started(success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.heard("worker-1", {"type": "leaving"}, 5.0)
     finish(chief, "worker-1", now=5.1)
@@ -122,7 +122,7 @@ def test_who_is_told_to_go_and_leaves_with_a_polite_zero_has_not_finished() -> N
 
 def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> None:
     members = ("worker-0", "worker-1", "worker-2")
-    chief = started(*members, all_workers=True, min_workers=1)
+    chief = started(*members, success_policy="AllWorkers", min_replicas=1)
     for peer in chief.roster.gang.values():
         peer.elastic = True
     leave(chief, "worker-2", 2.0)
@@ -140,7 +140,7 @@ def test_a_gang_of_fewer_succeeds_when_its_members_have_and_grows_no_more() -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_dies_the_job_succeeds_when_all_of_one_round_have(seed: int) -> None:
-    world = World(4, seed, all_workers=True)
+    world = World(4, seed, success_policy="AllWorkers")
     for _ in range(30):
         world.until(world.settled)
         for name in world.random.sample(world.names, world.random.randrange(len(world.names))):

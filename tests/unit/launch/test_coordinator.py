@@ -55,7 +55,7 @@ def test_the_next_round_is_beyond_all_that_were_heard_of() -> None:
 
 
 def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all() -> None:
-    chief = coordinator(start_deadline=60.0)
+    chief = coordinator(start_deadline_seconds=60.0)
     chief.hello(hello("worker-1", now=5.0, known=7, witness=7, farewell=7), 0.0)
     ((name, frame),) = chief.outbox.take()
     assert (name, frame["type"], frame["echo"], frame["round"], frame["startDeadline"]) == (
@@ -339,7 +339,9 @@ def test_a_charge_is_told_before_the_next_round_that_has_to_wait() -> None:
     assert [frame["ledger"]["processFailures"] for frame in told] == [1, 1]
 
 
-@pytest.mark.parametrize(("policy", "epoch"), [({}, 5), ({"all_workers": True}, 4)], ids=["Chief", "AllWorkers"])
+@pytest.mark.parametrize(
+    ("policy", "epoch"), [({}, 5), ({"success_policy": "AllWorkers"}, 4)], ids=["Chief", "AllWorkers"]
+)
 def test_where_the_chief_ends_the_job_its_progress_is_the_jobs(policy: dict[str, Any], epoch: int) -> None:
     chief = started(**policy)
     for name in chief.roster.gang:
@@ -477,7 +479,7 @@ def test_an_earlier_run_s_checkpoint_is_no_progress() -> None:
 
 
 def test_with_budget_reset_never_progress_does_not_help() -> None:
-    chief = started(max_restarts=1, refill=False)
+    chief = started(max_restarts=1, budget_reset="Never")
     for number in (1, 2):
         chief.heard("worker-0", beat(number, number, epoch=10 * number, updated=1.0), number)
         chief.heard("worker-1", exited(number, 1), number)
@@ -646,7 +648,7 @@ def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_with
 
 
 def test_a_stall_is_dumped_named_and_charged() -> None:
-    chief = started(stall_timeout=10.0)
+    chief = started(stall_timeout_seconds=10.0)
     for second in range(1, 13):
         for name, step in (("worker-0", 4), ("worker-1", 3)):
             age = max(0.0, second - step)
@@ -667,7 +669,7 @@ def test_a_stall_is_dumped_named_and_charged() -> None:
 def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_reported_before(
     step: int | None, stalls: bool
 ) -> None:
-    chief = coordinator(stall_timeout=10.0)
+    chief = coordinator(stall_timeout_seconds=10.0)
     chief.hello(hello("worker-0", incarnation="new"), 0.0)
     chief.hello(hello("worker-1", round=1, known=1, witness=1, farewell=1, down=2.0, step=step), 0.0)
     for second in range(1, 12):
@@ -678,7 +680,7 @@ def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_report
 
 
 def test_a_gang_whose_programs_do_not_reach_each_other_stalls_in_its_first_round() -> None:
-    chief = started(stall_timeout=40.0)
+    chief = started(stall_timeout_seconds=40.0)
     for second in range(1, 42):
         assert (chief.rounds.running, chief.rounds.trained) == (True, None), second
         for name in ("worker-0", "worker-1"):
@@ -692,7 +694,7 @@ def test_a_gang_whose_programs_do_not_reach_each_other_stalls_in_its_first_round
 
 
 def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls() -> None:
-    chief = started(stall_timeout=10.0)
+    chief = started(stall_timeout_seconds=10.0)
     for second in range(1, 100):
         for name in ("worker-0", "worker-1"):
             chief.heard(name, beat(1, float(second), **({"connecting": True} if second < 9 else {})), float(second))
@@ -702,7 +704,7 @@ def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls()
 
 
 def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
-    chief = coordinator(*(f"worker-{index}" for index in range(6)), start_deadline=10.0)
+    chief = coordinator(*(f"worker-{index}" for index in range(6)), start_deadline_seconds=10.0)
     chief.hello(hello("worker-0"), 0.0)
     for second in range(1, 12):
         chief.heard("worker-0", beat(0, second), second)
@@ -713,7 +715,7 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
 
 
 def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
-    chief = started(start_deadline=10.0)
+    chief = started(start_deadline_seconds=10.0)
     for second in range(1, 100):
         for name in chief.roster.gang:
             chief.heard(name, beat(1, second), second)

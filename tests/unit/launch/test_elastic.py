@@ -12,7 +12,8 @@ from tests.support.simulated_gang.members import leave
 from tests.support.simulated_gang.simulation import World, beat, coordinator, exited, hello
 from tests.unit.launch.test_simulated_rounds import FAULTS
 from tftraining.launch.config import round_environment
-from tftraining.launch.config.settings import Gang, read
+from tftraining.launch.config.policy import Gang
+from tftraining.launch.config.settings import read
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import of_gang
 from tftraining.launch.progress import to_frame
@@ -28,7 +29,7 @@ def starts(chief: Coordinator) -> dict[str, Any]:
 
 def elastic(*members: str, least: int | None = 1, **policy: Any) -> Coordinator:
     """A gang in its first round that may go on with fewer."""
-    chief = coordinator(*(members or THREE), min_workers=least, **policy)
+    chief = coordinator(*(members or THREE), min_replicas=least, **policy)
     for name in chief.roster.gang:
         assert chief.hello(hello(name, elastic=True), 0.0) == ""
     assert chief.rounds.running
@@ -248,7 +249,7 @@ def test_an_epoch_that_takes_long_is_not_waited_for(rate: float, waits: bool) ->
 
 
 def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> None:
-    chief = coordinator(*THREE, min_workers=2, start_deadline=60.0)
+    chief = coordinator(*THREE, min_replicas=2, start_deadline_seconds=60.0)
     for name in ("worker-0", "worker-1"):
         chief.hello(hello(name, elastic=True), 0.0)
     for second in range(60):
@@ -261,7 +262,7 @@ def test_a_first_round_with_fewer_begins_when_the_start_deadline_is_over() -> No
 
 
 def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be_alive() -> None:
-    chief = coordinator(*THREE, min_workers=1)
+    chief = coordinator(*THREE, min_replicas=1)
     chief.hello(hello("worker-0", elastic=True), 0.0)
     chief.hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0, elastic=True), 0.0)
     listen(chief, 2.9, "worker-0", "worker-2")
@@ -271,7 +272,7 @@ def test_a_new_launcher_of_the_chief_waits_until_nobody_of_the_last_round_can_be
 
 
 def test_launchers_that_cannot_be_told_of_their_round_wait_for_all() -> None:
-    chief = coordinator(*THREE, min_workers=1)
+    chief = coordinator(*THREE, min_replicas=1)
     for name in THREE:
         chief.hello(hello(name), 0.0)
     leave(chief, "worker-1", 5.0)
@@ -368,7 +369,7 @@ def test_there_and_back_before_anybody_came_is_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_faults_and_sizes_end_with_all_members_in_one_round(seed: int) -> None:
-    world = World(size=3 + seed % 4, seed=seed, min_workers=1 + seed % 2)
+    world = World(size=3 + seed % 4, seed=seed, min_replicas=1 + seed % 2)
     world.until(world.settled)
     for _ in range(25):
         for _ in range(world.random.randint(1, 3)):

@@ -145,7 +145,7 @@ async def no_verdict() -> None:
 async def test_beats_that_have_piled_up_are_answered_once() -> None:
     """A launcher that has fallen behind by half a second must not spend the next one on echoes of no use."""
     port = free_ports(1)[0]
-    rendezvous = Rendezvous(gang(2, 0, start_deadline=1e9), SECRET, no_verdict)
+    rendezvous = Rendezvous(gang(2, 0, start_deadline_seconds=1e9), SECRET, no_verdict)
     await rendezvous.open("127.0.0.1", port)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -57,7 +57,7 @@ def test_of_two_that_launchers_of_an_older_version_kept_the_one_with_more_restar
 
 
 def test_the_waits_grow_to_a_minute() -> None:
-    waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
+    waits = [ledger.backoff(number) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]
 
 
@@ -210,7 +210,8 @@ def test_settings_are_read_once_and_whole() -> None:
         ("worker-0", "worker-1"),
     )
     assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
-    assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
+    policy = settings.policy
+    assert (policy.refills_budget, policy.stall_timeout_seconds, settings.ledger.pod_failures) == (False, None, 3)
 
 
 @pytest.mark.parametrize(("told", "proven"), [({}, False), ({"proven": False}, False), ({"proven": True}, True)])
@@ -223,7 +224,7 @@ def test_orders_change_what_they_name_and_nothing_else() -> None:
     workers = {"workers": len(settings.gang.trainers)}
     assert obeyed(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
     _, policy = obeyed(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
-    assert (policy.refill, policy.all_workers) == (True, False)
+    assert (policy.refills_budget, policy.all_workers) == (True, False)
 
 
 def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:

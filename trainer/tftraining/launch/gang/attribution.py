@@ -46,7 +46,7 @@ class Blame:
 
     def standstill(self, now: float) -> Incident | None:
         """The stall of members that have made no step for the stall timeout; None without one."""
-        timeout = self._roster.policy.stall_timeout
+        timeout = self._roster.policy.stall_timeout_seconds
         if timeout is None:
             return None
         looks = [peer.look() for peer in self._roster.trainers if peer.state == "running"]
@@ -102,7 +102,7 @@ class Blame:
 
     def _of_condition(self, peer: Peer, ended: Exit, other: Peer, now: float) -> Incident | None:
         """The incident of `other` if its state explains why the peer's program `ended`: leaving, silent or stuck."""
-        timeout, told = self._roster.policy.member_timeout, describe(peer.name, ended)
+        timeout, told = self._roster.policy.member_timeout_seconds, describe(peer.name, ended)
         if other.leaving:
             return self._told_to_stop(other, now)
         if now - other.heard > timeout / 2 and not _tells_its_cause(ended):

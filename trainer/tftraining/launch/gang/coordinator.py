@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.incident import Incident, exit_from_frame
 from tftraining.launch.failure.ledger import Ledger
@@ -119,14 +119,14 @@ class Coordinator:
         self._rest_if_judged()
         if self.judge.verdict is None:
             peer.failures = 1 if now - peer.started > QUIET_PROGRESS else peer.failures + 1
-            peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.failures))
+            peer.not_before = now + ledgers.backoff(peer.failures)
             self.outbox.stop(peer, incident)
 
     # Time and spec updates.
 
     def tick(self, now: float) -> None:
-        """Check all timeouts; call it a few times per `member_timeout`."""
-        timeout = self.roster.policy.member_timeout
+        """Check all timeouts; call it a few times per `member_timeout_seconds`."""
+        timeout = self.roster.policy.member_timeout_seconds
         late = self._ticked is not None and now - self._ticked > timeout / 2
         self._ticked = now
         for peer in [each for each in self.roster.peers.values() if each.connected]:
@@ -210,14 +210,14 @@ class Coordinator:
             self._stop(incident, now)
         elif (judged := self._judged(incident, now)) is not None:
             self.incident, self.back = replace(judged, alone=True), None
-            peer.not_before = now + ledgers.wait(self.judge.ledger)
+            peer.not_before = now + ledgers.backoff(self.judge.ledger.without_progress)
             self.outbox.stop(peer, judged)
 
     def _stop(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
         judged = self._judged(incident, now)
         self.incident = judged or incident
-        self.rounds.end(now, ledgers.wait(self.judge.ledger) * (incident.reason not in ASKED_FOR))
+        self.rounds.end(now, ledgers.backoff(self.judge.ledger.without_progress) * (incident.reason not in ASKED_FOR))
         for peer in self.roster.members if judged is not None else ():
             self.outbox.stop(peer, self.incident)
 

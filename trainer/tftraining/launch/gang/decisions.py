@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.config.settings import role_of
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure import restart_rules, same_failure
 from tftraining.launch.failure.incident import Incident
@@ -16,6 +15,7 @@ from tftraining.launch.failure.result import FAILED, SUCCEEDED, Verdict
 from tftraining.launch.gang.membership import Roster, some
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import ASKED_FOR
+from tftraining.launch.roles import role_of
 
 
 class Judge:
@@ -39,18 +39,16 @@ class Judge:
         policy = self._roster.policy
         decision = self._decide(incident, proven) if incident.charged else restart_rules.Decision(restart_rules.RESTART)
         self.failure = incident if incident.charged else self.failure
-        if decision.action == restart_rules.IGNORE:
-            incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
+        explained = decision.explain(incident.message)
+        if not decision.effect.charged:
+            incident = replace(incident, charged=False, message=explained)
         ledger = self._account(incident, progressed, decision)
-        if decision.action == restart_rules.FAIL_JOB and decision.rule:
-            self._fail(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
-        elif decision.action == restart_rules.FAIL_JOB:
-            self._fail(incident.reason, incident.message, incident)
+        if decision.effect.ends_job:
+            self._fail(decision.reason(incident.reason), explained, incident)
         elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
             self._fail(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
-            budget = f"all {policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
-            self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
+            self._fail(ledgers.EXCEEDED, f"{incident.message}; {ledgers.used_up(policy.max_restarts)}", incident)
         if self.verdict is not None:
             return None
         self.ledger = ledger
@@ -58,7 +56,7 @@ class Judge:
 
     def _account(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        account = {"charged": incident.charged, "refill": self._roster.policy.refill}
+        account = {"charged": incident.charged, "refill": self._roster.policy.refills_budget}
         failed = incident.reason not in ASKED_FOR
         ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **account)
         if not incident.charged or not incident.same or decision.rule:
@@ -68,13 +66,13 @@ class Judge:
     def judge_evaluator(self, incident: Incident, proven: bool) -> None:
         """Judge an evaluator's failure. It is never charged; only a rule can fail the job for it."""
         decision = self._decide(incident, proven)
-        if decision.rule and decision.action == restart_rules.FAIL_JOB:
+        if decision.rule and decision.effect.ends_job:
             self.failure = incident
-            self._fail(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
+            self._fail(decision.reason(incident.reason), decision.explain(incident.message), incident)
 
     def give_up(self, missing: list[str]) -> None:
         """Fail the job: these members did not join within the start deadline."""
-        limit = f"{self._roster.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
+        limit = f"{self._roster.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
         self._fail("StartDeadlineExceeded", f"{some(missing)} did not join within {limit}")
 
     def finished(self, peer: Peer) -> None:

@@ -39,7 +39,7 @@ class Outbox:
 
     def welcome(self, peer: Peer, echo: float, number: int, give_way: bool) -> None:
         """Greet a member that has joined; `number` is the last round's. `give_way`: it should prepare later."""
-        known = {"round": number, "startDeadline": self._roster.policy.start_deadline, **self._ledger()}
+        known = {"round": number, "startDeadline": self._roster.policy.start_deadline_seconds, **self._ledger()}
         self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=give_way, **known)
 
     def beat(self, name: str, echo: float, give_way: bool) -> None:
@@ -60,7 +60,7 @@ class Outbox:
     def end(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
         if self._judge.verdict is not None and peer.connected:
-            known = {"evaluatorGrace": self._roster.policy.evaluator_grace, **self._ledger()}
+            known = {"evaluatorGrace": self._roster.policy.evaluator_grace_seconds, **self._ledger()}
             self._send(peer.name, type="end", **known, **self._judge.verdict.to_frame())
 
     def close(self, peer: Peer) -> None:

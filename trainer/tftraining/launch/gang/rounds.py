@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from tftraining.launch.config.settings import role_of
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.membership import Roster
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, after, reports, silent
+from tftraining.launch.roles import traits_of
 
 # How long programs of an earlier chief's launcher may run after the last member has left it, in member timeouts.
 TAKEN_LEAVE = 1.0  # it said goodbye to a member: the leases of the others end
@@ -98,7 +98,7 @@ class Rounds:
         """
         if not self.number or self._launchers:
             return False
-        timeout = self._roster.policy.member_timeout
+        timeout = self._roster.policy.member_timeout_seconds
         others = [peer for peer in self._roster.gang.values() if peer.name != self._roster.chief]
         if all(peer.farewell == self.number for peer in others):
             return False
@@ -111,13 +111,13 @@ class Rounds:
 
     def leases_end(self, now: float) -> float:
         """The time since which a member must have been heard, else its lease has ended."""
-        return now - self._roster.policy.member_timeout
+        return now - self._roster.policy.member_timeout_seconds
 
     def _lineup(self, now: float) -> list[Peer]:
         roster, since = self._roster, self.leases_end(now)
         if self._is_blocked(since) or not all(quorum.quiet(peer, since) for peer in roster.surplus.values()):
             return []
-        return quorum.lineup(list(roster.gang.values()), roster.policy.min_workers or 0, since, self._is_cold)
+        return quorum.lineup(list(roster.gang.values()), roster.policy.min_replicas or 0, since, self._is_cold)
 
     def _is_blocked(self, since: float) -> bool:
         """Whether some member blocks the next round.
@@ -141,16 +141,16 @@ class Rounds:
 
     def _optional(self, peer: Peer) -> bool:
         """Whether the next round may start without this member of the gang."""
-        if role_of(peer.name) != "worker" or peer.name == self._roster.chief:
+        if not traits_of(peer.name).resizable or peer.name == self._roster.chief:
             return False
-        if self._roster.policy.min_workers and (self.number > 0 or self._overdue):
+        if self._roster.policy.min_replicas and (self.number > 0 or self._overdue):
             return True
         return bool(self._launchers) and not self.has(peer)
 
     def overdue(self, now: float) -> list[str]:
         """The members missing after the start deadline, if no round can start without them."""
         since = max(self._since, self._not_before)
-        if not self.missing or now - since <= self._roster.policy.start_deadline:
+        if not self.missing or now - since <= self._roster.policy.start_deadline_seconds:
             return []
         self._overdue = True
         return [] if self._lineup(now) else self.missing

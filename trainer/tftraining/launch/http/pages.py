@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tftraining.launch.config.settings import Settings, role_of
+from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.incident import Incident, bounded
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import some
 from tftraining.launch.gang.restart_scope import serves
 from tftraining.launch.progress import Snapshot, rfc3339, to_status, trains
 from tftraining.launch.rendezvous.client import Member
+from tftraining.launch.roles import is_outside_gang
 
 
 def of_member(member: Member, settings: Settings) -> dict[str, Any]:
@@ -93,8 +94,8 @@ def why_not_training(member: Member, settings: Settings, now: float) -> str:
         return ""
     if member.state != "running":
         return "waiting for the gang"
-    me, told = settings.gang.me, member.program.snapshot()
-    passive = role_of(me) == "evaluator" or serves(me, settings.gang, told)
+    told = member.program.snapshot()
+    passive = is_outside_gang(settings.gang.me) or serves(settings.gang.me, settings.gang, told)
     if passive or trains(told, member.started, now):
         return ""
     return "the program has made no step yet"

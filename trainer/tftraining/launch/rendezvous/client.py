@@ -84,8 +84,8 @@ class Member:
         self._leaving = False
         self._ended = asyncio.Event()  # set when the program of this round has ended
         self._pulse = Pulse()
-        self._start_deadline = settings.policy.start_deadline
-        self._evaluator_grace = settings.policy.evaluator_grace
+        self._start_deadline = settings.policy.start_deadline_seconds
+        self._evaluator_grace = settings.policy.evaluator_grace_seconds
         self._looking: asyncio.Future[Verdict | None] | None = None
         self._complaint = ""
         host, self._port = settings.rendezvous
@@ -121,7 +121,7 @@ class Member:
         """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
         gang, succeeded = self.settings.gang, self.verdict is not None and self.verdict.verdict == SUCCEEDED
         if succeeded and self.state == "running" and not serves(gang.me, gang, self.program.snapshot()):
-            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
+            grace = self.settings.policy.termination_grace_seconds if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), grace)
             if not self.settings.in_gang and not self._ended.is_set():
@@ -213,7 +213,7 @@ class Member:
                 orders.put_nowait(frame)
 
     async def _beat(self, channel: Channel) -> None:
-        timeout = self.settings.policy.member_timeout
+        timeout = self.settings.policy.member_timeout_seconds
         while True:
             now = time.monotonic()
             left = self._deadline - now
@@ -225,7 +225,7 @@ class Member:
     @property
     def _deadline(self) -> float:
         """When the program must be dead, unless the chief's echo renews the lease."""
-        return self._lease + self.settings.policy.member_timeout * LEASE
+        return self._lease + self.settings.policy.member_timeout_seconds * LEASE
 
     def _hello(self, now: float) -> Frame:
         snapshot = self.program.snapshot()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, without_stale_echoes
 from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, WireError, accept
@@ -73,7 +73,7 @@ class Rendezvous:
         while True:
             self.coordinator.tick(time.monotonic())
             self._flush()
-            await asyncio.sleep(self.coordinator.roster.policy.member_timeout / TICKS)
+            await asyncio.sleep(self.coordinator.roster.policy.member_timeout_seconds / TICKS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._introducing[writer] = None
