@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -56,6 +56,12 @@ class Counts(Frozen, frozen=True):
         return {each for each in indexes if each < self.desired and each not in absent}
 
 
+def shared_fields(record: Frozen, kind: type[Frozen]) -> dict[str, Any]:
+    """The fields of `kind` that the record, a report of a launcher for example, has too. An empty text is unset."""
+    values = {name: getattr(record, name) for name in kind.__struct_fields__ if hasattr(record, name)}
+    return {name: None if value == "" else value for name, value in values.items()}
+
+
 class SameFailure(Frozen, frozen=True):
     """How many times in a row, and since when, the program has failed with the same exception at the same place. `key`
     identifies both (see tftraining.launch.failure.same_failure)."""
@@ -98,22 +104,6 @@ class LastRestart(Frozen, frozen=True):
     exception: str | None = None
 
 
-class Ended(Protocol):
-    """The end of a program: as its pod shows it, or as a launcher reports it."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code; None if a signal ended the program."""
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that ended the program."""
-
-    @property
-    def exception(self) -> str:
-        """The exception that ended the program; empty if unknown."""
-
-
 class Failure(Frozen, frozen=True):
     """The last failure of the program, kept after its pod is gone."""
 
@@ -125,10 +115,10 @@ class Failure(Frozen, frozen=True):
     exception: str | None = None
 
     @classmethod
-    def of(cls, pod: str, ended: Ended, reason: str, log_tail: str | None) -> Self:
-        """The failure of the program in the pod of that name."""
-        exception = ended.exception or None
-        return cls(pod, ended.exit_code, ended.signal, reason, log_tail, exception)
+    def of(cls, pod: str, ended: Frozen, reason: str, log_tail: str | None) -> Self:
+        """The failure of the program in the pod of that name, with every field that `ended`, the end of the program as
+        its pod or its launcher tells it, has too."""
+        return cls(**{**shared_fields(ended, cls), "pod": pod, "reason": reason, "log_tail": log_tail})
 
 
 class Progress(Frozen, frozen=True):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.incident import signal_name
+from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen
@@ -23,9 +24,9 @@ class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to restart.
 
     `pod` is the pod that was first, `vanished` the name of a pod that does not exist any more (None if all pods are
-    gone). `ruled` says that a rule of the spec decides about the failure, `ignored` that the rule ignores it. A
-    `missed` restart is in the back-off already, because the launchers stopped for it before. A `joined` incident is one
-    more loss of a restart that is under way, such as the drain of a node with several pods of the gang.
+    gone). `decision` is what spec.restartPolicy.rules say about a failure. A `missed` restart is in the back-off
+    already, because the launchers stopped for it before. A `joined` incident is one more loss of a restart that is
+    under way, such as the drain of a node with several pods of the gang.
     """
 
     reason: str
@@ -33,10 +34,14 @@ class Incident(Frozen, frozen=True):
     charged: bool
     pod: Pod | None = None
     vanished: str | None = None
-    ruled: bool = False
-    ignored: bool = False
+    decision: Decision = Decision(RESTART)
     missed: bool = False
     joined: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a program failed: the failure is charged, or a rule spares it the charge."""
+        return self.charged or not self.decision.effect.charged
 
     @property
     def pod_name(self) -> str | None:

@@ -13,7 +13,7 @@ import msgspec
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import pod_name
-from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status
+from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status, shared_fields
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.report import LOST, Ledger, Report, Reported, Resumption
 from tftraining_operator.plan.context import Context, Draft
@@ -76,18 +76,13 @@ def reported_restart(job: str, reported: Resumption) -> LastRestart | None:
     """status.lastRestart as the launchers report it, with every field that both have; None if it has no time."""
     if reported.time is None:
         return None
-    shared: dict[str, Any] = {
-        name: None if (value := getattr(reported, name)) == "" else value
-        for name in LastRestart.__struct_fields__
-        if name in Resumption.__struct_fields__
-    }
     down = reported.down_seconds
     own: dict[str, Any] = {
         "pod": pod_name(job, reported.member) if reported.member else None,
         "reason": reported.reason or "Error",
         "down_seconds": None if down is None else round(down, 2),
     }
-    return LastRestart(**{**shared, **own})
+    return LastRestart(**{**shared_fields(reported, LastRestart), **own})
 
 
 def merged(restarts: Restarts, ledger: Ledger) -> Restarts:

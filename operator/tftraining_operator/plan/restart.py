@@ -97,8 +97,7 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
         status = _with_next_attempt(draft.status, restarts, incident, context.now)
     else:
         status = _with_replaced(context, draft, restarts, incident, lost)
-    is_failure = incident.charged or incident.ignored
-    event = Event("Warning" if is_failure else "Normal", incident.reason, status.message or "")
+    event = Event("Warning" if incident.failed else "Normal", incident.reason, status.message or "")
     return draft.restarted_from(context, status).with_events(event)
 
 
@@ -160,7 +159,7 @@ def _with_failure(draft: Draft, incident: Incident) -> Draft:
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
     """status.lastRestart. Only a failure has an exit code: how a disrupted program ended does not matter."""
     last = LastRestart(time=now, pod=incident.pod_name, reason=incident.reason)
-    if incident.pod is None or not (incident.charged or incident.ignored):
+    if incident.pod is None or not incident.failed:
         return last
     exception = incident.exception or None
     return msgspec.structs.replace(last, exit_code=incident.exit_code, signal=incident.signal, exception=exception)

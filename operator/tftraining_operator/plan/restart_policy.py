@@ -35,10 +35,10 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
     pod = incident.pod
     decision = decide(spec.restart_policy.rules, failure_of(spec, pod), _may_have_stepped(status, pod))
     problem = _failed_by(decision, spec, incident, pod) if decision.effect.ends_job else None
-    incident = msgspec.structs.replace(incident, ruled=bool(decision.rule))
+    incident = msgspec.structs.replace(incident, decision=decision)
     if not decision.effect.charged:
         message = decision.explain(incident.message)
-        incident = msgspec.structs.replace(incident, charged=False, ignored=True, message=message)
+        incident = msgspec.structs.replace(incident, charged=False, message=message)
     return incident, problem
 
 
@@ -81,7 +81,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
-        disruptions=old.disruptions + (free and not incident.ignored),
+        disruptions=old.disruptions + (free and not incident.failed),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
         without_progress=(0 if has_progressed else old.without_progress) + in_a_row,
@@ -159,7 +159,7 @@ def _same_failure_too_often(spec: JobSpec, restarts: Restarts, incident: Inciden
 def _same_failure_key(spec: JobSpec, incident: Incident) -> str:
     """The exception and its place; empty for an incident that does not count. Launchers count for themselves."""
     pod = incident.pod
-    if spec.in_place or not incident.charged or incident.ruled or pod is None or pod.exit is None:
+    if spec.in_place or not incident.charged or incident.decision.rule or pod is None or pod.exit is None:
         return ""
     ended = Exit(pod.exit.code, pod.exit.signal, exception=exception_in(pod))
     return key_of(pod.label, ended, place_of(Snapshot(), False, (pod.exit.ran or timedelta()).total_seconds()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure.incident import Incident, bounded
+from tftraining.launch.failure.incident import Incident, bounded, exit_to_status
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import some
 from tftraining.launch.gang.restart_scope import serves
@@ -184,13 +184,7 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
 
 
 def _exit(incident: Incident) -> dict[str, Any]:
-    ended = incident.exit
-    return {
-        "member": incident.member,
-        "exitCode": None if ended is None else ended.code,
-        "signal": None if ended is None else ended.signal,
-        "exception": "" if ended is None else ended.exception,
-    }
+    return {"member": incident.member, **exit_to_status(incident.exit)}
 
 
 def _tail(incident: Incident) -> str:
