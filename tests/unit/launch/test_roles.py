@@ -50,7 +50,7 @@ def comparisons(tree: ast.AST) -> Iterator[int]:
         parts += node.args if isinstance(node, ast.Call) else []
         parts += [node.slice] if isinstance(node, ast.Subscript) else []
         words = [each for part in parts for each in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
-        if any(isinstance(each, ast.Constant) and each.value in roles.ROLES for each in words):
+        if any(isinstance(each, ast.Constant) and str(each.value).strip("-=") in roles.ROLES for each in words):
             yield node.lineno  # type: ignore[attr-defined]
 
 
@@ -59,6 +59,9 @@ def test_no_other_module_asks_for_a_role_by_its_name() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("line", ['role == "worker"', 'role in ("ps", "evaluator")', 'spec.role("chief")', 'all["ps"]'])
+@pytest.mark.parametrize(
+    "line",
+    ['role == "worker"', 'role in ("ps", "evaluator")', 'spec.role("chief")', 'all["ps"]', 'x.startswith("ps-")'],
+)
 def test_such_a_question_is_found(line: str) -> None:
     assert list(comparisons(ast.parse(line))) == [1]
