@@ -6,6 +6,7 @@ another user may not remove. `tftraining.cleanup`, which runs in the pod, decide
 
 from typing import NamedTuple
 
+from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security, pod_security
 from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
@@ -28,7 +29,7 @@ class CleanupTask(NamedTuple):
 
 def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
     """The manifest of the pod for the task."""
-    template = spec.template_of("worker").get("spec") or {}
+    template = spec.template_of(WORKER).get("spec") or {}
     labels = {LABEL_ROLE: CLEANUP, LABEL_ATTEMPT: str(task.attempt), "app.kubernetes.io/component": CLEANUP}
     return {
         "apiVersion": "v1",

@@ -17,7 +17,7 @@ LONGEST_LABEL = 63
 
 def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
     """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
-    if not job.queue_labels or replica.role == "evaluator" or spec.placed_together == 1:
+    if not job.queue_labels or not replica.traits.in_gang or spec.placed_together == 1:
         return Membership(dict(job.queue_labels), {})
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
     return Membership(

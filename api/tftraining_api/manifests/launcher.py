@@ -11,7 +11,9 @@ from posixpath import basename
 
 import msgspec
 
+from tftraining.launch.config import policy
 from tftraining.launch.failure.restart_rules import REASONS
+from tftraining.launch.roles import WORKER
 from tftraining_api.manifests import spec_updates
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
@@ -124,7 +126,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "secretFile": f"{KEY_DIRECTORY}/{KEY}",
         "directory": job_directory(job, spec.storage) if spec.storage else None,
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
-        **_policy(spec),
+        **policy.encode(spec),
         # For the chief only: its launcher decides for all.
         "rules": _rules(spec) if replica == spec.chief else [],
         **_size(job, spec),
@@ -151,10 +153,9 @@ def gpus_of(container: Manifest) -> int:
 
 def _size(job: Job, spec: JobSpec) -> Manifest:
     """The settings for gangs of another size than that in TF_CONFIG."""
-    worker = spec.role("worker")
+    worker = spec.role(WORKER)
     return {
-        "minReplicas": spec.min_replicas,
-        "workerAddress": address_pattern(job.key, "worker", worker.port) if worker else None,
+        "workerAddress": address_pattern(job.key, WORKER, worker.port) if worker else None,
         "largestGang": largest_gang(job.status, spec),
     }
 
@@ -170,22 +171,6 @@ def ledger(restarts: Restarts) -> Manifest:
         "podFailures": restarts.pod_failures,
         "refilledAt": restarts.counted - restarts.budget_used,
         "withoutProgress": restarts.without_progress,
-    }
-
-
-def _policy(spec: JobSpec) -> Manifest:
-    return {
-        "warmStart": spec.launcher.warm_start,
-        "terminationGraceSeconds": spec.launcher.termination_grace_seconds,
-        "memberTimeoutSeconds": spec.launcher.member_timeout_seconds,
-        "maxRestarts": spec.restart_policy.max_restarts,
-        "sameFailureLimit": spec.restart_policy.same_failure_limit,
-        "budgetReset": spec.restart_policy.budget_reset,
-        "scope": spec.restart_scope,
-        "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
-        "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
-        "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
-        "successPolicy": spec.success_policy,
     }
 
 

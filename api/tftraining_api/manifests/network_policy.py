@@ -3,9 +3,10 @@
 All ports are open among the pods of a job, because NCCL chooses its own. Egress is not restricted.
 """
 
+from tftraining.launch.roles import ROLES
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import LABEL_JOB, ROLES, STATUS_PORT, auxiliary_object_name
+from tftraining_api.model.names import LABEL_JOB, STATUS_PORT, auxiliary_object_name
 from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 
 

@@ -44,7 +44,7 @@ def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
 def membership(job: Job, spec: JobSpec, replica: Replica) -> Membership:
     """The labels, annotations and scheduler for the job's PodGroup; empty if there is no group."""
     group = spec.pod_group
-    if group is None or replica.role == "evaluator":
+    if group is None or not replica.traits.in_gang:
         return Membership({}, {})
     name = auxiliary_object_name(job.key.name, job.uid)
     if group.api_version == COSCHEDULING:

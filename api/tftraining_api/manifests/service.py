@@ -1,5 +1,6 @@
 """The headless Service that gives the pods of a job their DNS names."""
 
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import LABEL_JOB
@@ -11,8 +12,7 @@ def service(job: Job, spec: JobSpec) -> Manifest:
 
     Not-ready addresses are published: TensorFlow's servers must find each other before any of them is ready.
     """
-    roles = {"chief": spec.role("chief"), "worker": spec.role("worker"), "ps": spec.role("ps")}
-    ports = [{"name": role, "port": of.port} for role, of in roles.items() if of is not None]
+    ports = [{"name": role, "port": own.port} for role in GANG_ROLES if (own := spec.role(role)) is not None]
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -8,6 +8,8 @@ needs new pods: plan/incident.SPEC_CHANGED). Every other field is in the pod sin
 
 import json
 
+from tftraining.launch.config.policy import encode_updates
+from tftraining.launch.roles import WORKER
 from tftraining_api.model.spec import JobSpec, Manifest
 
 VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders"
@@ -15,17 +17,8 @@ VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders
 
 def orders(spec: JobSpec) -> Manifest:
     """The orders of the present spec."""
-    worker = spec.role("worker")
-    return {
-        "workers": worker.replicas if worker else 0,
-        "maxRestarts": spec.restart_policy.max_restarts,
-        "sameFailureLimit": spec.restart_policy.same_failure_limit,
-        "budgetReset": spec.restart_policy.budget_reset,
-        "successPolicy": spec.success_policy,
-        "startDeadlineSeconds": spec.run_policy.start_deadline_seconds,
-        "stallTimeoutSeconds": spec.run_policy.stall_timeout_seconds,
-        "evaluatorGraceSeconds": spec.run_policy.evaluator_grace_seconds,
-    }
+    worker = spec.role(WORKER)
+    return {"workers": worker.replicas if worker else 0, **encode_updates(spec)}
 
 
 def written(spec: JobSpec) -> str:

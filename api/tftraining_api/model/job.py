@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tftraining_api.model.names import MANAGER, QUEUE_LABELS, ROLES, Key
+from tftraining.launch.roles import ROLES
+from tftraining_api.model.names import MANAGER, QUEUE_LABELS, Key
 from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_api.model.template import check_template

@@ -1,8 +1,10 @@
 """The names of a job and its children in the cluster, which are part of the public contract."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+
+from tftraining.launch.roles import WORKER, Role, RoleName, traits
 
 GROUP = "tftraining.dev"
 VERSION = "v1"
@@ -28,18 +30,17 @@ CLEANUP = "cleanup"
 RENDEZVOUS_PORT = 8471
 STATUS_PORT = 8472
 
-Role = Literal["chief", "worker", "ps", "evaluator"]
-# Roles that make steps; roles that meet at the rendezvous; all roles.
-TRAINER_ROLES: tuple[Role, ...] = ("chief", "worker")
-GANG_ROLES: tuple[Role, ...] = (*TRAINER_ROLES, "ps")
-ROLES: tuple[Role, ...] = (*GANG_ROLES, "evaluator")
-
 
 class Replica(msgspec.Struct, frozen=True, order=True):
     """One member of a job, such as worker 1."""
 
-    role: Role
+    role: RoleName
     index: int
+
+    @property
+    def traits(self) -> Role:
+        """What the role does."""
+        return traits(self.role)
 
     def __str__(self) -> str:
         return f"{self.role}-{self.index}"
@@ -81,11 +82,11 @@ def address(key: Key, replica: Replica, port: int) -> str:
     return address_pattern(key, replica.role, port).replace("%d", str(replica.index))
 
 
-def address_pattern(key: Key, role: Role, port: int) -> str:
+def address_pattern(key: Key, role: RoleName, port: int) -> str:
     """The address of a role's replicas, with `%d` for the index; Kubernetes names have no percent sign."""
     return f"{pod_name(key.name, role)}-%d.{key.name}.{key.namespace}.svc:{port}"
 
 
 def selector(job: str) -> str:
     """The label selector of the workers, which the scale subresource, and so an autoscaler, counts."""
-    return f"{LABEL_JOB}={job},{LABEL_ROLE}=worker"
+    return f"{LABEL_JOB}={job},{LABEL_ROLE}={WORKER}"

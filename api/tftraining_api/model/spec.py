@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tftraining_api.model.names import GANG_ROLES, ROLES, TRAINER_ROLES, Replica, Role
+from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName
+from tftraining_api.model.names import Replica
 
 Manifest = dict[str, Any]
 
@@ -119,12 +120,12 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     run_policy: RunPolicy = RunPolicy()
     success_policy: Literal["Chief", "AllWorkers"] = "Chief"
 
-    def role(self, role: Role) -> RoleSpec | None:
+    def role(self, role: RoleName) -> RoleSpec | None:
         """The role's spec; None if the job lacks the role."""
         spec: RoleSpec | None = getattr(self.replica_specs, role)
         return spec
 
-    def template_of(self, role: Role) -> Manifest:
+    def template_of(self, role: RoleName) -> Manifest:
         """The pod template of the role: its own, otherwise the common one."""
         own = self.role(role)
         return (own.template if own and own.template else self.template) or {}
@@ -146,10 +147,10 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @property
     def evaluators(self) -> tuple[Replica, ...]:
-        """The evaluator, if there is one. The gang's start, restarts and success do not depend on it."""
-        return self._of(("evaluator",))
+        """The replicas outside the gang, whose start, restarts and success do not depend on them: the evaluator."""
+        return self._of(OUTSIDE_GANG)
 
-    def _of(self, roles: tuple[Role, ...]) -> tuple[Replica, ...]:
+    def _of(self, roles: tuple[RoleName, ...]) -> tuple[Replica, ...]:
         return tuple(
             Replica(role, index)
             for role in roles
@@ -160,12 +161,14 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     @property
     def restart_scope(self) -> Literal["Job", "Pod"]:
         """What restarts after a failure. Default: with parameter servers only the failed pod, otherwise the gang."""
-        return self.restart_policy.scope or ("Job" if self.replica_specs.ps is None else "Pod")
+        serving = any(self.role(role) is not None for role in SERVING_ROLES)
+        return self.restart_policy.scope or ("Pod" if serving else "Job")
 
     def restarts_alone(self, replica: Replica) -> bool:
         """Whether the others continue while this replica restarts; as in the launcher (gang/restart_scope.py)."""
-        worker = replica.role == "worker" and replica != self.chief
-        return replica.role == "evaluator" or (worker and self.restart_scope == "Pod")
+        if not replica.traits.in_gang:
+            return True
+        return self.restart_scope == "Pod" and replica.traits.restarts_alone and replica != self.chief
 
     @cached_property
     def gang_size(self) -> str:
@@ -197,8 +200,8 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @property
     def placed_together(self) -> int:
-        """The number of pods that a scheduler or a queue has to place together: all but the evaluator's."""
-        return sum(own.replicas for role in ROLES if role != "evaluator" and (own := self.role(role)) is not None)
+        """The number of pods that a scheduler or a queue has to place together: those of the gang."""
+        return sum(own.replicas for role in GANG_ROLES if (own := self.role(role)) is not None)
 
     @property
     def chief(self) -> Replica:

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
+from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.indexes import chosen
 from tftraining_api.model.spec import Frozen, JobSpec
 
@@ -53,6 +54,12 @@ class Counts(Frozen, frozen=True):
             return {each for each in indexes if each < self.desired <= self.total}
         absent = chosen(self.absent_indexes, indexes)
         return {each for each in indexes if each < self.desired and each not in absent}
+
+
+def shared_fields(record: Frozen, kind: type[Frozen]) -> dict[str, Any]:
+    """The fields of `kind` that the record, a report of a launcher for example, has too. An empty text is unset."""
+    values = {name: getattr(record, name) for name in kind.__struct_fields__ if hasattr(record, name)}
+    return {name: None if value == "" else value for name, value in values.items()}
 
 
 class SameFailure(Frozen, frozen=True):
@@ -106,6 +113,12 @@ class Failure(Frozen, frozen=True):
     reason: str | None = None
     log_tail: str | None = None
     exception: str | None = None
+
+    @classmethod
+    def of(cls, pod: str, ended: Frozen, reason: str, log_tail: str | None) -> Self:
+        """The failure of the program in the pod of that name, with every field that `ended`, the end of the program as
+        its pod or its launcher tells it, has too."""
+        return cls(**{**shared_fields(ended, cls), "pod": pod, "reason": reason, "log_tail": log_tail})
 
 
 class Progress(Frozen, frozen=True):
@@ -196,6 +209,6 @@ class Status(Frozen, frozen=True):
 def largest_gang(status: Status, spec: JobSpec) -> int:
     """The largest number of chiefs and workers that the job has had or may have. The choice of Keras 2 or 3 depends on
     it, and must not change between checkpoints."""
-    chief, worker = spec.role("chief"), status.replicas.get("worker")
+    chief, worker = spec.role(CHIEF), status.replicas.get(WORKER)
     ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
     return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from tftraining.launch.in_user_process.eligibility import imports_sitecustomize
 from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size_of
-from tftraining_api.model.names import CONTAINER, GANG_ROLES, ROLES, Key, Replica, Role, address_pattern
+from tftraining.launch.roles import GANG_ROLES, ROLES, RoleName
+from tftraining_api.model.names import CONTAINER, Key, Replica, address_pattern
 from tftraining_api.model.spec import JobSpec, Manifest
 
 IN_MANIFEST = 16384
@@ -48,7 +49,7 @@ def why_not_settable(key: Key, spec: JobSpec) -> str | None:
     return None
 
 
-def _hindrance(spec: JobSpec, role: Role) -> str:
+def _hindrance(spec: JobSpec, role: RoleName) -> str:
     """Why no TF_CONFIG longer than Linux's limit can be set for the role; "" if it can."""
     if not spec.in_place:
         return f"there is none with spec.restartPolicy.mode: {spec.restart_policy.mode}"
@@ -60,17 +61,17 @@ def _hindrance(spec: JobSpec, role: Role) -> str:
     return ""
 
 
-def _container(spec: JobSpec, role: Role) -> Manifest:
+def _container(spec: JobSpec, role: RoleName) -> Manifest:
     containers: Sequence[Manifest] = (spec.template_of(role).get("spec") or {}).get("containers") or ()
     return next((each for each in containers if each.get("name") == CONTAINER), {})
 
 
-def _words(spec: JobSpec, role: Role) -> list[str]:
+def _words(spec: JobSpec, role: RoleName) -> list[str]:
     container = _container(spec, role)
     return [str(word) for part in ("command", "args") for word in container.get(part) or ()]
 
 
-def _refers(spec: JobSpec, role: Role) -> bool:
+def _refers(spec: JobSpec, role: RoleName) -> bool:
     """Whether the kubelet has to expand $(TF_CONFIG) in the command, the arguments or a variable."""
     values = [str(each.get("value")) for each in _container(spec, role).get("env") or ()]
     return any(_REFERENCE in text for text in (*_words(spec, role), *values))

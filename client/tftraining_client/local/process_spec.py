@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tf_config import tf_config
@@ -55,7 +56,7 @@ class LocalJob:
     @property
     def non_chief_workers(self) -> tuple[int, ...]:
         """The indexes of the non-chief workers: TensorFlow names temporary save directories by them."""
-        return tuple(each.index for each in self.spec.gang if each.role == "worker" and each != self.spec.chief)
+        return tuple(each.index for each in self.spec.gang if each.role == WORKER and each != self.spec.chief)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
 def allocate(local: LocalJob, ports: Ports, scratch: Path) -> Allocation:
     """Reserve the ports and name the files."""
     return Allocation(
-        training_ports={each: ports.reserve() for each in local.replicas if each.role != "evaluator"},
+        training_ports={each: ports.reserve() for each in local.replicas if each.traits.in_gang},
         status_ports={each: ports.reserve() for each in local.replicas},
         rendezvous_port=ports.reserve(),
         secret_file=scratch / "key",

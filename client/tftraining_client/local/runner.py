@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON, RESTART
 from tftraining_client.errors import UserError
 from tftraining_client.local import subreaper
 from tftraining_client.local.fault_injection import Kill
@@ -138,9 +137,9 @@ class Runner:
             return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
         what = f"the launcher of {launcher.name} has ended with {ended.code}"
         decision = decide_restart(self._local.spec, launcher.spec.replica, ended.code)
-        if decision.action == FAIL_JOB:
-            return self._fail_job(REASON, f"{what}; {decision.rule}")
-        self._pod_failures += decision.action == RESTART and launcher.spec.replica.role != "evaluator"
+        if decision.effect.ends_job:
+            return self._fail_job(decision.reason("Error"), decision.explain(what))
+        self._pod_failures += decision.effect.charged and launcher.spec.replica.traits.in_gang
         self.note(f"{what}: it is started again")
         return await asyncio.sleep(short - 1 if short else 0)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from tftraining.launch.roles import ROLES
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Progress, SameFailure
 
@@ -31,7 +32,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
-Member = Annotated[str, msgspec.Meta(pattern=r"^(chief|worker|ps|evaluator)-\d{1,5}$")]
+Member = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(ROLES)})-\d{{1,5}}$")]
 Code = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Phase = Literal["Waiting", "Starting", "Training", "Restarting", "Succeeded", "Failed"]
 Decoded = TypeVar("Decoded", bound="Frozen")

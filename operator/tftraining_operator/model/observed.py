@@ -7,6 +7,7 @@ from functools import cached_property
 
 import msgspec
 
+from tftraining.launch.roles import ROLES
 from tftraining_api.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
@@ -19,7 +20,6 @@ from tftraining_api.model.names import (
     LABEL_ROLE,
     QUEUE_GROUP,
     QUEUE_LABELS,
-    ROLES,
     Replica,
 )
 from tftraining_api.model.spec import Frozen, Manifest

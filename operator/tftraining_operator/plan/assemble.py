@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service
 from tftraining_api.model.names import Replica
@@ -21,7 +22,7 @@ from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.creation_errors import only_one
 from tftraining_operator.plan.gang import count, is_done
 from tftraining_operator.plan.incident import ASKED_FOR
-from tftraining_operator.plan.launcher_report import record_of
+from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.messages import resumption, what_happened
 from tftraining_operator.plan.no_gpu import why_no_gpu
 from tftraining_operator.plan.readiness import (
@@ -81,7 +82,8 @@ def _evaluator_due(context: Context) -> datetime | None:
 
 
 def _is_of_evaluator(refusal: Refusal) -> bool:
-    return refusal.child.startswith("pod/") and refusal.child.rpartition("-")[0].endswith("-evaluator")
+    role = refusal.child.rpartition("-")[0].rpartition("-")[2]
+    return refusal.child.startswith("pod/") and role in OUTSIDE_GANG
 
 
 def _wait_until(context: Context, draft: Draft) -> datetime | None:
@@ -170,7 +172,7 @@ def _short_of(context: Context, draft: Draft) -> Status:
 
 def _restarting(context: Context, status: Status, report: Report) -> Status:
     """The launchers restart at the moment; what they report of the restart is kept when they train again."""
-    last = record_of(context.job, report.last_restart) if report.last_restart else None
+    last = restart_record(context.job.key.name, report.last_restart) if report.last_restart else None
     what = what_happened(context.job.key.name, last) if last else report.message
     reason = (last.reason if last else report.reason) or "Error"
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=f"{what}; restarting in place")

@@ -38,8 +38,8 @@ def evaluator_grace(context: Context, status: Status) -> timedelta:
 
 
 def is_evaluator(pod: Pod) -> bool:
-    """Whether the pod is the evaluator's."""
-    return pod.replica is not None and pod.replica.role == "evaluator"
+    """Whether the pod is that of a replica outside the gang."""
+    return pod.replica is not None and not pod.replica.traits.in_gang
 
 
 def _leaves_by(context: Context, status: Status, pod: Pod) -> datetime | None:

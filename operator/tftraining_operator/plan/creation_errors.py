@@ -6,9 +6,10 @@ from typing import TypeGuard
 
 import msgspec
 
+from tftraining.launch.roles import ROLES, RoleName
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.model.job import Job, Problem
-from tftraining_api.model.names import CLEANUP, ROLES, Role, cleanup_pod_name, pod_name
+from tftraining_api.model.names import CLEANUP, cleanup_pod_name, pod_name
 from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 from tftraining_operator.plan.context import Context, Draft
@@ -88,7 +89,7 @@ def _accepted_before(job: Job, status: Status, child: str) -> bool:
     return role in accepted if role else bool(accepted)
 
 
-def _role_of(job: Job, child: str) -> Role | None:
+def _role_of(job: Job, child: str) -> RoleName | None:
     """The role of a pod, from its name; None for a child that is not a pod of a replica."""
     stem = child.rpartition("-")[0]
     return next((role for role in ROLES if stem == f"pod/{pod_name(job.key.name, role)}"), None)

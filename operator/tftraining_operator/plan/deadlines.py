@@ -6,8 +6,8 @@ operator is back. A job that has ended never reaches this stage.
 
 from datetime import datetime
 
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.job import Problem
-from tftraining_api.model.names import GANG_ROLES
 from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.times import later

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure.restart_rules import FAIL_JOB, REASON
 from tftraining_api.model.job import Problem
 from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Pod
@@ -45,7 +44,9 @@ def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:
     if was_disrupted(pod):
         return None
     decision = decide(context.spec.restart_policy.rules, failure_of(context.spec, pod), has_stepped=True)
-    return Problem(REASON, f"{_what_happened(pod)}; {decision.rule}") if decision.action == FAIL_JOB else None
+    if not decision.effect.ends_job:
+        return None
+    return Problem(decision.reason("Error"), decision.explain(_what_happened(pod)))
 
 
 def _due(pod: Pod, now: datetime) -> datetime:

@@ -17,9 +17,10 @@ from functools import cached_property
 
 import msgspec
 
+from tftraining.launch.roles import GANG_ROLES, RESIZABLE_ROLES, ROLES
 from tftraining_api.model.indexes import chosen, pack
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import GANG_ROLES, ROLES, Replica
+from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen, JobSpec
 from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
@@ -153,18 +154,18 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
 
 
 def _fixed(size: str) -> list[str]:
-    """The sizes of the roles whose size launchers cannot change (every role but worker), from the shape of a gang."""
-    return [each for each in size.split(",") if not each.startswith("worker=")]
+    """The sizes of the roles whose size launchers cannot change, from the shape of a gang."""
+    return [each for each in size.split(",") if each.partition("=")[0] not in RESIZABLE_ROLES]
 
 
 def _surplus(current: Mapping[Replica, Pod], wanted: frozenset[Replica]) -> tuple[Pod, ...]:
-    return tuple(pod for each, pod in current.items() if each.role == "worker" and each not in wanted)
+    return tuple(pod for each, pod in current.items() if each.traits.resizable and each not in wanted)
 
 
 def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
     """Whether the pod is of the present attempt. An evaluator without a launcher outlives attempts of the gang, as long
     as its TF_CONFIG is right."""
-    if pod.replica is not None and pod.replica.role == "evaluator" and not spec.in_place:
+    if pod.replica is not None and not pod.replica.traits.in_gang and not spec.in_place:
         return (pod.gang, pod.template_hash) == (spec.gang_size, spec.fingerprint)
     return pod.attempt == status.attempt
 

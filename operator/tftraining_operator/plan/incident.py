@@ -4,11 +4,12 @@ One incident is one charge: the other members fail because the first one did. A 
 ended a pod whose program had not failed) is never charged, and neither are the failures that follow from it.
 """
 
-import signal as signals
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from tftraining.launch.failure.exception import exception_of
+from tftraining.launch.failure.incident import signal_name
+from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen
@@ -23,9 +24,9 @@ class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to restart.
 
     `pod` is the pod that was first, `vanished` the name of a pod that does not exist any more (None if all pods are
-    gone). `ruled` says that a rule of the spec decides about the failure, `ignored` that the rule ignores it. A
-    `missed` restart is in the back-off already, because the launchers stopped for it before. A `joined` incident is one
-    more loss of a restart that is under way, such as the drain of a node with several pods of the gang.
+    gone). `decision` is what spec.restartPolicy.rules say about a failure. A `missed` restart is in the back-off
+    already, because the launchers stopped for it before. A `joined` incident is one more loss of a restart that is
+    under way, such as the drain of a node with several pods of the gang.
     """
 
     reason: str
@@ -33,10 +34,14 @@ class Incident(Frozen, frozen=True):
     charged: bool
     pod: Pod | None = None
     vanished: str | None = None
-    ruled: bool = False
-    ignored: bool = False
+    decision: Decision = Decision(RESTART)
     missed: bool = False
     joined: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a program failed: the failure is charged, or a rule spares it the charge."""
+        return self.charged or not self.decision.effect.charged
 
     @property
     def pod_name(self) -> str | None:
@@ -52,6 +57,11 @@ class Incident(Frozen, frozen=True):
     def signal(self) -> int | None:
         """The signal that ended the pod that was first."""
         return self.pod.exit.signal if self.pod and self.pod.exit else None
+
+    @property
+    def exception(self) -> str:
+        """The exception that ended the program of the pod that was first; empty if unknown."""
+        return exception_in(self.pod) if self.pod else ""
 
     @property
     def finished_at(self) -> datetime | None:
@@ -131,14 +141,6 @@ def describe(pod: Pod) -> str:
 def log_tail(pod: Pod) -> str | None:
     """The last lines of the pod's log, from its termination message."""
     return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _ended(pod: Pod) -> datetime:

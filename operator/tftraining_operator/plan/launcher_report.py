@@ -6,22 +6,21 @@ of its own job only.
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import pod_name
-from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status
+from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status, shared_fields
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import (
     LOST_MEMBER_REASONS,
     Report,
-    ReportedFailure,
     ReportedLedger,
     ReportedProgress,
     ReportedRestart,
-    ReportedResult,
 )
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import resumed, resumption, what_happened
@@ -61,7 +60,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     """The status with the launcher's account of its restarts."""
     last, is_news = report.last_restart, report.ledger.in_place > status.restarts.in_place
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, report.ledger))
-    reported = record_of(job, last) if last else None
+    reported = restart_record(job.key.name, last) if last else None
     if reported is not None or status.is_true(NO_PROGRESS):
         status = with_watchdog(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
@@ -79,23 +78,17 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     return _with_resumed(status, record, now)
 
 
-def record_of(job: Job, last: ReportedRestart) -> LastRestart | None:
-    """The launcher's account of a restart in the form of status.lastRestart; None if it has no time."""
-    if last.time is None:
+def restart_record(job: str, reported: ReportedRestart) -> LastRestart | None:
+    """status.lastRestart as the launchers report it, with every field that both have; None if it has no time."""
+    if reported.time is None:
         return None
-    return LastRestart(
-        time=last.time,
-        pod=pod_name(job.key.name, last.member) if last.member else None,
-        exit_code=last.exit_code,
-        signal=last.signal,
-        reason=last.reason or "Error",
-        exception=last.exception or None,
-        down_seconds=None if last.down_seconds is None else round(last.down_seconds, 2),
-        resumed_from_epoch=last.resumed_from_epoch,
-        resumed_from_step=last.resumed_from_step,
-        lost_steps=last.lost_steps,
-        alone=last.alone,
-    )
+    down = reported.down_seconds
+    own: dict[str, Any] = {
+        "pod": pod_name(job, reported.member) if reported.member else None,
+        "reason": reported.reason or "Error",
+        "down_seconds": None if down is None else round(down, 2),
+    }
+    return LastRestart(**{**shared_fields(reported, LastRestart), **own})
 
 
 def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
@@ -163,22 +156,9 @@ def _with_failure(job: Job, status: Status, report: Report) -> Status:
     culprit, last = report.failure, report.last_restart
     if culprit is None or last is None or culprit.member is None or culprit.member != last.member:
         return status
-    failure = reported_failure(job, culprit, culprit.member, culprit.reason or last.reason, culprit.log_tail)
+    pod, reason = pod_name(job.key.name, culprit.member), culprit.reason or last.reason
+    failure = Failure.of(pod, culprit, reason, culprit.log_tail)
     return msgspec.structs.replace(status, failure=failure)
-
-
-def reported_failure(
-    job: Job, reported: ReportedFailure | ReportedResult, member: str, reason: str, tail: str | None
-) -> Failure:
-    """status.failure as a launcher reports it; `tail` is the end of the member's log."""
-    return Failure(
-        pod=pod_name(job.key.name, member),
-        exit_code=reported.exit_code,
-        signal=reported.signal,
-        reason=reason,
-        exception=reported.exception or None,
-        log_tail=tail,
-    )
 
 
 def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:

@@ -1,7 +1,7 @@
 """A restart in words for people. Nothing is decided here."""
 
+from tftraining.launch.failure.incident import signal_name
 from tftraining_api.model.status import LastRestart
-from tftraining_operator.plan.incident import signal_name
 
 _REASONS = {
     "Grown": "is back",

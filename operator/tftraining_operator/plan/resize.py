@@ -8,6 +8,7 @@ incident.RESIZED), and where another role changes its size (see incident.SPEC_CH
 
 import msgspec
 
+from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.spec_updates import changed
 from tftraining_api.model.names import ANNOTATION_ORDERS
 from tftraining_api.model.status import Status
@@ -55,7 +56,7 @@ def with_fewer(context: Context, draft: Draft, why: str) -> Status:
 
 
 def _resized(old: Status, new: Status) -> tuple[Event, ...]:
-    before, after = (status.replicas.get("worker") for status in (old, new))
+    before, after = (status.replicas.get(WORKER) for status in (old, new))
     if before is None or after is None or before.desired == after.desired:
         return ()
     return (Event("Normal", RESIZED.reason, f"from {before.desired} to {after.desired} workers"),)

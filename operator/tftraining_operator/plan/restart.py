@@ -14,7 +14,8 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_api.model.names import GANG_ROLES, Replica, pod_name
+from tftraining.launch.roles import GANG_ROLES, is_outside_gang
+from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
@@ -26,7 +27,6 @@ from tftraining_operator.plan.gang import Gang, count
 from tftraining_operator.plan.incident import (
     RESIZED,
     Incident,
-    exception_in,
     find_change,
     find_incident,
     find_loss,
@@ -97,8 +97,7 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
         status = _with_next_attempt(draft.status, restarts, incident, context.now)
     else:
         status = _with_replaced(context, draft, restarts, incident, lost)
-    is_failure = incident.charged or incident.ignored
-    event = Event("Warning" if is_failure else "Normal", incident.reason, status.message or "")
+    event = Event("Warning" if incident.failed else "Normal", incident.reason, status.message or "")
     return draft.restarted_from(context, status).with_events(event)
 
 
@@ -111,7 +110,7 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
         status,
         attempt=attempt,
         # An evaluator without a launcher does not go with the attempt.
-        replaced={member: uid for member, uid in status.replaced.items() if member.startswith("evaluator-")},
+        replaced={member: uid for member, uid in status.replaced.items() if is_outside_gang(member)},
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
         ready=f"0/{sum(old.desired for role, old in status.replicas.items() if role in GANG_ROLES)}",
     )
@@ -153,23 +152,16 @@ def _with_failure(draft: Draft, incident: Incident) -> Draft:
     draft = draft.with_status(replicas=count(draft.gang, draft.status.replicas), ready=draft.gang.ready)
     if not incident.charged or incident.pod is None:
         return draft
-    failure = Failure(
-        pod=incident.pod.name,
-        exit_code=incident.exit_code,
-        signal=incident.signal,
-        reason=incident.reason,
-        exception=exception_in(incident.pod) or None,
-        log_tail=log_tail(incident.pod),
-    )
+    failure = Failure.of(incident.pod.name, incident, incident.reason, log_tail(incident.pod))
     return draft.with_status(failure=failure)
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
     """status.lastRestart. Only a failure has an exit code: how a disrupted program ended does not matter."""
     last = LastRestart(time=now, pod=incident.pod_name, reason=incident.reason)
-    if incident.pod is None or not (incident.charged or incident.ignored):
+    if incident.pod is None or not incident.failed:
         return last
-    exception = exception_in(incident.pod) or None
+    exception = incident.exception or None
     return msgspec.structs.replace(last, exit_code=incident.exit_code, signal=incident.signal, exception=exception)
 
 
@@ -196,7 +188,7 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
 
 def _others(context: Context, lost: Lost) -> str:
     """What the launchers of the other members do meanwhile."""
-    workers = all(each is not None and each.role == "worker" for each in lost.replicas)
+    workers = all(each is not None and each.traits.resizable for each in lost.replicas)
     workers = workers and context.spec.chief not in lost.replicas
     return "go on" if workers and context.spec.min_replicas is not None else "wait for it"
 
@@ -208,7 +200,7 @@ def _all_restart_alone(context: Context, lost: Lost) -> bool:
 
 def _held_by_queue(context: Context, lost: Lost) -> bool:
     """Whether Kueue keeps a lost pod, and its name, until no pod of its group is left (manifests/kueue.py)."""
-    return bool(context.job.queue_labels) and any(each is None or each.role != "evaluator" for each in lost.replicas)
+    return bool(context.job.queue_labels) and any(each is None or each.traits.in_gang for each in lost.replicas)
 
 
 def _refund(context: Context, draft: Draft) -> Draft:

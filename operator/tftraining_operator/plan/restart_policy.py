@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure import restart_rules
+from tftraining.launch.failure import ledger, restart_rules
 from tftraining.launch.failure.exit import Exit, kind_of
 from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.same_failure import REASON as SAME_FAILURE
@@ -21,8 +21,6 @@ from tftraining_api.model.status import Restarts, SameFailure, Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.incident import ASKED_FOR, Incident, describe, exception_in
 
-# Between two restarts: none after progress, then 1, 2, 4 … seconds.
-LONGEST_BACKOFF = timedelta(seconds=60)
 # So long have all pods to run for a job that does not report epochs to have made progress.
 PROGRESS = timedelta(seconds=60)
 # No program makes a step in less: it is still importing.
@@ -36,17 +34,21 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
         return incident, None
     pod = incident.pod
     decision = decide(spec.restart_policy.rules, failure_of(spec, pod), _may_have_stepped(status, pod))
-    incident = msgspec.structs.replace(incident, ruled=bool(decision.rule))
-    if decision.action == restart_rules.IGNORE:
-        message = f"{incident.message}; {decision.rule}"
-        return msgspec.structs.replace(incident, charged=False, ignored=True, message=message), None
-    if decision.action == restart_rules.FAIL_JOB and decision.rule:
-        return incident, Problem(restart_rules.REASON, f"{incident.message}; {decision.rule}")
-    if decision.action == restart_rules.FAIL_JOB:
-        kind = failure_of(spec, pod).reason
-        last = (pod.exit.message if pod.exit else "").strip().rpartition("\n")[2]
-        return incident, Problem(kind, f"{pod.label} failed: {describe(pod)}: {FATAL[kind]}: {last[:300]}")
-    return incident, None
+    problem = _failed_by(decision, spec, incident, pod) if decision.effect.ends_job else None
+    incident = msgspec.structs.replace(incident, decision=decision)
+    if not decision.effect.charged:
+        message = decision.explain(incident.message)
+        incident = msgspec.structs.replace(incident, charged=False, message=message)
+    return incident, problem
+
+
+def _failed_by(decision: restart_rules.Decision, spec: JobSpec, incident: Incident, pod: Pod) -> Problem:
+    """Why the job has failed: by a rule, or because the failure would repeat after any restart."""
+    kind = failure_of(spec, pod).reason
+    if decision.rule:
+        return Problem(decision.reason(kind), decision.explain(incident.message))
+    last = (pod.exit.message if pod.exit else "").strip().rpartition("\n")[2]
+    return Problem(kind, f"{pod.label} failed: {describe(pod)}: {FATAL[kind]}: {last[:300]}")
 
 
 def decide(asked: tuple[RestartRule, ...], failure: restart_rules.Failure, has_stepped: bool) -> restart_rules.Decision:
@@ -79,7 +81,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
-        disruptions=old.disruptions + (free and not incident.ignored),
+        disruptions=old.disruptions + (free and not incident.failed),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
         without_progress=(0 if has_progressed else old.without_progress) + in_a_row,
@@ -97,15 +99,12 @@ def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem 
     allowed = spec.restart_policy.max_restarts
     if not incident.charged or restarts.budget_used <= allowed:
         return None
-    budget = f"all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
-    return Problem("MaxRestartsExceeded", f"{incident.message}; {budget}")
+    return Problem(ledger.EXCEEDED, f"{incident.message}; {ledger.used_up(allowed)}")
 
 
 def backoff(without_progress: int) -> timedelta:
     """The wait before a restart that is the `without_progress`th in a row without progress."""
-    if without_progress <= 1:
-        return timedelta()
-    return min(LONGEST_BACKOFF, timedelta(seconds=2.0 ** min(without_progress - 2, 10)))
+    return timedelta(seconds=ledger.backoff(without_progress))
 
 
 def restart_due(status: Status) -> datetime | None:
@@ -160,7 +159,7 @@ def _same_failure_too_often(spec: JobSpec, restarts: Restarts, incident: Inciden
 def _same_failure_key(spec: JobSpec, incident: Incident) -> str:
     """The exception and its place; empty for an incident that does not count. Launchers count for themselves."""
     pod = incident.pod
-    if spec.in_place or not incident.charged or incident.ruled or pod is None or pod.exit is None:
+    if spec.in_place or not incident.charged or incident.decision.rule or pod is None or pod.exit is None:
         return ""
     ended = Exit(pod.exit.code, pod.exit.signal, exception=exception_in(pod))
     return key_of(pod.label, ended, place_of(Snapshot(), False, (pod.exit.ran or timedelta()).total_seconds()))

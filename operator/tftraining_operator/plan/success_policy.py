@@ -8,16 +8,16 @@ import msgspec
 
 from tftraining_api.manifests.launcher import python_of
 from tftraining_api.model.job import Problem
-from tftraining_api.model.names import CONTAINER
+from tftraining_api.model.names import CONTAINER, pod_name
 from tftraining_api.model.spec import JobSpec
-from tftraining_api.model.status import Status
+from tftraining_api.model.status import Failure, Status
 from tftraining_operator.model.launcher_report import ReportedResult
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
-from tftraining_operator.plan.launcher_report import merged, reported_failure, with_reported
+from tftraining_operator.plan.launcher_report import merged, with_reported
 from tftraining_operator.plan.readiness import why_not_started
 
 
@@ -68,7 +68,8 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
     reason = result.reason or "Error"
     failure = draft.status.failure
     if result.member is not None:
-        failure = reported_failure(context.job, result, result.member, reason, log_tail(pod))
+        name = pod_name(context.job.key.name, result.member)
+        failure = Failure.of(name, result, reason, log_tail(pod))
     restarts = merged(draft.status.restarts, result.ledger)
     status = msgspec.structs.replace(draft.status, restarts=restarts, failure=failure)
     message = result.message or f"{result.member or pod.label} has failed"

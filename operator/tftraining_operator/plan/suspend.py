@@ -7,7 +7,7 @@ attempt are stale.
 
 import msgspec
 
-from tftraining_api.model.names import ROLES
+from tftraining.launch.roles import ROLES
 from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.plan.context import Context, Draft

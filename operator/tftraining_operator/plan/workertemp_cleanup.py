@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
 from tftraining_api.model.spec import Frozen, JobSpec
 from tftraining_api.model.status import Cleanup, Counts, Status
@@ -41,8 +42,8 @@ def remove_workertemp(context: Context, draft: Draft) -> Draft:
 
 def indices(spec: JobSpec, status: Status) -> tuple[int, ...]:
     """The indices of the non-chief workers, up to the highest one ever used; TensorFlow names directories by them."""
-    highest = status.replicas.get("worker", Counts(highest=-1)).highest
-    return tuple(range(0 if spec.chief.role == "chief" else 1, highest + 1))
+    highest = status.replicas.get(WORKER, Counts(highest=-1)).highest
+    return tuple(range(1 if spec.chief.role == WORKER else 0, highest + 1))
 
 
 def is_decided(status: Status) -> bool:

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure.same_failure import SPREAD
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import chosen
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
+from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.clean_pods import is_evaluator
 from tftraining_operator.plan.context import Context

@@ -16,9 +16,10 @@ from tests.support.simulated_cluster.invariants import hold_invariants
 from tests.support.simulated_cluster.kubelet import Kubelet
 from tests.support.simulated_cluster.launchers import SimulatedLaunchers
 from tests.support.simulated_cluster.nodes import SimulatedNodes
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job, parse_job
-from tftraining_api.model.names import GANG_ROLES, LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.coordinator import Coordinator
@@ -93,7 +93,7 @@ class SimulatedGang:
     def __init__(self, size: int, seed: int, names: tuple[str, ...] = (), **policy: Any) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
-        self.policy = Policy(**{"max_restarts": 1_000_000, "start_deadline": 1e9, **policy})
+        self.policy = Policy(**{"max_restarts": 1_000_000, "start_deadline_seconds": 1e9, **policy})
         self.names = names or tuple(f"worker-{index}" for index in range(size))
         self.created = 0
         self.launchers: dict[str, SimulatedLauncher] = {}
@@ -166,7 +166,7 @@ class SimulatedGang:
         self.replaced.append(old)
         if name == self.names[0]:
             self._old_chief = old
-            self._chief_dies = self.now + self.policy.member_timeout + TICK
+            self._chief_dies = self.now + self.policy.member_timeout_seconds + TICK
             self._restart_coordinator()
         self._create_launcher(name)
 
@@ -279,7 +279,7 @@ class SimulatedGang:
         """Its lease is over. A chief in the dark holds its own program until it has given up the others."""
         if launcher is self._old_chief:
             return self.now > self._chief_dies
-        return self.now - launcher.lease > self.policy.member_timeout * 5 / 6
+        return self.now - launcher.lease > self.policy.member_timeout_seconds * 5 / 6
 
     def _connect(self, launcher: SimulatedLauncher) -> None:
         if launcher.partitioned:

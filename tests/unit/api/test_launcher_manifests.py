@@ -234,7 +234,7 @@ def test_the_launcher_understands_what_it_is_told() -> None:
     assert (settings.gang.me, settings.gang.chief, settings.is_chief) == ("worker-1", "worker-0", False)
     assert settings.rendezvous == ("mnist-worker-0.mnist.ml.svc", 8471)
     assert str(settings.termination_message) == "/tmp/last words"
-    assert settings.policy.stall_timeout is None and settings.policy.max_restarts == 10
+    assert settings.policy.stall_timeout_seconds is None and settings.policy.max_restarts == 10
 
 
 def test_a_path_is_no_variable() -> None:

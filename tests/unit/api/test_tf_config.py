@@ -12,15 +12,16 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launch
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.config.settings import with_tf_config
 from tftraining.launch.in_user_process.tf_config import LONGEST, size
+from tftraining.launch.roles import GANG_ROLES, RoleName
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.names import GANG_ROLES, Key, Replica, Role, address
+from tftraining_api.model.names import Key, Replica, address
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.tf_config import IN_MANIFEST
 
 
-def config(job: JobBuilder, role: Role, index: int = 0) -> dict[str, Any]:
+def config(job: JobBuilder, role: RoleName, index: int = 0) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(tf_config(*job.parsed(), Replica(role, index)))
     return result
 
@@ -51,12 +52,12 @@ MIXES: list[tuple[str, JobBuilder, dict[str, list[str]]]] = [
 
 @pytest.mark.parametrize(("job", "cluster"), [mix[1:] for mix in MIXES], ids=[mix[0] for mix in MIXES])
 def test_the_cluster(job: JobBuilder, cluster: dict[str, list[str]]) -> None:
-    role: Role = "chief" if "chief" in cluster else "worker"
+    role: RoleName = "chief" if "chief" in cluster else "worker"
     assert config(job, role) == {"cluster": cluster, "task": {"type": role, "index": 0}}
 
 
 @pytest.mark.parametrize(("role", "index"), [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 1), ("evaluator", 0)])
-def test_everybody_sees_the_same_cluster_and_itself(role: Role, index: int) -> None:
+def test_everybody_sees_the_same_cluster_and_itself(role: RoleName, index: int) -> None:
     job = a_job().chief().role("ps", replicas=2).role("evaluator")
     mine = config(job, role, index)
     assert mine["task"] == {"type": role, "index": index}

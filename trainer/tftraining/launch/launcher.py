@@ -62,7 +62,8 @@ class Launcher:
         self._settings = settings
         secret = settings.key()
         self._scratch = scratch_directory(environment)
-        warm, grace, folds = settings.warm_start, settings.grace, traceback_folding.wanted(environment)
+        warm, grace = settings.policy.warm_start, settings.policy.termination_grace_seconds
+        folds = traceback_folding.wanted(environment)
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, round_environment.largest(settings))
         self._client = RendezvousClient(settings, secret, self._program, self._environment)

@@ -39,7 +39,11 @@ def test_settings_are_read_once_and_whole() -> None:
         ("worker-0", "worker-1"),
     )
     assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
-    assert (settings.policy.refill, settings.policy.stall_timeout, settings.ledger.pod_failures) == (False, None, 3)
+    assert (settings.policy.refills_budget, settings.policy.stall_timeout_seconds, settings.ledger.pod_failures) == (
+        False,
+        None,
+        3,
+    )
 
 
 @pytest.mark.parametrize(("told", "proven"), [({}, False), ({"proven": False}, False), ({"proven": True}, True)])
@@ -52,7 +56,7 @@ def test_orders_change_what_they_name_and_nothing_else() -> None:
     workers = {"workers": len(settings.gang.trainers)}
     assert obeyed(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
     _, policy = obeyed(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
-    assert (policy.refill, policy.all_workers) == (True, False)
+    assert (policy.refills_budget, policy.all_workers) == (True, False)
 
 
 def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:

@@ -46,5 +46,5 @@ def test_ledgers_of_older_launchers_are_ordered_by_restarts() -> None:
 
 
 def test_the_back_off_grows_to_a_minute() -> None:
-    waits = [ledger.wait(Ledger(without_progress=number)) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
+    waits = [ledger.backoff(number) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from tests.support.control_plane.chart import REPOSITORY
 from tests.support.rules_table import CASES, IDS, Case
-from tftraining.launch.failure.restart_rules import Failure, Rule, decide
+from tftraining.launch.failure.restart_rules import ACTIONS, Failure, Rule, decide
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -19,3 +21,10 @@ def test_what_becomes_of_a_failure(case: Case) -> None:
 def test_what_is_no_rule(raw: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         Rule.from_json(raw)
+
+
+def test_the_actions_are_those_of_the_custom_resource() -> None:
+    crd = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    rule = spec["restartPolicy"]["properties"]["rules"]["items"]["properties"]
+    assert set(ACTIONS) == set(rule["action"]["enum"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.simulated_gang.members import send_heartbeats, send_ready
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.config.spec_updates import obeyed
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.ledger import Ledger

@@ -55,7 +55,7 @@ def test_the_next_round_number_exceeds_all_known_ones() -> None:
 
 
 def test_the_welcome_has_the_last_round_and_the_start_deadline() -> None:
-    chief = make_coordinator(start_deadline=60.0)
+    chief = make_coordinator(start_deadline_seconds=60.0)
     chief.handle_hello(hello("worker-1", now=5.0, known=7, witness=7, farewell=7), 0.0)
     ((name, frame),) = chief.outbox.take_all()
     assert (name, frame["type"], frame["echo"], frame["round"], frame["startDeadline"]) == (
@@ -346,7 +346,9 @@ def test_the_ledger_is_sent_before_the_back_off() -> None:
     assert [frame["ledger"]["processFailures"] for frame in told] == [1, 1]
 
 
-@pytest.mark.parametrize(("policy", "epoch"), [({}, 5), ({"all_workers": True}, 4)], ids=["Chief", "AllWorkers"])
+@pytest.mark.parametrize(
+    ("policy", "epoch"), [({}, 5), ({"success_policy": "AllWorkers"}, 4)], ids=["Chief", "AllWorkers"]
+)
 def test_the_chiefs_progress_at_its_exit_is_the_jobs_progress(policy: dict[str, Any], epoch: int) -> None:
     chief = start_gang(**policy)
     for name in chief.membership.gang:
@@ -494,7 +496,7 @@ def test_the_checkpoint_of_an_earlier_run_is_no_progress() -> None:
 
 
 def test_budget_reset_never_keeps_the_charges_in_spite_of_progress() -> None:
-    chief = start_gang(max_restarts=1, refill=False)
+    chief = start_gang(max_restarts=1, budget_reset="Never")
     for number in (1, 2):
         chief.handle_frame("worker-0", heartbeat(number, number, epoch=10 * number, updated=1.0), number)
         chief.handle_frame("worker-1", exited(number, 1), number)
@@ -679,7 +681,7 @@ def test_an_early_exit_with_0_explains_its_peers_failure(exception: str, after: 
 
 
 def test_a_stall_dumps_stacks_and_is_charged() -> None:
-    chief = start_gang(stall_timeout=10.0)
+    chief = start_gang(stall_timeout_seconds=10.0)
     for second in range(1, 13):
         for name, step in (("worker-0", 4), ("worker-1", 3)):
             age = max(0.0, second - step)
@@ -702,7 +704,7 @@ def test_a_stall_dumps_stacks_and_is_charged() -> None:
 def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_reported_before(
     step: int | None, stalls: bool
 ) -> None:
-    chief = make_coordinator(stall_timeout=10.0)
+    chief = make_coordinator(stall_timeout_seconds=10.0)
     chief.handle_hello(hello("worker-0", incarnation="new"), 0.0)
     chief.handle_hello(hello("worker-1", round=1, known=1, witness=1, farewell=1, down=2.0, step=step), 0.0)
     for second in range(1, 12):
@@ -713,7 +715,7 @@ def test_a_round_that_hangs_before_its_first_report_stalls_if_the_members_report
 
 
 def test_programs_that_never_reach_their_peers_stall_in_the_first_round() -> None:
-    chief = start_gang(stall_timeout=40.0)
+    chief = start_gang(stall_timeout_seconds=40.0)
     for second in range(1, 42):
         assert (chief.rounds.running, chief.rounds.training_since) == (True, None), second
         for name in ("worker-0", "worker-1"):
@@ -727,7 +729,7 @@ def test_programs_that_never_reach_their_peers_stall_in_the_first_round() -> Non
 
 
 def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls() -> None:
-    chief = start_gang(stall_timeout=10.0)
+    chief = start_gang(stall_timeout_seconds=10.0)
     for second in range(1, 100):
         for name in ("worker-0", "worker-1"):
             chief.handle_frame(
@@ -739,7 +741,7 @@ def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls()
 
 
 def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
-    chief = make_coordinator(*(f"worker-{index}" for index in range(6)), start_deadline=10.0)
+    chief = make_coordinator(*(f"worker-{index}" for index in range(6)), start_deadline_seconds=10.0)
     chief.handle_hello(hello("worker-0"), 0.0)
     for second in range(1, 12):
         chief.handle_frame("worker-0", heartbeat(0, second), second)
@@ -750,7 +752,7 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
 
 
 def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
-    chief = start_gang(start_deadline=10.0)
+    chief = start_gang(start_deadline_seconds=10.0)
     for second in range(1, 100):
         for name in chief.membership.gang:
             chief.handle_frame(name, heartbeat(1, second), second)

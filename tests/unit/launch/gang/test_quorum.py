@@ -12,7 +12,8 @@ from tests.support.simulated_gang.members import disconnect_cleanly
 from tests.support.simulated_gang.simulation import SimulatedGang, exited, heartbeat, hello, make_coordinator
 from tests.unit.launch.gang.test_random_faults import FAULTS
 from tftraining.launch.config import round_environment
-from tftraining.launch.config.settings import Gang, read
+from tftraining.launch.config.policy import Gang
+from tftraining.launch.config.settings import read
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import to_frame
@@ -28,7 +29,7 @@ def starts(chief: Coordinator) -> dict[str, Any]:
 
 def elastic(*members: str, least: int | None = 1, **policy: Any) -> Coordinator:
     """A gang in its first round that may go on with fewer."""
-    chief = make_coordinator(*(members or THREE), min_workers=least, **policy)
+    chief = make_coordinator(*(members or THREE), min_replicas=least, **policy)
     for name in chief.membership.gang:
         assert chief.handle_hello(hello(name, elastic=True), 0.0) == ""
     assert chief.rounds.running
@@ -256,7 +257,7 @@ def test_newcomers_do_not_wait_for_the_end_of_a_long_epoch(rate: float, waits: b
 
 
 def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
-    chief = make_coordinator(*THREE, min_workers=2, start_deadline=60.0)
+    chief = make_coordinator(*THREE, min_replicas=2, start_deadline_seconds=60.0)
     for name in ("worker-0", "worker-1"):
         chief.handle_hello(hello(name, elastic=True), 0.0)
     for second in range(60):
@@ -271,7 +272,7 @@ def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
 
 
 def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run() -> None:
-    chief = make_coordinator(*THREE, min_workers=1)
+    chief = make_coordinator(*THREE, min_replicas=1)
     chief.handle_hello(hello("worker-0", elastic=True), 0.0)
     chief.handle_hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0, elastic=True), 0.0)
     listen(chief, 2.9, "worker-0", "worker-2")
@@ -281,7 +282,7 @@ def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run() -> None:
 
 
 def test_launchers_that_do_not_accept_a_rounds_members_wait_for_all() -> None:
-    chief = make_coordinator(*THREE, min_workers=1)
+    chief = make_coordinator(*THREE, min_replicas=1)
     for name in THREE:
         chief.handle_hello(hello(name), 0.0)
     disconnect_cleanly(chief, "worker-1", 5.0)
@@ -384,7 +385,7 @@ def test_scaling_up_and_down_again_restarts_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_random_faults_and_sizes_end_with_all_members_in_one_round(seed: int) -> None:
-    world = SimulatedGang(size=3 + seed % 4, seed=seed, min_workers=1 + seed % 2)
+    world = SimulatedGang(size=3 + seed % 4, seed=seed, min_replicas=1 + seed % 2)
     world.run_until(world.is_settled)
     for _ in range(25):
         for _ in range(world.random.randint(1, 3)):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, send_ready, start_gang, take_sent
 from tests.support.simulated_gang.simulation import SimulatedGang, exited, heartbeat, hello
-from tftraining.launch.config.settings import Policy
+from tftraining.launch.config.policy import Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status
 
@@ -22,7 +22,7 @@ def succeeded(chief: Coordinator) -> bool:
 
 
 def test_the_job_succeeds_when_the_last_chief_or_worker_finishes() -> None:
-    chief = start_gang("chief-0", "worker-0", "worker-1", all_workers=True)
+    chief = start_gang("chief-0", "worker-0", "worker-1", success_policy="AllWorkers")
     finish(chief, "chief-0", "worker-1")
     assert (chief.decisions.result, chief.rounds.running, take_sent(chief)) == (None, True, [])
     assert gang_status(chief, 5.0)["message"].endswith("; chief-0, worker-1 have finished")
@@ -34,7 +34,7 @@ def test_the_job_succeeds_when_the_last_chief_or_worker_finishes() -> None:
 
 
 def test_progress_comes_from_members_that_still_train() -> None:
-    chief = start_gang("chief-0", "worker-0", all_workers=True)
+    chief = start_gang("chief-0", "worker-0", success_policy="AllWorkers")
     for name, epoch in (("chief-0", 10), ("worker-0", 4)):
         chief.handle_frame(name, heartbeat(1, 5.0, epoch=epoch, updated=0.0), 5.0)
     assert gang_status(chief, 5.0)["progress"]["epoch"] == 10
@@ -45,7 +45,7 @@ def test_progress_comes_from_members_that_still_train() -> None:
 
 
 def test_success_does_not_wait_for_parameter_servers_or_the_evaluator() -> None:
-    chief = start_gang("chief-0", "worker-0", "ps-0", all_workers=True)
+    chief = start_gang("chief-0", "worker-0", "ps-0", success_policy="AllWorkers")
     chief.handle_hello(hello("evaluator-0"), 1.0)
     finish(chief, "chief-0", "worker-0")
     assert succeeded(chief)
@@ -53,7 +53,7 @@ def test_success_does_not_wait_for_parameter_servers_or_the_evaluator() -> None:
 
 @pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 def test_a_failure_after_another_members_success_restarts_the_gang(victim: str) -> None:
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     other = next(name for name in chief.membership.gang if name != victim)
     finish(chief, other)
     chief.handle_frame(victim, exited(1, 3), 6.0)
@@ -67,21 +67,21 @@ def test_a_failure_after_another_members_success_restarts_the_gang(victim: str) 
 
 
 def test_changing_the_success_policy_can_complete_the_job() -> None:
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     finish(chief, "worker-1")
     chief.apply_spec_update(chief.membership.job.gang, Policy(), 5.0)
     assert not succeeded(chief), "the chief has not finished"
-    chief.apply_spec_update(chief.membership.job.gang, Policy(all_workers=True), 5.5)
+    chief.apply_spec_update(chief.membership.job.gang, Policy(success_policy="AllWorkers"), 5.5)
     finish(chief, "worker-0", now=6.0)
     assert succeeded(chief)
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.apply_spec_update(chief.membership.job.gang, Policy(), 6.0)
     assert succeeded(chief) and not chief.rounds.running
 
 
 def test_a_success_after_another_members_failure_is_ignored() -> None:
-    chief = start_gang("worker-0", "worker-1", "worker-2", all_workers=True)
+    chief = start_gang("worker-0", "worker-1", "worker-2", success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.handle_frame("worker-2", exited(1, 1), 5.0)
     finish(chief, "worker-1", now=5.01)
@@ -91,7 +91,7 @@ def test_a_success_after_another_members_failure_is_ignored() -> None:
 
 
 def test_losing_the_launcher_of_a_finished_member_stops_no_round() -> None:
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     finish(chief, "worker-1")
     chief.handle_disconnect("worker-1", 6.0)
     assert (chief.rounds.running, chief.last_incident) == (True, None)
@@ -103,7 +103,7 @@ def test_losing_the_launcher_of_a_finished_member_stops_no_round() -> None:
 
 
 def test_a_member_that_joins_between_rounds_runs_in_the_next_round() -> None:
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     finish(chief, "worker-1")
     disconnect_cleanly(chief, "worker-1", 5.5)
     chief.handle_frame("worker-0", exited(1, 1), 6.0)
@@ -114,7 +114,7 @@ def test_a_member_that_joins_between_rounds_runs_in_the_next_round() -> None:
 
 
 def test_exit_0_of_a_terminated_member_is_no_success() -> None:
-    chief = start_gang(all_workers=True)
+    chief = start_gang(success_policy="AllWorkers")
     finish(chief, "worker-0")
     chief.handle_frame("worker-1", {"type": "leaving"}, 5.0)
     finish(chief, "worker-1", now=5.1)
@@ -124,7 +124,7 @@ def test_exit_0_of_a_terminated_member_is_no_success() -> None:
 
 def test_a_partial_gang_succeeds_with_its_own_members_and_grows_no_more() -> None:
     members = ("worker-0", "worker-1", "worker-2")
-    chief = start_gang(*members, all_workers=True, min_workers=1)
+    chief = start_gang(*members, success_policy="AllWorkers", min_replicas=1)
     for peer in chief.membership.gang.values():
         peer.elastic = True
     disconnect_cleanly(chief, "worker-2", 2.0)
@@ -142,7 +142,7 @@ def test_a_partial_gang_succeeds_with_its_own_members_and_grows_no_more() -> Non
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_faults_end_in_success_once_all_members_of_one_round_finish(seed: int) -> None:
-    world = SimulatedGang(4, seed, all_workers=True)
+    world = SimulatedGang(4, seed, success_policy="AllWorkers")
     for _ in range(30):
         world.run_until(world.is_settled)
         for name in world.random.sample(world.names, world.random.randrange(len(world.names))):

@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import msgspec
+
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.ledger import Ledger
@@ -16,10 +18,11 @@ from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import Snapshot
 from tftraining_api.manifests.launcher import ledger
-from tftraining_api.model.status import Status
-from tftraining_operator.model.launcher_report import Report, parse_report, split_result
+from tftraining_api.model.status import LastRestart, Status
+from tftraining_operator.model.launcher_report import Report, ReportedRestart, parse_report, split_result
 from tftraining_operator.model.observed import LauncherReport
 
+KINDS = {"status": LastRestart, "report": ReportedRestart}
 WALL = 1_772_366_400.0  # 2026-03-01T12:00:00Z, the simulation's beginning
 KILLED = Exit(None, 9, ("epoch 3", "loss 0.5"), "")
 INCIDENT = Incident("worker-1", "Killed", "worker-1 was killed (SIGKILL)", True, 10.0, WALL, KILLED, step=170)
@@ -116,3 +119,9 @@ def test_every_phase_and_reason_is_known() -> None:
         made = restarted()
         made.decisions.result = Result(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
         assert report(made).phase == verdict
+
+
+def test_a_launcher_reports_every_field_of_a_restart_that_the_status_has() -> None:
+    last = gang_status(restarted(), 12.0)["lastRestart"]
+    names = {name: msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"] for name, kind in KINDS.items()}
+    assert set(names["status"]) - {"pod"} == set(names["report"]) - {"member"} <= set(last)

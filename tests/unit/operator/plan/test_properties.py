@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.simulated_cluster.apiserver import Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster, nodes_of
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import chosen
-from tftraining_api.model.names import GANG_ROLES
 from tftraining_operator.model.observed import owned_by
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "40"))

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.roles import CHIEF, WORKER
 
 SIZE, FULL_SIZE = "TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS"
 
@@ -19,16 +20,16 @@ def of_round(settings: Settings, runs: Sequence[Sequence[int]], full: int, own: 
     replicas that make steps in a full gang; `own`: the member's TF_CONFIG. ValueError for a worker of unknown address.
     """
     workers = [index for first, last in runs for index in range(first, last + 1)]
-    size = len(workers) + len(settings.cluster.get("chief", ()))
+    size = len(workers) + len(settings.cluster.get(CHIEF, ()))
     told = {SIZE: str(size), FULL_SIZE: str(full), "TF_CONFIG": own}
-    known = settings.cluster.get("worker", ())
+    known = settings.cluster.get(WORKER, ())
     if workers == list(range(len(known))):
         return told
     addresses = [_address(settings, known, index) for index in workers]
     role, _, index = settings.gang.me.rpartition("-")
-    task = workers.index(int(index)) if role == "worker" else int(index)
-    others = {name: list(value) for name, value in settings.cluster.items() if name != "worker"}
-    cluster = {**others, "worker": addresses} if addresses else others
+    task = workers.index(int(index)) if role == WORKER else int(index)
+    others = {name: list(value) for name, value in settings.cluster.items() if name != WORKER}
+    cluster = {**others, WORKER: addresses} if addresses else others
     return {**told, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": task}})}
 
 
@@ -43,5 +44,5 @@ def _address(settings: Settings, known: Sequence[str], index: int) -> str:
 def largest(settings: Settings) -> int:
     """The largest number of step-making members, past or possible: the choice of Keras follows it and must not change,
     because checkpoints depend on it."""
-    least = 2 if settings.policy.min_workers else 1
+    least = 2 if settings.policy.min_replicas else 1
     return max(least, len(settings.gang.trainers), settings.largest_gang)

@@ -11,58 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
+from tftraining.launch.config.policy import Gang, Policy, decode
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.failure.restart_rules import Rule
 from tftraining.launch.in_user_process.tf_config import NAME, text
+from tftraining.launch.roles import GANG_ROLES, TRAINER_ROLES, is_outside_gang, role_of, traits_of
 
 VARIABLE = "TFTRAINING_LAUNCHER"
-GANG_ROLES = ("chief", "worker", "ps")
 KEY_BYTES = 4096  # more than any secret needs; a wrong path must not fill the memory
 
 
 class SettingsError(Exception):
     """A setting is missing or wrong; the message is one line for a person."""
-
-
-@dataclass(frozen=True)
-class Gang:
-    """The members that train together: their names in the order of ranks, the chief first; `me` is this member."""
-
-    members: tuple[str, ...]
-    me: str
-
-    @property
-    def chief(self) -> str:
-        """The member whose launcher serves the rendezvous."""
-        return self.members[0]
-
-    @property
-    def trainers(self) -> tuple[str, ...]:
-        """The members that make steps: all but the parameter servers."""
-        return tuple(name for name in self.members if role_of(name) != "ps")
-
-    def resized(self, workers: int) -> Gang:
-        """The gang with another number of workers."""
-        roles = {role: [name for name in self.members if role_of(name) == role] for role in GANG_ROLES}
-        roles["worker"] = [f"worker-{index}" for index in range(workers)]
-        return Gang(tuple(name for names in roles.values() for name in names), self.me)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """The fields of the job's spec by which the rendezvous decides. Times are seconds; None is off."""
-
-    member_timeout: float = 3.0
-    max_restarts: int = 10
-    refill: bool = True  # budgetReset OnProgress
-    start_deadline: float = 600.0
-    stall_timeout: float | None = None
-    evaluator_grace: float = 60.0
-    min_workers: int | None = None  # spec.minReplicas: the fewest workers of a round; None: all of them
-    scope: str = "Job"  # or Pod: a failed worker is restarted alone
-    rules: tuple[Rule, ...] = ()
-    all_workers: bool = False  # spec.successPolicy AllWorkers: every chief and worker must exit with 0
-    same_failure_limit: int = 0  # so many equal failures in a row end the job; 0 is off
 
 
 @dataclass(frozen=True)
@@ -80,8 +39,6 @@ class Settings:
     secret_file: Path
     directory: Path | None
     termination_message: Path | None
-    warm_start: bool
-    grace: float
     cluster: Mapping[str, tuple[str, ...]]  # the addresses of TF_CONFIG, by role
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not list
     largest_gang: int  # the most trainers (members that make steps) that this job has ever had
@@ -97,15 +54,16 @@ class Settings:
 
     @property
     def in_gang(self) -> bool:
-        """False for the evaluator: no round waits for it, and it is restarted alone."""
+        """False for a replica outside the gang: no round waits for it, and it is restarted alone."""
         return self.gang.me in self.gang.members
 
     @property
     def indispensable(self) -> bool:
         """Whether no round can start without this member: the job fails if it never reaches the rendezvous."""
-        role = role_of(self.gang.me)
-        optional = self.policy.min_workers is not None and role == "worker" and not self.is_chief
-        return self.in_gang and self.needed and not optional
+        if not self.in_gang or not self.needed:
+            return False
+        optional = self.policy.min_replicas is not None and traits_of(self.gang.me).resizable
+        return self.is_chief or not optional
 
     def key(self) -> bytes:
         """The secret of the job; SettingsError if it cannot be read."""
@@ -117,11 +75,6 @@ class Settings:
         if not key:
             raise SettingsError(f"{VARIABLE}: secretFile {self.secret_file} is empty")
         return key
-
-
-def role_of(name: str) -> str:
-    """`worker` of `worker-1`."""
-    return name.rpartition("-")[0]
 
 
 def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
@@ -173,9 +126,9 @@ def _gang(config: Mapping[str, Any]) -> Gang:
         me = f"{config['task']['type']}-{int(config['task']['index'])}"
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SettingsError("TF_CONFIG needs cluster: {role: [address…]} and task: {type, index}") from None
-    if not members or role_of(members[0]) == "ps":
+    if not members or role_of(members[0]) not in TRAINER_ROLES:
         raise SettingsError("TF_CONFIG: the cluster has neither a chief nor a worker")
-    if me not in members and role_of(me) != "evaluator":
+    if me not in members and not is_outside_gang(me):
         raise SettingsError(f"TF_CONFIG: the task {me} is not in the cluster")
     return Gang(members, me)
 
@@ -185,7 +138,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
         attempt=int(raw["attempt"]),
         gang=gang,
-        policy=_policy(raw),
+        policy=decode(raw),
         ledger=Ledger.from_json(raw.get("ledger") or {}),
         rendezvous=_address(raw["rendezvous"]),
         host=str(raw.get("host", "")),
@@ -193,8 +146,6 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         secret_file=Path(raw["secretFile"]),
         directory=_path(raw.get("directory")),
         termination_message=_path(raw.get("terminationMessage")),
-        warm_start=bool(raw.get("warmStart", True)),
-        grace=_seconds(raw, "terminationGraceSeconds", 5.0, 0.0),
         cluster=cluster,
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
@@ -203,40 +154,6 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         orders=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
     )
-
-
-def _policy(raw: Mapping[str, Any]) -> Policy:
-    stall, least = raw.get("stallTimeoutSeconds"), raw.get("minReplicas")
-    return Policy(
-        member_timeout=_seconds(raw, "memberTimeoutSeconds", 3.0, 0.5),
-        max_restarts=int(raw.get("maxRestarts", 10)),
-        refill=refills(raw),
-        start_deadline=_seconds(raw, "startDeadlineSeconds", 600.0, 0.0),
-        stall_timeout=None if stall is None else _seconds(raw, "stallTimeoutSeconds", 0.0, 0.1),
-        evaluator_grace=_seconds(raw, "evaluatorGraceSeconds", 60.0, 0.0),
-        min_workers=None if least is None else int(least),
-        scope=str(raw.get("scope", "Job")),
-        rules=tuple(Rule.from_json(each) for each in raw.get("rules", ())),
-        all_workers=needs_all(raw),
-        same_failure_limit=int(raw.get("sameFailureLimit", 0)),  # older operators do not send it
-    )
-
-
-def refills(raw: Mapping[str, Any]) -> bool:
-    """Whether progress restores the whole restart budget."""
-    return bool(raw.get("budgetReset", "OnProgress") != "Never")
-
-
-def needs_all(raw: Mapping[str, Any]) -> bool:
-    """Whether the job succeeds only when every chief and worker has succeeded."""
-    return bool(raw.get("successPolicy", "Chief") == "AllWorkers")
-
-
-def _seconds(raw: Mapping[str, Any], field: str, default: float, least: float) -> float:
-    value = float(raw.get(field, default))
-    if not least <= value < float("inf"):
-        raise ValueError(f"{field} must be at least {least:g} seconds")
-    return value
 
 
 def _path(value: object) -> Path | None:

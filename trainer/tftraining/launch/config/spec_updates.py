@@ -7,12 +7,12 @@ must never end a training: an invalid one is logged once, and the spec so far st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.settings import Gang, Policy, Settings, needs_all, refills
+from tftraining.launch.config.policy import Gang, Policy, decode_updates
+from tftraining.launch.config.settings import Settings
 
 BYTES = 64 * 1024
 SECONDS = 0.5  # between two reads of the file
@@ -42,18 +42,7 @@ class Orders:
 
 def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
     """The gang and the policy after these orders; ValueError, TypeError or KeyError if they are invalid."""
-    old, workers = settings.policy, int(orders["workers"])
-    stall = orders.get("stallTimeoutSeconds")
-    policy = replace(
-        old,
-        max_restarts=int(orders.get("maxRestarts", old.max_restarts)),
-        same_failure_limit=int(orders.get("sameFailureLimit", old.same_failure_limit)),
-        refill=refills(orders) if "budgetReset" in orders else old.refill,
-        all_workers=needs_all(orders) if "successPolicy" in orders else old.all_workers,
-        start_deadline=float(orders.get("startDeadlineSeconds", old.start_deadline)),
-        stall_timeout=None if stall is None else float(stall),
-        evaluator_grace=float(orders.get("evaluatorGraceSeconds", old.evaluator_grace)),
-    )
+    policy, workers = decode_updates(orders, settings.policy), int(orders["workers"])
     gang = settings.gang.resized(workers)
     if settings.gang.chief not in gang.members:
         raise ValueError(f"a gang of {workers} workers is without its chief")

@@ -60,6 +60,13 @@ def exit_to_frame(ended: Exit) -> dict[str, Any]:
     return {**told, "lines": bounded(ended.lines)}
 
 
+def exit_to_status(ended: Exit | None) -> dict[str, Any]:
+    """The exit as fields of /status and of the termination message, which the operator reads."""
+    if ended is None:
+        return {"exitCode": None, "signal": None, "exception": ""}
+    return {"exitCode": ended.code, "signal": ended.signal, "exception": ended.exception}
+
+
 def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
     """As many of the last `lines`, each cut to LINE_LENGTH, as fit into `limit` bytes of JSON."""
     kept = [line[:LINE_LENGTH] for line in lines]

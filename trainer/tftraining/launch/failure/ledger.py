@@ -12,7 +12,8 @@ from typing import Any
 
 from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 
-LONGEST_WAIT = 60.0
+LONGEST_BACKOFF = 60.0
+EXCEEDED = "MaxRestartsExceeded"  # the reason of a job whose restart budget is used up
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,13 @@ def account(ledger: Ledger, *, charged: bool, progressed: bool, refill: bool, fa
     )
 
 
-def wait(ledger: Ledger) -> float:
-    """The back-off before the next round, in seconds: 0 at first, then 1, 2, 4 … 60."""
-    if ledger.without_progress <= 1:
+def backoff(without_progress: int) -> float:
+    """The seconds before a restart that is the `without_progress`th in a row: 0 at first, then 1, 2, 4 … 60."""
+    if without_progress <= 1:
         return 0.0
-    return min(LONGEST_WAIT, 2.0 ** min(ledger.without_progress - 2, 10))
+    return min(LONGEST_BACKOFF, 2.0 ** min(without_progress - 2, 10))
+
+
+def used_up(max_restarts: int) -> str:
+    """Why a job fails instead of restarting, in words."""
+    return f"all {max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"

@@ -14,11 +14,26 @@ from typing import Any
 from tftraining.launch.failure.exit import OOM_KILLED, Exit
 from tftraining.launch.failure.incident import FATAL
 
-FAIL_JOB, RESTART, IGNORE = "FailJob", "Restart", "Ignore"
 REASON = "FailedByRule"  # the reason of a job that a rule has failed
-ACTIONS = (FAIL_JOB, RESTART, IGNORE)
 # The failure reasons of launchers. All other reasons are those of pods, which only the operator sees.
 REASONS = frozenset({"Error", "Killed", "Stalled", OOM_KILLED, *FATAL})
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an action does after a failure."""
+
+    charged: bool = True  # the failure counts against spec.restartPolicy.maxRestarts
+    ends_job: bool = False  # nothing restarts: the job fails
+
+
+FAIL_JOB, RESTART = "FailJob", "Restart"
+# The actions of spec.restartPolicy.rules[].action. Launchers, operator and client ask for effects, never for names.
+ACTIONS = {
+    FAIL_JOB: Effect(ends_job=True),
+    RESTART: Effect(),
+    "Ignore": Effect(charged=False),
+}
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,19 @@ class Decision:
 
     action: str
     rule: str = ""
+
+    @property
+    def effect(self) -> Effect:
+        """What the action does."""
+        return ACTIONS[self.action]
+
+    def explain(self, message: str) -> str:
+        """The message of the failure, with the rule that decides about the failure."""
+        return f"{message}; {self.rule}" if self.rule else message
+
+    def reason(self, default: str) -> str:
+        """The reason of a job that the action ends; `default` without a rule."""
+        return REASON if self.rule else default
 
 
 def decide(rules: Sequence[Rule], failure: Failure, proven: bool) -> Decision:

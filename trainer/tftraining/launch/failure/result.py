@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.incident import bounded, cut, exit_from_frame, exit_to_frame
+from tftraining.launch.failure.incident import bounded, cut, exit_from_frame, exit_to_frame, exit_to_status
 from tftraining.launch.failure.ledger import Ledger
 
 MESSAGE_BYTES = 4096  # the kubelet's limit; it cuts a longer message in the middle
@@ -56,8 +56,7 @@ def termination_message(verdict: Result, ledger: Ledger, told: Mapping[str, Any]
         **(told if len(json.dumps(told)) < TOLD_BYTES else {}),
         **_head(verdict),
         "member": verdict.member,
-        "exitCode": None if ended is None else ended.code,
-        "signal": None if ended is None else ended.signal,
+        **exit_to_status(ended),
         "exception": "" if ended is None else cut(ended.exception, EXCEPTION_BYTES),
         "ledger": ledger.to_json(),
     }

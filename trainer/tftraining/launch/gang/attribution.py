@@ -46,7 +46,7 @@ class Attribution:
 
     def detect_stall(self, now: float) -> Incident | None:
         """The stall of members that have made no step for the stall timeout; None without one."""
-        timeout = self._membership.policy.stall_timeout
+        timeout = self._membership.policy.stall_timeout_seconds
         if timeout is None:
             return None
         programs = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
@@ -107,7 +107,7 @@ class Attribution:
 
     def _attribute_to_state(self, peer: Peer, program_exit: Exit, other: Peer, now: float) -> Incident | None:
         """The incident of `other` if its state explains the peer's exit: `other` leaves, is silent or is stuck."""
-        timeout, description = self._membership.policy.member_timeout, describe(peer.name, program_exit)
+        timeout, description = self._membership.policy.member_timeout_seconds, describe(peer.name, program_exit)
         if other.leaving:
             return self._make_termination(other, now)
         if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):

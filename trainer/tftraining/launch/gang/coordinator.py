@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.incident import Incident, exit_from_frame
 from tftraining.launch.failure.ledger import Ledger
@@ -121,14 +121,14 @@ class Coordinator:
         self._halt_if_decided()
         if self.decisions.result is None:
             peer.consecutive_failures = 1 if now - peer.started_at > QUIET_PROGRESS else peer.consecutive_failures + 1
-            peer.not_before = now + ledgers.wait(Ledger(without_progress=peer.consecutive_failures))
+            peer.not_before = now + ledgers.backoff(peer.consecutive_failures)
             self.outbox.send_stop(peer, incident)
 
     # Time and spec updates.
 
     def tick(self, now: float) -> None:
         """Check all timeouts; call it a few times per `member_timeout`."""
-        timeout = self.membership.policy.member_timeout
+        timeout = self.membership.policy.member_timeout_seconds
         late = self._last_tick_at is not None and now - self._last_tick_at > timeout / 2
         self._last_tick_at = now
         for peer in [each for each in self.membership.peers.values() if each.connected]:
@@ -212,14 +212,16 @@ class Coordinator:
             self._stop_round(incident, now)
         elif (decided := self._decide(incident, now)) is not None:
             self.last_incident, self.member_back_at = replace(decided, alone=True), None
-            peer.not_before = now + ledgers.wait(self.decisions.ledger)
+            peer.not_before = now + ledgers.backoff(self.decisions.ledger.without_progress)
             self.outbox.send_stop(peer, decided)
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
-        self.rounds.end(now, ledgers.wait(self.decisions.ledger) * (incident.reason not in PLANNED_RESTARTS))
+        self.rounds.end(
+            now, ledgers.backoff(self.decisions.ledger.without_progress) * (incident.reason not in PLANNED_RESTARTS)
+        )
         for peer in self.membership.members if decided is not None else ():
             self.outbox.send_stop(peer, self.last_incident)
 

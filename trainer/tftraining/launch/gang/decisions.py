@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.config.settings import role_of
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure import restart_rules, same_failure
 from tftraining.launch.failure.incident import Incident
@@ -16,6 +15,7 @@ from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import PLANNED_RESTARTS
+from tftraining.launch.roles import role_of
 
 
 class Decisions:
@@ -40,18 +40,16 @@ class Decisions:
         restart = restart_rules.Decision(restart_rules.RESTART)
         decision = self._apply_rules(incident, has_stepped) if incident.charged else restart
         self.last_failure = incident if incident.charged else self.last_failure
-        if decision.action == restart_rules.IGNORE:
-            incident = replace(incident, charged=False, message=f"{incident.message}; {decision.rule}")
+        explained = decision.explain(incident.message)
+        if not decision.effect.charged:
+            incident = replace(incident, charged=False, message=explained)
         ledger = self._update_ledger(incident, progressed, decision)
-        if decision.action == restart_rules.FAIL_JOB and decision.rule:
-            self._fail_job(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
-        elif decision.action == restart_rules.FAIL_JOB:
-            self._fail_job(incident.reason, incident.message, incident)
+        if decision.effect.ends_job:
+            self._fail_job(decision.reason(incident.reason), explained, incident)
         elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
             self._fail_job(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
-            budget = f"all {policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
-            self._fail_job("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
+            self._fail_job(ledgers.EXCEEDED, f"{incident.message}; {ledgers.used_up(policy.max_restarts)}", incident)
         if self.result is not None:
             return None
         self.ledger = ledger
@@ -59,7 +57,7 @@ class Decisions:
 
     def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        fields = {"charged": incident.charged, "refill": self._membership.policy.refill}
+        fields = {"charged": incident.charged, "refill": self._membership.policy.refills_budget}
         failed = incident.reason not in PLANNED_RESTARTS
         ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
         if not incident.charged or not incident.same or decision.rule:
@@ -69,13 +67,13 @@ class Decisions:
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""
         decision = self._apply_rules(incident, has_stepped)
-        if decision.rule and decision.action == restart_rules.FAIL_JOB:
+        if decision.rule and decision.effect.ends_job:
             self.last_failure = incident
-            self._fail_job(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
+            self._fail_job(decision.reason(incident.reason), decision.explain(incident.message), incident)
 
     def fail_start_deadline(self, missing: list[str]) -> None:
         """Fail the job: these members did not join within the start deadline."""
-        limit = f"{self._membership.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
+        limit = f"{self._membership.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
         self._fail_job("StartDeadlineExceeded", f"{summarize_names(missing)} did not join within {limit}")
 
     def check_success_policy(self, peer: Peer) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy, role_of
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.restart_scope import restarts_alone
+from tftraining.launch.roles import is_outside_gang, traits_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Membership:
     def set_round_members(self, members: list[Peer]) -> None:
         """Set the members of the round; its trainers are the members that make steps."""
         self.members = members
-        self.trainers = [peer for peer in members if role_of(peer.name) != "ps"]
+        self.trainers = [peer for peer in members if traits_of(peer.name).makes_steps]
 
     @property
     def full_size(self) -> int:
@@ -97,7 +98,7 @@ class Membership:
             return "this is the rendezvous of another job"
         if frame["attempt"] != self.job.attempt:
             return f"this is attempt {self.job.attempt}, not {frame['attempt']}"
-        if name not in self.gang and role_of(name) != "evaluator":
+        if name not in self.gang and not is_outside_gang(name):
             return f"{name} is not a member of this job"
         known = self.find_peer(name)
         if known is not None and known.connected and known.incarnation != incarnation:

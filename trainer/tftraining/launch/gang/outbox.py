@@ -39,7 +39,11 @@ class Outbox:
 
     def send_welcome(self, peer: Peer, echo: float, number: int, pause_warmup: bool) -> None:
         """Greet a member that has joined; `number` is the last round's. `pause_warmup`: it should prepare later."""
-        state = {"round": number, "startDeadline": self._membership.policy.start_deadline, **self._ledger_field()}
+        state = {
+            "round": number,
+            "startDeadline": self._membership.policy.start_deadline_seconds,
+            **self._ledger_field(),
+        }
         self._send(peer.name, type="welcome", echo=echo, done=peer.state == "done", giveWay=pause_warmup, **state)
 
     def send_echo(self, name: str, echo: float, pause_warmup: bool) -> None:
@@ -60,7 +64,7 @@ class Outbox:
     def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
         if self._decisions.result is not None and peer.connected:
-            state = {"evaluatorGrace": self._membership.policy.evaluator_grace, **self._ledger_field()}
+            state = {"evaluatorGrace": self._membership.policy.evaluator_grace_seconds, **self._ledger_field()}
             self._send(peer.name, type="end", **state, **self._decisions.result.to_frame())
 
     def send_close(self, peer: Peer) -> None:

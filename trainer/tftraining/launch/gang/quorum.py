@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from tftraining.launch.config.settings import role_of
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import Snapshot
+from tftraining.launch.roles import traits_of
 
 RESIZED = "Resized"  # the spec's number of workers has changed
 GROWN = "Grown"  # a lost worker is back
@@ -67,7 +67,7 @@ def select_members(gang: Sequence[Peer], least: int, cutoff: float, is_cold: Cal
 
 def _is_quorum(members: Sequence[Peer], least: int) -> bool:
     """Whether these members are enough for a round without the rest of the gang."""
-    workers = sum(1 for peer in members if role_of(peer.name) == "worker")
+    workers = sum(1 for peer in members if traits_of(peer.name).resizable)
     return workers >= least and all(peer.elastic for peer in members)
 
 
@@ -95,7 +95,7 @@ def is_backup_near(progress: Snapshot, epoch: int | None, waited: float) -> bool
 def index_ranges(names: Iterable[str]) -> list[list[int]]:
     """The workers' indices as [first, last] of each contiguous run: short even for thousands of workers."""
     found: list[list[int]] = []
-    for index in sorted(int(name.rpartition("-")[2]) for name in names if role_of(name) == "worker"):
+    for index in sorted(int(name.rpartition("-")[2]) for name in names if traits_of(name).resizable):
         if found and index == found[-1][1] + 1:
             found[-1][1] = index
         else:

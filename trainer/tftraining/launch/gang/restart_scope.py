@@ -8,10 +8,11 @@ another ten minutes. A warm restart of all programs from the last checkpoint tak
 
 from __future__ import annotations
 
-from tftraining.launch.config.settings import Gang, Policy, role_of
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.progress import Snapshot, has_reports
+from tftraining.launch.roles import traits_of
 
 # Seconds after a member's exit in which that exit explains a chief's failure: TensorFlow's coordinator does not survive
 # the loss of a worker while it still connects to the cluster.
@@ -20,7 +21,7 @@ AFTERMATH_SECONDS = 15.0
 
 def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
     """Whether the rest of the gang runs on while this member restarts."""
-    return policy.scope == "Pod" and role_of(name) == "worker" and name != gang.chief
+    return policy.scope == "Pod" and traits_of(name).restarts_alone and name != gang.chief
 
 
 def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float) -> bool:
@@ -33,7 +34,7 @@ def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float
 def only_serves(name: str, gang: Gang, progress: Snapshot) -> bool:
     """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
     beside one that reports no steps of its own."""
-    role = role_of(name)
-    if role == "worker" and name != gang.chief and any(role_of(each) == "ps" for each in gang.members):
+    role = traits_of(name)
+    if role.makes_steps and name != gang.chief and any(traits_of(each).serves for each in gang.members):
         return not has_reports(progress)
-    return role == "ps"
+    return role.serves

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-from tftraining.launch.config.settings import role_of
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
+from tftraining.launch.roles import traits_of
 
 # How long programs of an earlier chief's launcher may run after the last member has left it, in member timeouts.
 AFTER_BYE = 1.0  # it said goodbye to a member: the leases of the others end
@@ -102,7 +102,7 @@ class Rounds:
         """
         if not self.number or self._incarnations:
             return False
-        timeout = self._membership.policy.member_timeout
+        timeout = self._membership.policy.member_timeout_seconds
         others = [peer for peer in self._membership.gang.values() if peer.name != self._membership.chief]
         if all(peer.chief_bye_round == self.number for peer in others):
             return False
@@ -115,14 +115,14 @@ class Rounds:
 
     def lease_cutoff(self, now: float) -> float:
         """The time since which a member must have been heard, else its lease has ended."""
-        return now - self._membership.policy.member_timeout
+        return now - self._membership.policy.member_timeout_seconds
 
     def _select_members(self, now: float) -> list[Peer]:
         membership, cutoff = self._membership, self.lease_cutoff(now)
         leaving = membership.scaled_down.values()
         if self._is_blocked(cutoff) or not all(quorum.is_stopped(peer, cutoff) for peer in leaving):
             return []
-        gang, least = list(membership.gang.values()), membership.policy.min_workers or 0
+        gang, least = list(membership.gang.values()), membership.policy.min_replicas or 0
         return quorum.select_members(gang, least, cutoff, self._is_cold)
 
     def _is_blocked(self, cutoff: float) -> bool:
@@ -147,16 +147,16 @@ class Rounds:
 
     def _is_optional(self, peer: Peer) -> bool:
         """Whether the next round may start without this member of the gang."""
-        if role_of(peer.name) != "worker" or peer.name == self._membership.chief:
+        if not traits_of(peer.name).resizable or peer.name == self._membership.chief:
             return False
-        if self._membership.policy.min_workers and (self.number > 0 or self._start_deadline_over):
+        if self._membership.policy.min_replicas and (self.number > 0 or self._start_deadline_over):
             return True
         return bool(self._incarnations) and not self.includes(peer)
 
     def find_overdue(self, now: float) -> list[str]:
         """The members missing after the start deadline, if no round can start without them."""
         since = max(self._gathering_since, self._not_before)
-        if not self.missing or now - since <= self._membership.policy.start_deadline:
+        if not self.missing or now - since <= self._membership.policy.start_deadline_seconds:
             return []
         self._start_deadline_over = True
         return [] if self._select_members(now) else self.missing

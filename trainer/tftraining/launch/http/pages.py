@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tftraining.launch.config.settings import Settings, role_of
+from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.incident import Incident, bounded
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import Snapshot, is_training, rfc3339, to_status
 from tftraining.launch.rendezvous.program_control import ProgramControl
+from tftraining.launch.roles import is_outside_gang
 
 
 def member_status(control: ProgramControl, settings: Settings) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def why_not_training(control: ProgramControl, settings: Settings, now: float) ->
     if control.state != "running":
         return "waiting for the gang"
     me, snapshot = settings.gang.me, control.program.snapshot()
-    passive = role_of(me) == "evaluator" or only_serves(me, settings.gang, snapshot)
+    passive = is_outside_gang(me) or only_serves(me, settings.gang, snapshot)
     if passive or is_training(snapshot, control.started_at, now):
         return ""
     return "the program has made no step yet"

@@ -25,7 +25,7 @@ class ChiefContact:
     """Times are monotonic seconds. `address` is the rendezvous, for messages; `log` logs a line."""
 
     def __init__(self, settings: Settings, address: str, log: Callable[[str], None]) -> None:
-        self.start_deadline = settings.policy.start_deadline
+        self.start_deadline = settings.policy.start_deadline_seconds
         self.closed_round = 0  # the last round in which the chief closed the connection
         self.bye_round = 0  # the last round in which the chief's launcher reported that its program has ended
         self.disconnected_at: float | None = None  # the end of the last rendezvous connection
@@ -40,7 +40,7 @@ class ChiefContact:
     @property
     def lease_deadline(self) -> float:
         """When the program must be dead, unless the chief's echo renews the lease."""
-        return self._echoed_at + self._settings.policy.member_timeout * LEASE
+        return self._echoed_at + self._settings.policy.member_timeout_seconds * LEASE
 
     def silent_seconds(self, now: float) -> float:
         """The age of the last echo."""

@@ -198,7 +198,7 @@ class RendezvousClient:
                 orders.put_nowait(frame)
 
     async def _send_heartbeats(self) -> None:
-        interval = heartbeat_interval(self.settings.policy.member_timeout, len(self.settings.gang.members))
+        interval = heartbeat_interval(self.settings.policy.member_timeout_seconds, len(self.settings.gang.members))
         while True:
             now = time.monotonic()
             left = self.chief.lease_deadline - now

@@ -56,7 +56,7 @@ class ProgramControl:
         self._environment = dict(environment)
         self._chief = chief
         self._send = send
-        self._evaluator_grace = settings.policy.evaluator_grace
+        self._evaluator_grace = settings.policy.evaluator_grace_seconds
         self._stopping = False
         self._has_ended = asyncio.Event()  # the program of this round
         self._stuck_detector = StuckDetector()
@@ -217,7 +217,7 @@ class ProgramControl:
         """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
         gang, succeeded = self.settings.gang, self.result is not None and self.result.verdict == SUCCEEDED
         if succeeded and self.state == "running" and not only_serves(gang.me, gang, self.program.snapshot()):
-            grace = self.settings.grace if self.settings.in_gang else self._evaluator_grace
+            grace = self.settings.policy.termination_grace_seconds if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._has_ended.wait(), grace)
             if not self.settings.in_gang and not self._has_ended.is_set():

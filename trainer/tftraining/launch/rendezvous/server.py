@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tftraining.launch.config.settings import Gang, Policy
+from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
 from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, ProtocolError, accept
@@ -73,7 +73,7 @@ class RendezvousServer:
         while True:
             self.coordinator.tick(time.monotonic())
             self._send_outbox()
-            await asyncio.sleep(self.coordinator.membership.policy.member_timeout / TICKS_PER_TIMEOUT)
+            await asyncio.sleep(self.coordinator.membership.policy.member_timeout_seconds / TICKS_PER_TIMEOUT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._handshaking[writer] = None
