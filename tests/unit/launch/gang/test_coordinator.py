@@ -1,4 +1,4 @@
-"""The decisions of the rendezvous, one at a time: frames in, frames out, with a clock of the test's own."""
+"""The decisions of the coordinator, one at a time: frames in, frames out, with an injected clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs that train on with fewer workers, grow back, and change their size: single decisions, then a simulation."""
+"""Gangs that train with fewer workers, grow back, and are resized: single decisions, then a simulation."""
 
 from __future__ import annotations
 

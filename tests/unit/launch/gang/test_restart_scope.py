@@ -1,4 +1,4 @@
-"""restartPolicy.scope Pod and the rules, as the rendezvous carries them out: frames in, frames out."""
+"""restartPolicy.scope Pod and restartPolicy.rules in the coordinator: frames in, frames out."""
 
 from __future__ import annotations
 

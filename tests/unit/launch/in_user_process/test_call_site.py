@@ -1,4 +1,4 @@
-"""Which calls of `fit` are taken for the same in a restarted process, and which can never be known."""
+"""Which calls of `fit` have the same identity in a restarted process, and which have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copies of finished trainings on disk: when one counts, and that nothing but copies is ever removed."""
+"""Copies of finished trainings on disk: when one is valid, and that only copies are removed."""
 
 from __future__ import annotations
 

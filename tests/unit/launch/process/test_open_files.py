@@ -1,4 +1,4 @@
-"""How many files the launcher may have open, with the real limit of this process."""
+"""The limit of open files of the launcher, with the real limit of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of a program: through unchanged, its last lines kept, and nobody blocked by a reader who stopped."""
+"""The output of a program passes unchanged, its last lines are kept, and a stopped reader blocks nothing."""
 
 from __future__ import annotations
 

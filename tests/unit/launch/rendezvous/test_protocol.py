@@ -1,4 +1,4 @@
-"""Frames between two ends of a real connection; what is forged, replayed, endless or nonsense is refused."""
+"""Frames over a real connection; forged, replayed, endless or invalid frames are refused."""
 
 from __future__ import annotations
 
