@@ -8,8 +8,8 @@ line of a traceback and exit with 1); `lose MEMBER` (print the traceback of a lo
 hang); `eat` (allocate all memory); `hang`. Each process holds a shared lock on the file of its round. A process that
 finds the lock of another round held has found two rounds at once, and writes that into the file `violations`.
 
-With --serve workers behave as beside parameter servers: they only wait, and look for a second process of their own
-member. With --restores the program reports its step at once, and its epoch S seconds later, as Keras' `fit` does after a
+With --serve workers behave as beside parameter servers: they wait, and look for a second process of the same member.
+With --restores the program reports its step at once, and its epoch S seconds later, as Keras' `fit` does after a
 restart. With --raise-at worker 1 raises a ValueError in place of step N. With --stamps the program, and a helper in a
 session of its own, write the time to `stamp-<round>-<member>-<which>` continuously: the last time at which they ran.
 """

@@ -54,7 +54,9 @@ def come_back(chief: Coordinator, name: str, now: float, prepared: bool = True) 
     """A new launcher of the member joins."""
     assert chief.handle_hello(hello(name, now, incarnation=f"new {now}", elastic=True), now) == ""
     chief.handle_frame(name, {**heartbeat(0, now), "prepared": prepared}, now)
-    listen(chief, now, *(peer.name for peer in chief.membership.gang.values() if peer.connected and peer.name != name))
+    listen(
+        chief, now, *(peer.name for peer in chief.membership.gang.values() if peer.is_connected and peer.name != name)
+    )
 
 
 def shrunk() -> Coordinator:
