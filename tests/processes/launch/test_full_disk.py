@@ -1,4 +1,4 @@
-"""A full disk where the programs keep their backups: it is in the last words, and survived once there is room."""
+"""A full disk under the backups is named in the last lines; the training resumes once there is room."""
 
 from __future__ import annotations
 

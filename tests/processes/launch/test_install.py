@@ -1,4 +1,4 @@
-"""The installed launcher runs with nothing but a bare Python, also the oldest one it promises to run with."""
+"""The installed launcher runs with a bare Python, down to the oldest supported version."""
 
 from __future__ import annotations
 

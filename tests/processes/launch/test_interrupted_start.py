@@ -1,4 +1,4 @@
-"""What the chief's launcher says while a start takes minutes is done at once, not after it."""
+"""A result or an order of the chief interrupts a start that takes minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job ends: by success, failure, deadline or signal; what each launcher leaves, and with which exit code."""
+"""The end of a job by success, failure, deadline or signal: exit codes and what each launcher leaves."""
 
 from __future__ import annotations
 

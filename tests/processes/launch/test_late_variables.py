@@ -1,4 +1,4 @@
-"""The environment and the real TensorFlow: what its import reads, and a warm start of a program that changes that."""
+"""Which variables the import of the real TensorFlow reads, and warm starts of programs that change some."""
 
 from __future__ import annotations
 

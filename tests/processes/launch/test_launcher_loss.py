@@ -1,4 +1,4 @@
-"""Launchers that are killed and made anew, as pods are: the others wait, nothing is forgotten, no round runs twice."""
+"""Killed launchers are replaced as pods are: the others wait, and the ledger survives."""
 
 from __future__ import annotations
 

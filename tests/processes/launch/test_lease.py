@@ -1,4 +1,4 @@
-"""The lease of a program: it ends when its time is over, whatever its launcher does; no round starts before."""
+"""The lease of a program ends on time whatever its launcher does, and no round starts before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for a change of a real launcher's /status."""
+"""Long polls of a real launcher's /status."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A TF_CONFIG that is too long for the environment of a new process: the program has it, its children have not."""
+"""A TF_CONFIG too long for the environment of a new process: the program has it, its children do not."""
 
 from __future__ import annotations
 

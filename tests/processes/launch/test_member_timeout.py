@@ -1,4 +1,4 @@
-"""Who is silent is lost within the member timeout, and never two rounds run; who is only slow is not lost."""
+"""Silent members are lost within the member timeout, slow ones are not, and no two rounds run at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launcher whose container asks for GPUs says so when TensorFlow lists none, in its log and in the chief's status."""
+"""A launcher reports that TensorFlow lists none of the requested GPUs, in its log and in the chief's status."""
 
 from __future__ import annotations
 

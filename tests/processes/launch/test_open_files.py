@@ -1,4 +1,4 @@
-"""The chief's launcher needs a file for each member; the program must not notice how it gets them."""
+"""The chief's launcher needs a file for each member; the program keeps its own limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real programs that cannot reach each other are found, and those behind a proxy reach each other.
+"""Programs that cannot reach each other are detected; programs behind a proxy connect.
 
 TensorFlow is slow to start: about half a minute each on two cores.
 """

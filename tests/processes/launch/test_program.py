@@ -1,4 +1,4 @@
-"""A plain program on a real kernel: what it prints, how it ends, and that nothing of it is left."""
+"""A plain program on a real kernel: its output, its exit, and the end of all its processes."""
 
 from __future__ import annotations
 

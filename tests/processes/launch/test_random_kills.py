@@ -32,12 +32,12 @@ SECRET = b"secret"
 NAMES = ("worker-0", "worker-1", "worker-2")
 
 
-class NotedProgram:
+class RecordedProgram:
     """A program that exists only as the number of its round; each round brings a new epoch, so that none waits."""
 
     mode, is_prepared = "noted", True
 
-    def __init__(self, at_work: dict[NotedProgram, int]) -> None:
+    def __init__(self, at_work: dict[RecordedProgram, int]) -> None:
         self.at_work = at_work
         self.round = 0
         self.lease = Lease(Reaper())  # never in force
@@ -83,10 +83,10 @@ class NotedProgram:
             self.on_exit(Exit(None, 9))
 
 
-class Launcher:
+class InProcessLauncher:
     """What a launcher has of the rendezvous, as tasks that can be killed."""
 
-    def __init__(self, name: str, place: Path, port: int, at_work: dict[NotedProgram, int]) -> None:
+    def __init__(self, name: str, place: Path, port: int, at_work: dict[RecordedProgram, int]) -> None:
         cluster = {"worker": [f"127.0.0.1:{index + 1}" for index in range(len(NAMES))]}
         told = {
             "job": {"namespace": "n", "name": "j", "uid": UID},
@@ -101,7 +101,7 @@ class Launcher:
         config = {"cluster": cluster, "task": {"type": "worker", "index": int(name[-1])}}
         environment = {"TF_CONFIG": json.dumps(config)}
         self.settings = read({**environment, "TFTRAINING_LAUNCHER": json.dumps(told)})
-        self.program = NotedProgram(at_work)
+        self.program = RecordedProgram(at_work)
         self.member = RendezvousClient(self.settings, SECRET, self.program, environment)  # type: ignore[arg-type]
         self.rendezvous: RendezvousServer | None = None
         self.task: asyncio.Task[object] | None = None
@@ -139,11 +139,11 @@ class Crowd:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.port = free_ports(1)[0]
-        self.at_work: dict[NotedProgram, int] = {}
-        self.launchers: dict[str, Launcher] = {}
+        self.at_work: dict[RecordedProgram, int] = {}
+        self.launchers: dict[str, InProcessLauncher] = {}
 
     async def start(self, name: str) -> None:
-        self.launchers[name] = Launcher(name, self.place, self.port, self.at_work)
+        self.launchers[name] = InProcessLauncher(name, self.place, self.port, self.at_work)
         await self.launchers[name].start()
 
     def describe(self) -> str:

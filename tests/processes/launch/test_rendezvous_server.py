@@ -1,4 +1,4 @@
-"""Who is not, or not any more, a member cannot disturb the rendezvous, whatever it says or does not say."""
+"""Connections without a member's key, or of former members, cannot disturb the rendezvous."""
 
 from __future__ import annotations
 

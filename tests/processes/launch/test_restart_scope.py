@@ -1,4 +1,4 @@
-"""A job with parameter servers: who is restarted alone, who takes the gang along, and in which order all end."""
+"""A job with parameter servers: which member restarts alone, which restarts the gang, and the order of the end."""
 
 from __future__ import annotations
 

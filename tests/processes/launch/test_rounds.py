@@ -1,4 +1,4 @@
-"""Launchers meet, start together, restart in place when a program dies, and end together."""
+"""Launchers meet, start together, restart in place after a killed program, and end together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same exception again and again, of real programs behind real launchers: it ends the job, whoever is made anew."""
+"""The same exception again and again ends the job, across replaced launchers."""
 
 from __future__ import annotations
 

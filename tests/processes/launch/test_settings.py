@@ -1,4 +1,4 @@
-"""A launcher that is told nonsense says so in one line."""
+"""A launcher with invalid settings reports them in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that stand still: the watchdog's restart with stacks in the log, and who is blamed for a peer's exit."""
+"""Stalled programs: a restart with stacks in the log, and which member is charged for a peer's exit."""
 
 from __future__ import annotations
 

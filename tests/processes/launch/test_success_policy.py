@@ -1,4 +1,4 @@
-"""successPolicy AllWorkers: who has finished waits for the others, and runs again only if one of them fails."""
+"""successPolicy AllWorkers: finished members wait for the others, and run again only if one of them fails."""
 
 from __future__ import annotations
 

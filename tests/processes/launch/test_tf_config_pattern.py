@@ -1,4 +1,4 @@
-"""Real launchers that are told the pattern of the addresses only, and make TF_CONFIG of it, however long it gets."""
+"""Launchers build TF_CONFIG of any length from the pattern of the addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logs of a gang show of tracebacks: that of the member that failed first, and none that came of its end."""
+"""The logs show the traceback of the member that failed first, and fold those that it caused."""
 
 from __future__ import annotations
 

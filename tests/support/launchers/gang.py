@@ -58,7 +58,7 @@ class LocalGang:
             launcher.wait()
 
     def environment(self, name: str, **options: Any) -> dict[str, str]:
-        """What the operator would set."""
+        """The environment that the operator sets for a member."""
         role, _, index = name.rpartition("-")
         launcher = {
             "job": {"namespace": "tests", "name": "job", "uid": UID},
@@ -106,7 +106,7 @@ class LocalGang:
         return json.loads(text) if text else {}
 
     def log(self, name: str) -> str:
-        """All that a launcher and its programs have printed."""
+        """The output of a launcher and its programs."""
         return (self.place / f"log-{name}").read_text()
 
     def message(self, name: str) -> dict[str, Any]:
@@ -124,23 +124,23 @@ class LocalGang:
         return [(name, int(number), float(at)) for name, number, at in lines]
 
     def last_stamps(self, number: int) -> dict[str, float]:
-        """When the processes of a round ran last, those of stand-ins that note it."""
+        """The last time at which each process of a round ran, for stand-ins with --stamps."""
         found = self.directory.glob(f"stamp-{number}-*")
         return {path.name: float(path.read_text()) for path in found}
 
     def gang_environments(self, number: int) -> dict[str, dict[str, Any]]:
-        """What the stand-ins of a round were told of their gang, by member."""
+        """The gang in the environment of each stand-in of a round, by member."""
         path = self.directory / "gangs"
         lines = [line.split(" ", 2) for line in path.read_text().splitlines()] if path.exists() else []
         return {name: json.loads(text) for each, name, text in lines if int(each) == number}
 
     def violations(self) -> str:
-        """What the stand-ins have found out about two rounds at once."""
+        """The stand-ins' reports of two rounds at once."""
         path = self.directory / "violations"
         return path.read_text() if path.exists() else ""
 
     def wait_for(self, condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
-        """What the condition returns once that is true."""
+        """The first true value of the condition."""
         deadline = time.monotonic() + patience
         while not (found := condition()):
             assert time.monotonic() < deadline, self.describe()
@@ -148,7 +148,7 @@ class LocalGang:
         return found
 
     def wait_for_phase(self, phase: str, number: int = 0) -> dict[str, Any]:
-        """The chief's status once it says so, in that round or a later one."""
+        """The chief's status once it has this phase in round `number` or a later one."""
         found: dict[str, Any] = {}
 
         def reached() -> bool:
@@ -160,20 +160,20 @@ class LocalGang:
         return found
 
     def describe(self) -> str:
-        """For a person, when a test has failed."""
+        """The status and the logs, for a failed test's message."""
         logs = "\n".join(f"--- {name}\n{self.log(name)[-1500:]}" for name in self.launchers)
         return f"{json.dumps(self.status(), indent=1)}\n{logs}"
 
     # What one can do.
 
     def order(self, name: str, what: str) -> None:
-        """Have the program of a member do something at its next step."""
+        """Order a member's stand-in to do something at its next step (see standin.py)."""
         path = self.directory / f"order-{name}"
         path.with_suffix(".new").write_text(what)
         path.with_suffix(".new").rename(path)
 
     def pid(self, name: str) -> int:
-        """The process of a member's program, once it runs."""
+        """The pid of a member's program, once it runs."""
         return int(self.wait_for(lambda: self.status(name).get("pid")))
 
     def kill_program(self, name: str, number: int = signal.SIGKILL) -> None:

@@ -20,7 +20,7 @@ DIRECTORY = Path(sys.argv[1])
 
 
 def hanging(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which hangs where it is told to."""
+    """The function, which reads the FIFO first if `hang-<what>` exists."""
 
     def hang(argument: Any) -> Any:
         if (DIRECTORY / f"hang-{what}").exists():

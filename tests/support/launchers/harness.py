@@ -1,4 +1,4 @@
-"""Programs under test and what became of them; the little that is to be read of the processes of this machine."""
+"""Programs under test with their exits, and helpers to read processes of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PYTHONS = Path(os.environ.get("TFTRAINING_TEST_PYTHONS") or Path(sys.executable)
 
 
 class Harness:
-    """A Program whose ends are collected."""
+    """Creates programs and collects their exits."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -83,7 +83,7 @@ class Lab(Harness):
         return program
 
     async def go(self, program: Program) -> Exit:
-        """One start, to its end."""
+        """Start the program and wait for its exit."""
         self.ended.clear()
         await program.start(self.environment(), self.on_exit)
         return await self.end(program)
@@ -91,7 +91,7 @@ class Lab(Harness):
 
 @contextmanager
 def stdin(text: str) -> Iterator[None]:
-    """This process's standard input for a while."""
+    """Replace this process's standard input."""
     source, sink = os.pipe()
     os.write(sink, text.encode())
     os.close(sink)
@@ -101,14 +101,14 @@ def stdin(text: str) -> Iterator[None]:
 
 @contextmanager
 def stderr(path: Path) -> Iterator[None]:
-    """This process's standard error for a while: a file to be read while others write it (capfd truncates)."""
+    """Replace this process's standard error by a file that can be read meanwhile (capfd truncates it)."""
     with _replaced(2, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
         yield
 
 
 @contextmanager
 def _replaced(fd: int, by: int) -> Iterator[None]:
-    """Another open file under this number for a while; `by` itself is closed."""
+    """Replace a file descriptor by another one, which is closed."""
     kept = os.dup(fd)
     os.dup2(by, fd)
     os.close(by)
@@ -120,19 +120,19 @@ def _replaced(fd: int, by: int) -> Iterator[None]:
 
 
 def environment(modules: Path) -> dict[str, str]:
-    """For `python`, with `modules` on its path: stand-ins for TensorFlow."""
+    """The environment of `python` with `modules`, the stand-ins for TensorFlow, on its path."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "COV"))}
     path = f"{PYTHONS}:{kept['PATH']}"
     return {**kept, "PATH": path, "PYTHONPATH": str(modules), "TF_CONFIG": "{}"}
 
 
 def start_aside(command: Sequence[str | Path], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A process that is none of a Program's."""
+    """Start a process that belongs to no Program."""
     return subprocess.Popen(command, env=env)
 
 
 def succeeds(*command: str | Path) -> bool:
-    """Whether a command, its output of no interest, ends with 0."""
+    """Whether a command exits with 0."""
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
@@ -141,7 +141,7 @@ def list_pages(directory: Path) -> list[Path]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -162,13 +162,13 @@ def children_of(pid: int) -> list[int]:
 
 
 def line_of(path: Path) -> str | None:
-    """What a program has written to `path`, None until it is a whole line."""
+    """The line that a program has written to `path`; None until it is complete."""
     text = path.read_text() if path.exists() else ""
     return text.strip() if text.endswith("\n") else None
 
 
 async def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
-    """The first true value that `look` gives."""
+    """The first true value that `look` returns."""
     deadline = time.monotonic() + seconds
     while not (found := look()):  # what is waited for happens in another process
         assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
@@ -177,5 +177,5 @@ async def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
 
 
 async def written(path: Path) -> str:
-    """The line that a program writes to `path`."""
+    """The line that a program writes to `path`, once it is complete."""
     return await until(lambda: line_of(path), f"{path} written") or ""

@@ -1,4 +1,4 @@
-"""A TCP relay between a member and the chief's launcher: it can do what networks and proxies do to a connection."""
+"""A TCP relay between a member and the chief's launcher, which can fail as networks and proxies do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 
 class Relay:
-    """Listens at `port` of this machine, and connects whoever comes to `to`, another port of it."""
+    """Listens at `port` of this machine and forwards each connection to the port `to`."""
 
     def __init__(self, to: int) -> None:
         self.to = to
@@ -33,11 +33,11 @@ class Relay:
             each.close()
 
     def silence(self) -> None:
-        """What is connected now stays so, and nothing of what is sent arrives any more."""
+        """Keep all connections open and drop all data from now on."""
         self._silent.update(side for pair in self._pairs for side in pair)
 
     def close_towards_the_chief(self) -> None:
-        """The chief sees all connections end, the members see nothing."""
+        """Close all connections on the chief's side only."""
         self.silence()
         for _, chiefs in self._pairs:
             chiefs.shutdown(socket.SHUT_WR)

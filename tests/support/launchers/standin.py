@@ -3,15 +3,15 @@
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
                                 [--restores S] [--raise-at N] [--stamps]
 
-It does as the file `order-<member>` in the directory says, once: `exit N`, `error TEXT` (the last line of a traceback,
-then exit 1), `lose MEMBER` (that one fails, but only when this one has said that it lost it, and hangs), `eat` (all
-memory that there is), `hang`. Each process holds a shared lock on the file of its round; who
-finds another round's lock held has found two rounds at once, and writes that into the file `violations`. With --serve
-workers do as those of parameter servers: they wait until they are told to go, and look for a second of themselves.
-With --restores it tells its steps as soon as it runs, and its epoch so many seconds later, as `fit` of Keras does after
-a restart. With --raise-at worker 1 raises a ValueError instead of making that step, whenever it comes to it.
-With --stamps it, and a helper that it starts in a session of its own, note the time in `stamp-<round>-<member>-<which>`
-again and again: the last time at which they ran.
+It executes the order in the file `order-<member>` of the directory once: `exit N`; `error TEXT` (print TEXT as the last
+line of a traceback and exit with 1); `lose MEMBER` (print the traceback of a lost peer, let MEMBER fail after that, and
+hang); `eat` (allocate all memory); `hang`. Each process holds a shared lock on the file of its round. A process that
+finds the lock of another round held has found two rounds at once, and writes that into the file `violations`.
+
+With --serve workers behave as beside parameter servers: they wait, and look for a second process of the same member.
+With --restores the program reports its step at once, and its epoch S seconds later, as Keras' `fit` does after a
+restart. With --raise-at worker 1 raises a ValueError in place of step N. With --stamps the program, and a helper in a
+session of its own, write the time to `stamp-<round>-<member>-<which>` continuously: the last time at which they ran.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def leave_stamps(path: Path) -> None:
 
 
 def stamp(path: str, parents: tuple[int, ...]) -> None:
-    """As long as the launcher is there: without a container nobody kills a helper in its own session with it."""
+    """Write the time to `path` while the parent lives: outside a container a helper outlives its launcher."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     while os.getppid() in parents:
         os.pwrite(fd, f"{time.monotonic():20.6f}".encode(), 0)
@@ -94,7 +94,7 @@ def stamp(path: str, parents: tuple[int, ...]) -> None:
 
 
 def told() -> dict[str, Any]:
-    """What the program is told of its gang."""
+    """The gang in the program's environment."""
     config = json.loads(os.environ["TF_CONFIG"])
     numbers = [int(os.environ.get(name, "0")) for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")]
     return {"index": config["task"]["index"], "workers": config["cluster"].get("worker", ()), "numbers": numbers}
@@ -106,7 +106,7 @@ def say(path: Path, line: str) -> None:
 
 
 def hold(directory: Path, number: str, me: str) -> None:
-    """Take the lock of this round until the process ends, and look for those of other rounds."""
+    """Hold the lock of this round until the process ends, and report held locks of other rounds."""
     if me.startswith("evaluator"):
         return
     mine = directory / f"round-{number}"
@@ -119,13 +119,13 @@ def hold(directory: Path, number: str, me: str) -> None:
 
 
 def lock(fd: int, command: int, kind: int) -> int:
-    """Take a lock of the whole file, or ask who is in the way of it (fcntl(2)); the kind that the kernel answers."""
+    """Lock the whole file, or test the lock (fcntl(2)); return the kind of lock in the kernel's answer."""
     answer = FLOCK.unpack(fcntl.fcntl(fd, command, FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)))
     return int(answer[0])
 
 
 def hold_alone(directory: Path, me: str) -> None:
-    """Take the lock of this member until the process ends."""
+    """Hold the lock of this member until the process ends."""
     try:
         fcntl.flock(os.open(directory / f"lock-{me}", os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -133,7 +133,7 @@ def hold_alone(directory: Path, me: str) -> None:
 
 
 def obey(path: Path) -> None:
-    """Do what the file says, if it is there."""
+    """Execute the order in the file, if it exists."""
     try:
         order, _, argument = path.read_text().partition(" ")
         path.unlink()

@@ -1,4 +1,4 @@
-"""Members of a gang as the coordinator's tests speak for them, one frame at a time."""
+"""Frames of members for the coordinator's tests, one at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tftraining.launch.gang.coordinator import Coordinator
 
 
 def take_sent(chief: Coordinator) -> list[tuple[str, str]]:
-    """To whom what kinds of frames go, beats apart; the outbox is empty then."""
+    """Empty the outbox; return the receiver and type of each frame except echoes."""
     return [(name, frame["type"]) for name, frame in chief.outbox.take_all() if frame["type"] != "beat"]
 
 
@@ -24,18 +24,18 @@ def start_gang(*members: str, now: float = 0.0, **policy: Any) -> Coordinator:
 
 
 def send_heartbeats(chief: Coordinator, now: float) -> None:
-    """All members beat."""
+    """Send a heartbeat of every member."""
     for name, peer in chief.membership.gang.items():
         chief.handle_frame(name, heartbeat(peer.round, now), now)
 
 
 def send_ready(chief: Coordinator, now: float) -> None:
-    """All members say that they are ready."""
+    """Send `ready` for every member."""
     for name, peer in chief.membership.gang.items():
         chief.handle_frame(name, {"type": "ready", "round": peer.round}, now)
 
 
 def disconnect_cleanly(chief: Coordinator, name: str, now: float) -> None:
-    """A member says that nothing of it runs, and is gone."""
+    """Send a member's `bye`, then disconnect the member."""
     chief.handle_frame(name, {"type": "bye"}, now)
     chief.handle_disconnect(name, now)

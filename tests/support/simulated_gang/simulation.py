@@ -1,7 +1,7 @@
-"""Members in a simulated time, around the real coordinator: no sockets, no processes.
+"""A gang in simulated time around the real coordinator: no sockets, no processes.
 
-Each member does what a launcher does: kills its program when told or when its lease has run out, says when it is ready,
-beats, dials again. Frames arrive in order after a delay, or are lost with their connection.
+Each member acts as a launcher: it kills its program when told to stop or when its lease is over, reports that it is
+ready, sends heartbeats and reconnects. Frames arrive in order after a delay, or are lost with their connection.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TICK = 0.5
 
 
 def make_coordinator(*members: str, ledger: Ledger | None = None, proven: bool = False, **policy: Any) -> Coordinator:
-    """A coordinator that begins at 0, whose wall clock stands at 1000."""
+    """A coordinator created at monotonic second 0, with a wall clock fixed at 1000."""
     members = members or ("worker-0", "worker-1")
     job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 
 def hello(member: str, now: float = 0.0, **fields: Any) -> dict[str, Any]:
-    """A member's first frame."""
+    """A member's hello."""
     frame = {"type": "hello", "t": now, "uid": "uid", "attempt": 1, "member": member, "incarnation": f"{member}/1"}
     return {
         **frame,
@@ -48,19 +48,19 @@ def hello(member: str, now: float = 0.0, **fields: Any) -> dict[str, Any]:
 
 
 def exited(number: int, code: int | None = None, number_of_signal: int | None = None, **fields: Any) -> dict[str, Any]:
-    """A program's end; the kind of it and its last lines may be given."""
+    """A program's exit; `kind` and `lines` are optional."""
     ended = {"code": code, "signal": number_of_signal, "lines": fields.pop("lines", []), "kind": fields.pop("kind", "")}
     return {"type": "exited", "round": number, "exit": ended, "progress": fields}
 
 
 def heartbeat(number: int, now: float, stuck: float = 0.0, **progress: Any) -> dict[str, Any]:
-    """A member's beat; progress in the fields of a snapshot, times as ages."""
+    """A member's heartbeat; `progress` has the fields of a snapshot, times as ages."""
     return {"type": "beat", "t": now, "round": number, "mode": "warm", "pid": 7, "stuck": stuck, "progress": progress}
 
 
 @dataclass
 class Connection:
-    """Frames under way, each with the time of its arrival, and which ends are still open."""
+    """Frames in flight, each with the time of its arrival, and which ends are still open."""
 
     to_chief: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     to_member: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Connection:
 
 @dataclass
 class SimulatedLauncher:
-    """One simulated launcher and its program. In the dark nothing reaches it and nothing it sends arrives."""
+    """One simulated launcher and its program. While `partitioned`, no frame reaches or leaves it."""
 
     name: str
     incarnation: str
@@ -81,8 +81,8 @@ class SimulatedLauncher:
     ledger: dict[str, int] = field(default_factory=dict)
     known_round: int = 0
     lease: float = 0.0
-    chief_closed_round: int = 0  # the last round in which it saw the chief's end of the connection go
-    chief_bye_round: int = 0  # the last round in which the chief said that it leaves
+    chief_closed_round: int = 0  # the last round in which the chief closed the connection
+    chief_bye_round: int = 0  # the last round in which the chief sent `bye`
     left_at: float | None = None  # when the last connection ended
     result: Result | None = None
 
@@ -97,7 +97,7 @@ class SimulatedGang:
         self.names = names or tuple(f"worker-{index}" for index in range(size))
         self.created = 0
         self.launchers: dict[str, SimulatedLauncher] = {}
-        self.replaced: list[SimulatedLauncher] = []  # in the dark, with programs that may still run
+        self.replaced: list[SimulatedLauncher] = []  # partitioned, with programs that may still run
         self.channels: dict[str, Connection] = {}
         self._old_chief: SimulatedLauncher | None = None
         self._chief_dies = 0.0
@@ -108,55 +108,55 @@ class SimulatedGang:
     # Faults.
 
     def kill_program(self, name: str) -> None:
-        """SIGKILL of the program: its launcher tells at once."""
+        """SIGKILL the program; its launcher reports the exit at once."""
         launcher = self.launchers[name]
         if launcher.program is not None:
             number, launcher.program = launcher.program, None
             self._send(launcher, exited(number, number_of_signal=9))
 
     def finish_program(self, name: str) -> None:
-        """The program has done its work."""
+        """Let the program exit with 0."""
         launcher = self.launchers[name]
         if launcher.program is not None:
             number, launcher.program = launcher.program, None
             self._send(launcher, exited(number, 0))
 
-    def kill_launcher(self, name: str, farewell: bool = False) -> None:
-        """Its program dies with it, peers see the connection go, and a new one is made; the chief's forgets all."""
+    def kill_launcher(self, name: str, say_bye: bool = False) -> None:
+        """Kill a launcher with its program, and create its successor; a new chief's launcher knows nothing."""
         self._wait_for_replaced()
         connection = self.launchers[name].connection
         if connection is not None:
-            self._close(self.launchers[name], farewell)
+            self._close(self.launchers[name], say_bye)
         if name == self.names[0]:
             for each in self.channels.values():
-                if farewell:
+                if say_bye:
                     self._enqueue(each.to_member, {"type": "bye"})
                 each.chief_open = False
             self._restart_coordinator()
         self._create_launcher(name)
 
     def end_launcher(self, name: str) -> None:
-        """It is told to go: it ends its program, and says so before it closes its connections."""
-        self.kill_launcher(name, farewell=True)
+        """Terminate a launcher: it ends its program and sends `bye` before it closes its connections."""
+        self.kill_launcher(name, say_bye=True)
 
     def close_connection(self, name: str) -> None:
-        """Somebody between them has closed the connection of a member: the chief sees its end, the member nothing."""
+        """Close a member's connection on the chief's side only, as a proxy between them may do."""
         connection = self.launchers[name].connection
         if connection is not None and self.channels.get(name) is connection:
             self._disconnect(name)
 
     def lose_launcher(self, name: str) -> None:
-        """Its launcher dies, and there is no new one before `heal`. The chief's is made at once."""
+        """Kill a launcher without a successor before `heal_network`; the chief's gets one at once."""
         self.kill_launcher(name)
         if name != self.names[0]:
             del self.launchers[name]
 
     def partition(self, name: str) -> None:
-        """Nothing gets through to or from a member, until `heal`."""
+        """Drop all frames to and from a member until `heal_network`."""
         self.launchers[name].partitioned = True
 
     def replace(self, name: str) -> None:
-        """The node of a member is cut off for good: the old launcher lives on in the dark while a new one is made."""
+        """Partition a member's launcher for good, and create its successor on another node."""
         self._wait_for_replaced()
         others = [each.known_round for each in self.launchers.values() if each.name != name]
         if max(others) < self.launchers[name].known_round:
@@ -171,7 +171,7 @@ class SimulatedGang:
         self._create_launcher(name)
 
     def heal_network(self) -> None:
-        """The network is whole again, and all launchers are there; who was replaced stays gone."""
+        """Repair the network, and create missing launchers; replaced launchers stay partitioned."""
         for name in self.names:
             if name not in self.launchers:
                 self._create_launcher(name)
@@ -181,7 +181,7 @@ class SimulatedGang:
     # Time.
 
     def advance(self, seconds: float) -> None:
-        """Let the time pass for everybody."""
+        """Advance the clock and every launcher."""
         self.now += seconds
         for launcher in [*self.launchers.values(), *self.replaced]:
             self._advance_launcher(launcher)
@@ -191,7 +191,7 @@ class SimulatedGang:
         self._send_outbox()
 
     def check_invariants(self) -> None:
-        """Never two rounds of the gang at once; who is restarted alone never runs twice, nor in a round of the past."""
+        """Assert that no two rounds run at once, and that a member restarted alone runs once, in no older round."""
         at_work = [each for each in [*self.launchers.values(), *self.replaced] if each.program is not None]
         alone = [each for each in at_work if self._restarts_alone(each)]
         rounds = {each.program for each in at_work if each not in alone}
@@ -200,7 +200,7 @@ class SimulatedGang:
         assert all((each.program or 0) >= number for each in alone for number in rounds if number is not None)
 
     def resize(self, size: int) -> None:
-        """The job's spec says another number of workers: some are made, or those with the highest indices go."""
+        """Change the number of workers: create launchers, or remove those with the highest indices."""
         names = tuple(f"worker-{index}" for index in range(size))
         for name in [each for each in self.names if each not in names]:
             if name in self.launchers:
@@ -212,7 +212,7 @@ class SimulatedGang:
         self.coordinator.apply_spec_update(Gang(names, names[0]), self.policy, self.now)
 
     def is_settled(self) -> bool:
-        """Whether all members run, those that train together in the same round."""
+        """Whether all members run, and those that train together run in the same round."""
         together = [each for each in self.launchers.values() if not self._restarts_alone(each)]
         running = all(each.program is not None for each in self.launchers.values())
         return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
@@ -221,7 +221,7 @@ class SimulatedGang:
         return restarts_alone(launcher.name, self.coordinator.membership.job.gang, self.policy)
 
     def run_until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
-        """Let the time pass until the condition holds; never may two rounds be at work."""
+        """Advance until the condition holds; check the invariants after each step."""
         for _ in range(steps):
             if condition():
                 return
@@ -232,12 +232,12 @@ class SimulatedGang:
     # A launcher.
 
     def _restart_coordinator(self) -> None:
-        """A new launcher of the chief begins with nothing."""
+        """Replace the coordinator by one without any knowledge."""
         self.channels = {}
         self.coordinator = self._new_coordinator()
 
     def _wait_for_replaced(self) -> None:
-        """Nodes are lost one at a time: what nobody remembers, nobody can wait for."""
+        """Wait until the programs of replaced launchers have ended: nodes are lost one at a time."""
         while any(launcher.program is not None for launcher in self.replaced):
             self.advance(TICK)
             self.check_invariants()
@@ -263,20 +263,20 @@ class SimulatedGang:
             launcher.chief_closed_round = launcher.round
         if cut or self._is_lease_over(launcher):
             launcher.program = None
-            self._close(launcher, farewell=True)
+            self._close(launcher, say_bye=True)
         else:
             self._send(launcher, heartbeat(launcher.round, self.now))
 
-    def _close(self, launcher: SimulatedLauncher, farewell: bool) -> None:
-        """It closes its connection, with or without a word before."""
+    def _close(self, launcher: SimulatedLauncher, say_bye: bool) -> None:
+        """Close a launcher's connection, with or without `bye`."""
         assert launcher.connection is not None
-        if farewell:
+        if say_bye:
             self._send(launcher, {"type": "bye"})
         launcher.connection.member_open = False
         launcher.connection, launcher.left_at = None, self.now
 
     def _is_lease_over(self, launcher: SimulatedLauncher) -> bool:
-        """Its lease is over. A chief in the dark holds its own program until it has given up the others."""
+        """Whether the lease is over. A partitioned chief keeps its program until it gives up the others."""
         if launcher is self._old_chief:
             return self.now > self._chief_dies
         return self.now - launcher.lease > self.policy.member_timeout_seconds * 5 / 6
@@ -322,7 +322,7 @@ class SimulatedGang:
     # The chief's end of the network.
 
     def _enqueue(self, queue: list[tuple[float, dict[str, Any]]], frame: dict[str, Any]) -> None:
-        """Frames of one direction of a connection arrive in their order."""
+        """Queue a frame; frames of one direction of a connection arrive in order."""
         earliest = queue[-1][0] if queue else self.now
         queue.append((max(earliest, self.now + self.random.uniform(0, 0.2)), frame))
 

@@ -1,4 +1,4 @@
-"""Strangers who only hold connections keep nobody out, neither a probe nor a member."""
+"""Idle connections keep nobody out, neither a probe of the pages nor a member of the rendezvous."""
 
 from __future__ import annotations
 

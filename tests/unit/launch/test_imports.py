@@ -1,4 +1,4 @@
-"""The launcher runs in any image with a Python 3.9: it uses nothing but that standard library and itself."""
+"""The launcher runs in any image with Python 3.9: it imports only that standard library and itself."""
 
 from __future__ import annotations
 

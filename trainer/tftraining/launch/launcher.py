@@ -127,7 +127,7 @@ class Launcher:
             return await self._join_rendezvous()
         finally:
             if self._rendezvous is not None:
-                await self._rendezvous.close(say_bye=self._program.idle)
+                await self._rendezvous.close(say_bye=self._program.is_idle)
 
     async def _join_rendezvous(self) -> Result:
         client_run = asyncio.create_task(self._client.run())

@@ -1,4 +1,4 @@
-"""Which variables keep the programs of a gang from dialling each other through a proxy."""
+"""The variables that keep the programs of a gang from connecting to each other through a proxy."""
 
 from __future__ import annotations
 

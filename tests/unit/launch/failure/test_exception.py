@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tftraining.launch.failure.exception import LENGTH, exception_of
 from tftraining.launch.failure.exit import exit_of
 from tftraining.launch.failure.incident import describe, exit_from_frame, exit_to_frame
-from tftraining.launch.process.output import LINES, Tail
+from tftraining.launch.process.output import LINES, OutputTail
 
 HEAD = "Traceback (most recent call last):"
 FRAME = ('  File "/train.py", line 3, in <module>', "    fit()", "    ~~~^^")
@@ -99,7 +99,7 @@ def test_the_line_that_names_the_exception(lines: tuple[str, ...], exception: st
 )
 def test_what_the_interpreter_prints(program: str, exception: str) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    tail = Tail()
+    tail = OutputTail()
     tail.feed(2, ended.stderr)
     tail.feed(2, ended.stdout)
     assert tail.exception().startswith(exception)
@@ -107,7 +107,7 @@ def test_what_the_interpreter_prints(program: str, exception: str) -> None:
 
 
 def test_it_is_known_when_the_message_is_longer_than_the_tail() -> None:
-    tail = Tail()
+    tail = OutputTail()
     for line in (HEAD, *FRAME, GRAPH, *MESSAGE * LINES):
         tail.feed(2, f"{line}\n".encode())
     assert GRAPH not in tail.lines()
@@ -118,7 +118,7 @@ def test_it_is_known_when_the_message_is_longer_than_the_tail() -> None:
 
 @pytest.mark.parametrize(("lines", "exception"), [(200, "ValueError: boom"), (201, "")])
 def test_one_that_was_caught_long_ago_has_not_ended_the_program(lines: int, exception: str) -> None:
-    tail = Tail()
+    tail = OutputTail()
     tail.feed(2, "\n".join((HEAD, *FRAME, "ValueError: boom", *["a line"] * lines, "")).encode())
     assert tail.exception() == exception
 
@@ -130,7 +130,7 @@ def test_of_a_long_message_300_characters_are_kept(head: tuple[str, ...]) -> Non
 
 
 def test_lines_of_stdout_between_those_of_a_traceback_do_no_harm() -> None:
-    tail = Tail()
+    tail = OutputTail()
     tail.feed(2, f"{HEAD}\n".encode())
     tail.feed(1, b"Epoch: 3\n")
     tail.feed(2, b"ValueError: boom\n")

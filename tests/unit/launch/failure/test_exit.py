@@ -1,4 +1,4 @@
-"""What a program's end is called: only ends that will come again the same are told apart."""
+"""The kind of a program's exit: only exits that repeat after a restart have one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decisions of the rendezvous, one at a time: frames in, frames out, with a clock of the test's own."""
+"""The decisions of the coordinator, one at a time: frames in, frames out, with an injected clock."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def first_round_of_a_new_chief(joined: float, *others: dict[str, Any]) -> float:
             for index, fields in enumerate(others, 1):
                 chief.handle_hello(hello(f"worker-{index}", now, down=0.5, **fields), now)
         for name, peer in chief.membership.gang.items():
-            if peer.connected:
+            if peer.is_connected:
                 chief.handle_frame(name, heartbeat(0, now), now)
         chief.tick(now)
     assert chief.last_incident is not None

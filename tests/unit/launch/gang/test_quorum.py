@@ -1,4 +1,4 @@
-"""Gangs that train on with fewer workers, grow back, and change their size: single decisions, then a simulation."""
+"""Gangs that train with fewer workers, grow back, and are resized: single decisions, then a simulation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def come_back(chief: Coordinator, name: str, now: float, prepared: bool = True) 
     """A new launcher of the member joins."""
     assert chief.handle_hello(hello(name, now, incarnation=f"new {now}", elastic=True), now) == ""
     chief.handle_frame(name, {**heartbeat(0, now), "prepared": prepared}, now)
-    listen(chief, now, *(peer.name for peer in chief.membership.gang.values() if peer.connected and peer.name != name))
+    listen(
+        chief, now, *(peer.name for peer in chief.membership.gang.values() if peer.is_connected and peer.name != name)
+    )
 
 
 def shrunk() -> Coordinator:

@@ -1,4 +1,4 @@
-"""Whatever is killed, lost, cut off or made anew: never two rounds at once, and all members end up in the same one."""
+"""Under random faults no two rounds run at once, and all members end in the same round."""
 
 from __future__ import annotations
 

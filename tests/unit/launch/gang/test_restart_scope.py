@@ -1,4 +1,4 @@
-"""restartPolicy.scope Pod and the rules, as the rendezvous carries them out: frames in, frames out."""
+"""restartPolicy.scope Pod and restartPolicy.rules in the coordinator: frames in, frames out."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_an_evaluator_that_has_finished_does_not_run_again_for_a_new_launcher_of
     chief.handle_hello(hello("evaluator-0", 11.0, round=1, running=True), 11.0)
     chief.handle_frame("evaluator-0", exited(1, 0), 11.0)
     assert take_sent(chief) == [("evaluator-0", "welcome")]
-    assert chief.membership.evaluators["evaluator-0"].finished
+    assert chief.membership.evaluators["evaluator-0"].has_succeeded
 
 
 def test_a_terminated_evaluator_has_not_failed_and_is_not_started_before_it_has_left() -> None:

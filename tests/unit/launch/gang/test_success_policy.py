@@ -1,4 +1,4 @@
-"""successPolicy AllWorkers at the rendezvous: the job has succeeded when every chief and worker of a round has."""
+"""successPolicy AllWorkers: the job succeeds when every chief and worker of a round has finished."""
 
 from __future__ import annotations
 

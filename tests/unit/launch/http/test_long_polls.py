@@ -1,4 +1,4 @@
-"""Who waits for a change of /status: what is one, how many may wait, and that nobody else is kept out by them."""
+"""Long polls of /status: what counts as a change, how many may wait, and that they block no other client."""
 
 from __future__ import annotations
 

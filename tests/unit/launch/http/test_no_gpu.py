@@ -1,4 +1,4 @@
-"""The chief's launcher says in which members TensorFlow sees none of the GPUs that they ask for."""
+"""The chief's status names the members in which TensorFlow sees none of the requested GPUs."""
 
 from __future__ import annotations
 

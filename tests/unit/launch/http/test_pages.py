@@ -1,4 +1,4 @@
-"""What a launcher says of itself and of its gang: /status, /readyz and /metrics."""
+"""The content of /status, /readyz and /metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls of `fit` are taken for the same in a restarted process, and which can never be known."""
+"""Which calls of `fit` have the same identity in a restarted process, and which have none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.in_user_process.call_site import fingerprint_of
+from tftraining.launch.in_user_process.call_site import environment_fingerprint
 
 LAUNCH = Path(__file__).parents[4] / "trainer"
 PROGRAM = """
@@ -86,8 +86,8 @@ with open(__file__):
 
 def test_environment_variables_of_the_program_are_part_of_the_fingerprint() -> None:
     variables = {"FOLD": "1", "PATH": "/bin", "TFTRAINING_DIR": "/job"}
-    same = fingerprint_of(variables)
+    same = environment_fingerprint(variables)
     untold = {"TF_CONFIG": "{}", "TFTRAINING_ROUND": "2", "SHLVL": "3", "PYTHONPATH": "/inject"}
-    assert fingerprint_of({**variables, **untold}) == same
-    assert fingerprint_of({**variables, "FOLD": "2"}) != same
-    assert fingerprint_of({**variables, "TFTRAINING_DIR": "/other"}) != same
+    assert environment_fingerprint({**variables, **untold}) == same
+    assert environment_fingerprint({**variables, "FOLD": "2"}) != same
+    assert environment_fingerprint({**variables, "TFTRAINING_DIR": "/other"}) != same

@@ -1,4 +1,4 @@
-"""Plain or warm, from a program's text."""
+"""Whether a program can be forked from a warm interpreter, decided from its source."""
 
 from __future__ import annotations
 

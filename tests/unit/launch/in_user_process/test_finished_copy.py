@@ -1,4 +1,4 @@
-"""The copies of finished trainings on disk: when one counts, and that nothing but copies is ever removed."""
+"""Copies of finished trainings on disk: when one is valid, and that only copies are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tftraining.launch.in_user_process import finished_copy as copies
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy that counts, as Keras' own files would be in it."""
-    path = Path(copies.path_of(str(tmp_path / "backup"), 1))
+    path = Path(copies.copy_path(str(tmp_path / "backup"), 1))
     path.mkdir()
     for name in ("final.index", "final.data-00000-of-00001", "ckpt-3.index", "checkpoint"):
         (path / name).write_text(name)

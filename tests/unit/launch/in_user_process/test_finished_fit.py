@@ -71,13 +71,13 @@ class Callbacks:
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that trains, if it has to, in a process started for the n-th time, and tells whether it did."""
-    monkeypatch.setattr(finished_fit, "backup_of", lambda callbacks: callbacks.backup)
+    monkeypatch.setattr(finished_fit, "find_backup", lambda callbacks: callbacks.backup)
     monkeypatch.setattr(finished_fit, "VISIBLE_SECONDS", 0.0)
     monkeypatch.setattr("tftraining.launch.in_user_process.call_site.identity", lambda *_: "the call")
 
     def run(start: int, backup: StandIn, uid: str = "a") -> Any:
         told = f'{{"uid": "{uid}", "file": "{tmp_path / "list"}", "launcher": "x"}}'
-        keeper = finished_fit.keeper_of(told, {"TFTRAINING_ROUND": str(start)}, lambda: True)
+        keeper = finished_fit.make_keeper(told, {"TFTRAINING_ROUND": str(start)}, lambda: True)
         return fit_under(keeper, backup)
 
     return run

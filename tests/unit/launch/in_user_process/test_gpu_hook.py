@@ -1,4 +1,4 @@
-"""How many GPUs TensorFlow lists reaches the launcher by the progress page, once TensorFlow has looked itself."""
+"""The number of GPUs that TensorFlow lists reaches the launcher through the progress page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every Python of the program gets, also those that only load data or install packages: next to nothing."""
+"""The hooks in every Python process of the program are cheap; the rest loads with TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a member waits for, and that it does before TensorFlow dials."""
+"""A member waits for its leader before TensorFlow connects to it."""
 
 from __future__ import annotations
 

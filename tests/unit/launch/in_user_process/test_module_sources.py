@@ -1,4 +1,4 @@
-"""Finding a program's own modules without importing one of them."""
+"""The sources of a program's own modules are found without an import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress page: what a training process writes is what the launcher reads, whatever either of them does."""
+"""The progress page: the launcher reads what the training process has written."""
 
 from __future__ import annotations
 

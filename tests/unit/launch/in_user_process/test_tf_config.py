@@ -1,4 +1,4 @@
-"""TF_CONFIG that the launcher makes itself, and the one that is too long for the environment of a new process."""
+"""TF_CONFIG built by the launcher, and a TF_CONFIG that is too long for a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the kernel has killed for lack of memory, out of the files of both versions of cgroups."""
+"""OOM kills, from the files of both versions of cgroups."""
 
 from __future__ import annotations
 

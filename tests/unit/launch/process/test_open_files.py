@@ -1,4 +1,4 @@
-"""How many files the launcher may have open, with the real limit of this process."""
+"""The limit of open files of the launcher, with the real limit of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOFT = 512  # of these 256 are for others than members
 def hard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The soft limit is a low one during the test; this is the hard one."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    monkeypatch.setattr(open_files, "_before", None)
+    monkeypatch.setattr(open_files, "_original_limits", None)
     resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT, before[1]))
     yield before[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,4 +1,4 @@
-"""The output of a program: through unchanged, its last lines kept, and nobody blocked by a reader who stopped."""
+"""The output of a program passes unchanged, its last lines are kept, and a stopped reader blocks nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tftraining.launch.process.output import LINES, Output, Tail, readable
+from tftraining.launch.process.output import LINES, Output, OutputTail, readable
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_lines_are_kept_as_a_terminal_shows_them(raw: bytes, text: str) -> None:
 
 
 def test_the_tail_joins_partial_lines() -> None:
-    tail = Tail()
+    tail = OutputTail()
     for stream, data in [(1, b"a"), (2, b"x\ny"), (1, b"b\nc"), (2, b"z\n")]:
         tail.feed(stream, data)
     assert tail.lines() == ("x", "ab", "yz", "c")
@@ -39,7 +39,7 @@ def test_the_tail_joins_partial_lines() -> None:
 
 
 def test_the_tail_is_bounded() -> None:
-    tail = Tail()
+    tail = OutputTail()
     for number in range(1000):
         tail.feed(1, b"%d\n" % number)
     tail.feed(2, b"unfinished" * 100_000)

@@ -1,4 +1,4 @@
-"""Whose child is whose: by the kernel's list, and without it."""
+"""The children of a process, and the delivery of their exit statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a command cannot be started: for good, or just now."""
+"""Which errors of a start are permanent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames between two ends of a real connection; what is forged, replayed, endless or nonsense is refused."""
+"""Frames over a real connection; forged, replayed, endless or invalid frames are refused."""
 
 from __future__ import annotations
 
@@ -114,4 +114,4 @@ async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     async with channels() as (chief, _, _):
         for _ in range(1000):
             chief.send({"text": "x" * 60_000})
-        assert chief.aborted
+        assert chief.is_aborted

@@ -101,7 +101,9 @@ class Attribution:
         if not of_a_lost_peer(program_exit.exception):
             return None
         candidates = [
-            peer for peer in self._membership.trainers if peer.finished and now - peer.exited_at < EARLY_EXIT_SECONDS
+            peer
+            for peer in self._membership.trainers
+            if peer.has_succeeded and now - peer.exited_at < EARLY_EXIT_SECONDS
         ]
         return min(candidates, key=lambda peer: peer.exited_at, default=None)
 

@@ -49,7 +49,7 @@ class Coordinator:
             return refusal
         ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
         peer = self.membership.admit(name)
-        if peer.connected:
+        if peer.is_connected:
             self.handle_disconnect(name, now)
         peer.record_join(incarnation, frame, now)
         if self.rounds.is_done(peer):
@@ -65,7 +65,7 @@ class Coordinator:
     def handle_disconnect(self, name: str, now: float) -> None:
         """A member's connection is closed. Its program may still run, unless it reported before that none does."""
         peer = self.membership.get_peer(name)
-        if not peer.connected:
+        if not peer.is_connected:
             return
         was_needed = self.rounds.running and self.rounds.includes(peer) and peer.state == "running"
         peer.left_cleanly, peer.state = peer.left_cleanly or peer.state == "ready", "lost"
@@ -86,7 +86,7 @@ class Coordinator:
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._handle_exit(peer, frame, now)
-        elif frame["type"] == "ready" and frame["round"] == peer.round and peer.connected:
+        elif frame["type"] == "ready" and frame["round"] == peer.round and peer.is_connected:
             peer.state, peer.pid = "ready", None
             self._start_ready(now)
 
@@ -131,7 +131,7 @@ class Coordinator:
         timeout = self.membership.policy.member_timeout_seconds
         late = self._last_tick_at is not None and now - self._last_tick_at > timeout / 2
         self._last_tick_at = now
-        for peer in [each for each in self.membership.peers.values() if each.connected]:
+        for peer in [each for each in self.membership.peers.values() if each.is_connected]:
             if late:
                 peer.last_seen_at = now  # this launcher was suspended: the members' frames are still unread
             elif now - peer.last_frame_at > timeout:
@@ -146,7 +146,7 @@ class Coordinator:
     def apply_spec_update(self, gang: Gang, policy: Policy, now: float) -> None:
         """Apply a spec update: other limits, or another number of workers."""
         resized = self.membership.apply_spec_update(gang, policy)
-        if self.rounds.running and (chief := self.membership.gang[self.membership.chief]).finished:
+        if self.rounds.running and (chief := self.membership.gang[self.membership.chief]).has_succeeded:
             self.decisions.check_success_policy(chief)  # a changed success policy may make the job succeed now
             self._halt_if_decided()
         if not resized or self.decisions.result is not None:

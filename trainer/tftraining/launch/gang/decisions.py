@@ -80,7 +80,7 @@ class Decisions:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
         chief = self._membership.chief
         if self._membership.policy.all_workers:
-            finished, is_met = "every chief and worker", all(each.finished for each in self._membership.trainers)
+            finished, is_met = "every chief and worker", all(each.has_succeeded for each in self._membership.trainers)
         else:
             finished, is_met = chief, peer.name == chief
         if is_met and self.result is None:

@@ -101,7 +101,7 @@ class Membership:
         if name not in self.gang and not is_outside_gang(name):
             return f"{name} is not a member of this job"
         known = self.find_peer(name)
-        if known is not None and known.connected and known.incarnation != incarnation:
+        if known is not None and known.is_connected and known.incarnation != incarnation:
             # The connected launcher keeps its place until it falls silent: its program may still run.
             return f"another {name} is connected"
         return ""

@@ -56,14 +56,14 @@ class Outbox:
 
     def send_stop(self, peer: Peer, incident: Incident) -> None:
         """End a member's round, if it is connected."""
-        if peer.connected:
+        if peer.is_connected:
             failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
             self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause)
 
     def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
-        if self._decisions.result is not None and peer.connected:
+        if self._decisions.result is not None and peer.is_connected:
             state = {"evaluatorGrace": self._membership.policy.evaluator_grace_seconds, **self._ledger_field()}
             self._send(peer.name, type="end", **state, **self._decisions.result.to_frame())
 

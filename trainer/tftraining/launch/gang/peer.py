@@ -46,12 +46,12 @@ class Peer:
     not_before: float = 0.0
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether its launcher is connected."""
         return self.state not in ("absent", "lost")
 
     @property
-    def finished(self) -> bool:
+    def has_succeeded(self) -> bool:
         """Whether its program has succeeded: it does not run again in this round."""
         return self.exit is not None and self.exit.success
 

@@ -54,7 +54,7 @@ class Rounds:
         that still work come before finished ones, which say nothing about the job.
         """
         together = self._membership.policy.all_workers
-        trainers = sorted(self._membership.trainers, key=lambda peer: together and peer.finished)
+        trainers = sorted(self._membership.trainers, key=lambda peer: together and peer.has_succeeded)
         reported = next((peer.progress for peer in trainers if has_reports(peer.progress)), None)
         return self._previous_progress if reported is None else carry_over(self._previous_progress, reported)
 
@@ -68,7 +68,9 @@ class Rounds:
 
     def is_done(self, peer: Peer) -> bool:
         """Whether a member's program has finished and, unless the round ends, does not run again."""
-        return peer.finished and (peer.name in self._membership.evaluators or (self.running and self.includes(peer)))
+        return peer.has_succeeded and (
+            peer.name in self._membership.evaluators or (self.running and self.includes(peer))
+        )
 
     def includes(self, peer: Peer) -> bool:
         """Whether a member takes part in the present round; between rounds, in the last one."""
@@ -196,7 +198,7 @@ class Rounds:
         """
         membership = self._membership
         newcomers = quorum.find_newcomers(membership.gang.values(), self._incarnations, now)
-        if not newcomers or any(peer.finished for peer in membership.trainers):
+        if not newcomers or any(peer.has_succeeded for peer in membership.trainers):
             self._newcomers_since = None
             return []
         since, epoch = self._newcomers_since = self._newcomers_since or (now, self.progress.epoch)

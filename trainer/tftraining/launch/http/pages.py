@@ -50,7 +50,7 @@ def gang_status(coordinator: Coordinator, now: float) -> dict[str, Any]:
             "mode": peer.mode,
             "pid": peer.pid,
             "step": peer.progress.step,
-            "silentSeconds": round(max(0.0, now - peer.last_seen_at), 1) if peer.connected else None,
+            "silentSeconds": round(max(0.0, now - peer.last_seen_at), 1) if peer.is_connected else None,
         }
         for name, peer in coordinator.membership.peers.items()
     }
@@ -81,7 +81,9 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         "missing": coordinator.rounds.missing if coordinator.decisions.result is None else [],
         "gang": {"size": len(coordinator.membership.trainers), "full": coordinator.membership.full_size},
         "finished": _finished(coordinator),
-        "noGpu": [peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.connected],
+        "noGpu": [
+            peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.is_connected
+        ],
         "ledger": coordinator.decisions.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None
@@ -141,7 +143,12 @@ def _finished_clause(coordinator: Coordinator) -> str:
 
 
 def _finished(coordinator: Coordinator) -> list[str]:
-    return [peer.name for peer in coordinator.membership.trainers if peer.finished]
+    return [peer.name for peer in coordinator.membership.trainers if peer.has_succeeded]
+
+
+def _without_gpu(coordinator: Coordinator) -> list[str]:
+    peers = coordinator.membership.peers.values()
+    return [peer.name for peer in peers if peer.sees_no_gpu and peer.is_connected]
 
 
 def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:

@@ -22,7 +22,7 @@ _OWN = os.path.dirname(os.path.abspath(__file__))
 _IGNORED_VARIABLES = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", "OLDPWD", "_"})
 
 
-def fingerprint_of(environment: Mapping[str, str]) -> str:
+def environment_fingerprint(environment: Mapping[str, str]) -> str:
     """A digest of the environment variables that may affect the program's work."""
     relevant = {
         name: value

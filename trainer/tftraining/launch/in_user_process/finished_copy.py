@@ -30,13 +30,13 @@ def list_file(directory: Path | None, scratch: Path, member: str) -> Path:
     return (directory or scratch) / f"{LIST_NAME}-{member}"
 
 
-def number_of(path: str) -> int:
+def copy_number(path: str) -> int:
     """The n of a copy, 0 for any other path."""
     found = _NAME.search(path)
     return int(found[1]) if found else 0
 
 
-def path_of(backup: str, number: int) -> str:
+def copy_path(backup: str, number: int) -> str:
     """The path of a backup's copy with this number."""
     return f"{backup}.finished-{number}"
 
@@ -48,7 +48,7 @@ def copies(backup: str) -> list[str]:
         return []
     prefix = f"{name}.finished-"
     found = [os.path.join(directory, each) for each in os.listdir(directory) if each.startswith(prefix)]
-    return sorted(filter(number_of, found), key=number_of)
+    return sorted(filter(copy_number, found), key=copy_number)
 
 
 def read_mark(path: str) -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ def read_list(file: str) -> list[str]:
             found = [_parsed(line) for line in lines]
     except (OSError, ValueError):
         return []
-    return [each for each in found if os.path.isabs(each) and number_of(each)]
+    return [each for each in found if os.path.isabs(each) and copy_number(each)]
 
 
 def remove_listed(file: Path) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import call_site, finished_copy
-from .keras_backup import Backup, backup_of
+from .keras_backup import Backup, find_backup
 from .keras_hook import EPOCHS_DONE
 
 VISIBLE_SECONDS = 60.0  # for all members to see a copy that the chief sees: NFS may show new names that late
@@ -41,15 +41,15 @@ class Keeper:
     def begin(self, callbacks: Any) -> Fit | None:
         """Call before `fit` begins; None if its final state is not kept."""
         try:
-            backup = backup_of(callbacks) if self.takes_part() else None
+            backup = find_backup(callbacks) if self.takes_part() else None
             if backup is None:
                 return None
-            return self._agreed(callbacks, backup)
+            return self._agree_on_fit(callbacks, backup)
         except Exception as error:
             _log(f"the end of this fit is not kept: {_describe(error)}")
             return None
 
-    def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
+    def _agree_on_fit(self, callbacks: Any, backup: Backup) -> Fit | None:
         """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
         identity = self._identify(callbacks, backup) if backup.writes else ""
         number = backup.sum_over_members(1 + self._find_copy(backup, identity) if identity else 0)
@@ -57,7 +57,7 @@ class Keeper:
             return None
         fit = Fit(self, callbacks, backup, identity)
         if number > 1:
-            path = finished_copy.path_of(backup.path, number - 1)
+            path = finished_copy.copy_path(backup.path, number - 1)
             mark = finished_copy.wait_for_mark(path, self.uid, VISIBLE_SECONDS)
             if backup.sum_over_members(int(mark is not None)) == backup.workers:
                 fit.copy, fit.mark = path, mark or {}
@@ -82,7 +82,7 @@ class Keeper:
                     self._repair_or_remove(path, backup, mark is None)
                 elif mark.get("identity") == identity and mark.get("start") != self.start:
                     finished_copy.add_to_list(path, self.file)
-                    found = finished_copy.number_of(path)
+                    found = finished_copy.copy_number(path)
         except Exception as error:
             _log(f"no look at the finished trainings beside {backup.path}: {_describe(error)}")
         return found
@@ -106,7 +106,7 @@ class Fit:
         self._backup = backup
         self._identity = identity
 
-    def begun(self) -> bool:
+    def after_begin(self) -> bool:
         """Call after all callbacks, when Keras has restored its backup; whether the final state can be kept."""
         try:
             self._backup.after_begin()
@@ -158,7 +158,7 @@ class Fit:
             return _log(f"a member is lost, the next start goes on from the backup: {_describe(error)}")
         if not backup.writes:
             return None
-        return finished_copy.keep_state(path) if kept else self._leave_to_keras(path)
+        return finished_copy.keep_state(path) if kept else self._delete_as_keras_does(path)
 
     def _save(self, path: str, logs: Any) -> bool:
         """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
@@ -176,7 +176,7 @@ class Fit:
         backup, keeper = self._backup, self._keeper
         try:
             existing = finished_copy.copies(backup.path)
-            path = finished_copy.path_of(backup.path, 1 + max(map(finished_copy.number_of, existing), default=0))
+            path = finished_copy.copy_path(backup.path, 1 + max(map(finished_copy.copy_number, existing), default=0))
             if len(existing) >= finished_copy.MAX_COPIES:
                 return ""
             finished_copy.add_to_list(path, keeper.file)
@@ -190,7 +190,7 @@ class Fit:
             return ""
         return path
 
-    def _leave_to_keras(self, path: str) -> None:
+    def _delete_as_keras_does(self, path: str) -> None:
         try:
             for each in (path, self._backup.path if self._backup.deletes and self._backup.writes else ""):
                 if each:
@@ -216,11 +216,11 @@ class Fit:
         }
 
 
-def keeper_of(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
+def make_keeper(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool]) -> Keeper:
     """This process's keeper. `fit_settings`: the launcher's, as JSON; `environment`: the process's at its start."""
     settings = json.loads(fit_settings)
     start = f"{settings['launcher']} {environment.get('TFTRAINING_ROUND', '')}"
-    variables = call_site.fingerprint_of(environment)
+    variables = call_site.environment_fingerprint(environment)
     return Keeper(str(settings["uid"]), str(settings["file"]), start, variables, takes_part)
 
 
@@ -232,7 +232,7 @@ def extend(keeper: Keeper, cls: Any) -> None:
     def on_train_begin(self: Any, logs: Any = None) -> None:
         fit = keeper.begin(self)
         begin(self, logs)
-        setattr(self, _FIT, fit if fit is not None and fit.begun() else None)
+        setattr(self, _FIT, fit if fit is not None and fit.after_begin() else None)
 
     @functools.wraps(end)
     def on_train_end(self: Any, logs: Any = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 CLASS = "BackupAndRestore"
 
 
-def backup_of(callbacks: Any) -> Backup | None:
+def find_backup(callbacks: Any) -> Backup | None:
     """The backup of a CallbackList; None without BackupAndRestore, or with an unsupported one."""
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
     if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or "://" in str(found[0].backup_dir):

@@ -34,7 +34,7 @@ def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str
     """Extend Keras, now or when it is imported. `fit_settings`: those of the launcher for finished fits, as JSON,
     or "". `environment`: the process's at its start, because the program may have changed it since."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
-    keep = functools.partial(_keep, fit_settings, environment, takes_part) if fit_settings else None
+    keep = functools.partial(_keep_finished_fits, fit_settings, environment, takes_part) if fit_settings else None
     if keep is not None or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keep, tracker))
     global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
@@ -53,21 +53,23 @@ def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module:
     if keep is not None:
         keep(module)
     if tracker is not None:
-        _follow(tracker, module)
+        _report_progress(tracker, module)
 
 
-def _keep(fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any) -> None:
+def _keep_finished_fits(
+    fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any
+) -> None:
     """Extend `module` to keep the final state of `fit` until the job has ended."""
     try:
-        if (cls := _own_list(module, _KEPT)) is not None:
+        if (cls := _claim_callback_list(module, _KEPT)) is not None:
             from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
 
-            finished_fit.extend(finished_fit.keeper_of(fit_settings, environment, takes_part), cls)
+            finished_fit.extend(finished_fit.make_keeper(fit_settings, environment, takes_part), cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
 
 
-def _own_list(module: Any, mark: str) -> type | None:
+def _claim_callback_list(module: Any, mark: str) -> type | None:
     """The CallbackList class that `module` defines; None if it is absent or already has `mark`, which this sets."""
     cls = module.__dict__.get("CallbackList")
     if not isinstance(cls, type) or mark in cls.__dict__:
@@ -76,21 +78,21 @@ def _own_list(module: Any, mark: str) -> type | None:
     return cls
 
 
-def _follow(tracker: Tracker, module: Any) -> None:
+def _report_progress(tracker: Tracker, module: Any) -> None:
     """Extend the CallbackList that `module` defines, once, to report progress."""
     try:
-        if (cls := _own_list(module, _MARK)) is None:
+        if (cls := _claim_callback_list(module, _MARK)) is None:
             return
-        _after(cls, "on_train_begin", functools.partial(_begin, tracker))
-        _after(cls, "on_epoch_begin", functools.partial(_begin_epoch, tracker))
-        _after(cls, "on_epoch_end", functools.partial(_end_epoch, tracker))
-        _after(cls, "on_train_end", functools.partial(_end, tracker))
-        _follow_batches(cls, tracker)
+        _call_after(cls, "on_train_begin", functools.partial(_on_train_begin, tracker))
+        _call_after(cls, "on_epoch_begin", functools.partial(_on_epoch_begin, tracker))
+        _call_after(cls, "on_epoch_end", functools.partial(_on_epoch_end, tracker))
+        _call_after(cls, "on_train_end", functools.partial(_on_train_end, tracker))
+        _report_batches(cls, tracker)
     except Exception as error:
         sys.stderr.write(f"tftraining: the progress of Keras cannot be followed: {type(error).__name__}: {error}\n")
 
 
-def _after(cls: type, name: str, action: Callable[..., None]) -> None:
+def _call_after(cls: type, name: str, action: Callable[..., None]) -> None:
     """Wrap the method to call `action` afterwards with the same arguments."""
     method = getattr(cls, name)
 
@@ -103,7 +105,7 @@ def _after(cls: type, name: str, action: Callable[..., None]) -> None:
     setattr(cls, name, extended)
 
 
-def _follow_batches(cls: Any, tracker: Tracker) -> None:
+def _report_batches(cls: Any, tracker: Tracker) -> None:
     """Wrap the two methods that run at every step, with the least overhead."""
     begin, end = cls.on_train_batch_begin, cls.on_train_batch_end
     begin_batch, end_batch = tracker.begin_batch, tracker.end_batch
@@ -122,17 +124,17 @@ def _follow_batches(cls: Any, tracker: Tracker) -> None:
     cls.on_train_batch_end = on_train_batch_end
 
 
-def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+def _on_train_begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     """Report the start of `fit`. Runs after all callbacks, so BackupAndRestore has already restored the optimizer."""
     params = getattr(callbacks, "params", None) or {}
     tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
     try:
-        _follow_saves(tracker, callbacks)
+        _report_backups(tracker, callbacks)
     except Exception as error:
         sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
 
 
-def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
+def _report_backups(tracker: Tracker, callbacks: Any) -> None:
     """Report the backup that tf_keras' BackupAndRestore has restored, and each one that it saves.
 
     Keras 3 always restarts the epoch, even from a backup in its middle, so there only whole epochs are progress.
@@ -141,20 +143,20 @@ def _follow_saves(tracker: Tracker, callbacks: Any) -> None:
     for cls in [each for each in classes if BACKUP_METHOD in each.__dict__]:
         tracker.saved(_iterations(callbacks) or None)
         if _SAVES not in cls.__dict__:
-            _after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
+            _call_after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
             setattr(cls, _SAVES, True)
 
 
-def _begin_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
+def _on_epoch_begin(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
     tracker.begin_epoch(epoch, _iterations(callbacks), params.get("steps"))
 
 
-def _end_epoch(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, object] | None = None) -> None:
+def _on_epoch_end(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, object] | None = None) -> None:
     tracker.end_epoch(logs)
 
 
-def _end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
+def _on_train_end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
     tracker.end(getattr(callbacks, EPOCHS_DONE, params.get("epochs")))
 

@@ -108,12 +108,12 @@ class UserProgram:
     def check(self) -> None:
         """Raise NeedsPlainStart unless a fork does the same as a plain start. Cheap if no source file has changed."""
         if not self._source_stamps or any(_stamp(path) != stamp for path, stamp in self._source_stamps.items()):
-            self._read()
+            self._examine()
 
-    def _read(self) -> None:
+    def _examine(self) -> None:
         finder = module_sources.SourceFinder(self.directory)
         try:
-            found = finder.module_sources(self.target) if self.module else finder.script_sources(self._script())
+            found = finder.module_sources(self.target) if self.module else finder.script_sources(self._checked_script())
             if not found:
                 raise NeedsPlainStart(f"there is no module {self.target}")
             reason = reason_for_plain_start(found)
@@ -123,7 +123,7 @@ class UserProgram:
             raise NeedsPlainStart(reason)
         self._source_stamps = {path: _stamp(path) for path in finder.read_paths}
 
-    def _script(self) -> str:
+    def _checked_script(self) -> str:
         if not os.path.isfile(self.target) or self.target.endswith((".pyc", ".pyz", ".zip")):
             raise NeedsPlainStart(f"{self.target} is no Python file")
         return self.target
@@ -142,7 +142,7 @@ class UserProgram:
                 raise NeedsPlainStart(f"its directory has a module {name}, which TensorFlow would import")
         self._directory_stamp = now
 
-    def prepare(self) -> None:
+    def set_up_main(self) -> None:
         """Set up, in the forked process, what an interpreter sets up before the program's first line."""
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[-OWN_ARGUMENTS:] = self.command
@@ -155,7 +155,7 @@ class UserProgram:
             vars(main)["__annotations__"] = {}
         sys.modules["__main__"] = main
 
-    def code(self) -> types.CodeType:
+    def compile_script(self) -> types.CodeType:
         """The compiled script; sets the names in __main__ that a script has."""
         path = os.path.join(os.getcwd(), self.target)
         with open(path, "rb") as file:
@@ -320,7 +320,7 @@ def serve() -> UserProgram:
             proctitle.set_name(name)
             proctitle.show([*started[:-OWN_ARGUMENTS], *program.command], shown)
             restore_plain_state(environment, set_by_import, withheld)
-            program.prepare()
+            program.set_up_main()
             return program
 
 
@@ -340,7 +340,7 @@ try:
 
         runpy._run_module_as_main(_program.target)  # type: ignore[attr-defined]
     else:
-        exec(_program.code(), sys.modules["__main__"].__dict__)
+        exec(_program.compile_script(), sys.modules["__main__"].__dict__)
 except SystemExit:
     raise
 except BaseException:

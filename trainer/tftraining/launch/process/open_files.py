@@ -11,25 +11,25 @@ import resource
 
 OTHER_FILES = 256  # HTTP clients, strangers at the rendezvous, the program's output, and Python's own files
 
-_before: tuple[int, int] | None = None  # this process's limits before they were raised
+_original_limits: tuple[int, int] | None = None  # this process's limits before they were raised
 
 
 def raise_limit() -> None:
     """Raise the soft limit to the hard one, which needs no privilege."""
-    global _before  # noqa: PLW0603  # the limit is per process
+    global _original_limits  # noqa: PLW0603  # the limit is per process
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
     with contextlib.suppress(OSError, ValueError):  # a container's security policy may forbid it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        _before = (soft, hard)
+        _original_limits = (soft, hard)
 
 
 def restore_limit() -> None:
     """Restore the limit from before `raise_limit`; for a child process before its exec."""
-    if _before is not None:
+    if _original_limits is not None:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, _before)
+            resource.setrlimit(resource.RLIMIT_NOFILE, _original_limits)
 
 
 def describe_shortage(members: int) -> str:

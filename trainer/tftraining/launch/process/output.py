@@ -28,7 +28,7 @@ BACKLOG_BYTES = 1 << 20  # buffered for a reader that is slow or gone
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class Tail:
+class OutputTail:
     """The last lines of the present round, from both streams in the order of their arrival, for people."""
 
     def __init__(self, limit: int = LINES) -> None:
@@ -91,7 +91,7 @@ def _bytes_in_pipe(fd: int) -> int:
     return count[0]
 
 
-class Pump:
+class StreamForwarder:
     """One stream. The program writes to `end`; the data goes to `feed`, and after folding to `sink`."""
 
     def __init__(self, sink: int, feed: Callable[[bytes], None], folding: Folding | None = None) -> None:
@@ -201,9 +201,9 @@ class Output:
     """Both streams of the program and their tail. Create it once in a launcher. `folds`: see traceback_folding.py."""
 
     def __init__(self, stdout: int = 1, stderr: int = 2, folds: bool = True) -> None:
-        self._tail = Tail()
-        self._out = Pump(stdout, lambda data: self._tail.feed(1, data))
-        self._err = Pump(stderr, lambda data: self._tail.feed(2, data), Folding() if folds else None)
+        self._tail = OutputTail()
+        self._out = StreamForwarder(stdout, lambda data: self._tail.feed(1, data))
+        self._err = StreamForwarder(stderr, lambda data: self._tail.feed(2, data), Folding() if folds else None)
 
     @property
     def write_fds(self) -> tuple[int, int]:

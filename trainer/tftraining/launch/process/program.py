@@ -45,7 +45,7 @@ class Program:
         self._mode = ""
         self._warm = WarmStarts(command, self._output.write_fds, self._output.log) if warm else None
         self.lease = Lease(self._reaper)
-        self.idle = True  # no process of the program runs
+        self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
         self._closed = False
@@ -117,7 +117,7 @@ class Program:
         if self.lease.is_fenced:
             self.log("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
         self.lease.end()
-        self.idle = not left
+        self.is_idle = not left
         self._output.release_held()
 
     async def terminate(self) -> None:
@@ -169,7 +169,7 @@ class Program:
 
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
         self._output.begin_round()
-        self.idle = False
+        self.is_idle = False
         try:
             if deadline != math.inf:
                 self.lease.spare(self._warm.pid if self._warm is not None else None)

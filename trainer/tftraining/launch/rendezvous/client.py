@@ -160,7 +160,7 @@ class RendezvousClient:
         if not self.settings.in_gang:
             return
         self.chief.disconnected_at = time.monotonic()
-        if self._program.idle:
+        if self._program.is_idle:
             channel.send({"type": "bye"})
 
     async def _converse(self, channel: Channel) -> None:
@@ -185,7 +185,7 @@ class RendezvousClient:
             try:
                 frame = await channel.receive()
             except ConnectionClosedError:
-                if not channel.aborted:
+                if not channel.is_aborted:
                     self.chief.closed_round = self.control.round
                 raise
             if frame["type"] == "beat":

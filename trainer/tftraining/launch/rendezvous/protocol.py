@@ -40,7 +40,7 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
         self._reader = reader
         self._writer = writer
-        self.aborted = False
+        self.is_aborted = False
         self._received = b""  # received and not yet returned
         self._sending = _Signer(key, side)
         self._receiving = _Signer(key, b"chief" if side == b"member" else b"member")
@@ -77,7 +77,7 @@ class Channel:
 
     def abort(self) -> None:
         """Close at once, and drop unsent frames."""
-        self.aborted = True
+        self.is_aborted = True
         self._writer.transport.abort()
 
 

@@ -35,12 +35,12 @@ class RendezvousServer:
         self._closed = False  # True rejects connections that are still in the handshake
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._others_gone = asyncio.Event()
+        self._all_others_left = asyncio.Event()
 
     async def open(self, host: str, port: int) -> None:
         """Listen, and start the ticks; OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=FRAME_BYTES, backlog=BACKLOG)
-        self._tasks.append(asyncio.create_task(self._tick()))
+        self._tasks.append(asyncio.create_task(self._tick_repeatedly()))
 
     def apply_spec_update(self, gang: Gang, policy: Policy) -> None:
         """Pass a changed spec to the coordinator."""
@@ -50,7 +50,7 @@ class RendezvousServer:
     async def drain(self, timeout: float) -> None:
         """Wait until every other member of the gang has disconnected after the verdict."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._others_gone.wait(), timeout)
+            await asyncio.wait_for(self._all_others_left.wait(), timeout)
 
     async def close(self, say_bye: bool = False) -> None:
         """End all connections. `say_bye`: tell the members that no process of the chief's program runs any more."""
@@ -69,7 +69,7 @@ class RendezvousServer:
                 channel.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _tick(self) -> None:
+    async def _tick_repeatedly(self) -> None:
         while True:
             self.coordinator.tick(time.monotonic())
             self._send_outbox()
@@ -121,7 +121,7 @@ class RendezvousServer:
         self._send_outbox()
         gang = self.coordinator.membership.gang
         if self.coordinator.decisions.result is not None and not any(each in gang for each in self._channels):
-            self._others_gone.set()
+            self._all_others_left.set()
 
     def _send_outbox(self) -> None:
         """Send the frames of the coordinator's outbox, in order."""
