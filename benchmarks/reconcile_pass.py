@@ -24,9 +24,9 @@ from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Step
@@ -110,7 +110,7 @@ class Job:
 
 def _children(api: Accepting) -> Children:
     stand_in = cast(Api, api)
-    return Children(stand_in, Store(), Store(), NodeStore(stand_in, lambda name: None))
+    return Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in, lambda name: None))
 
 
 def cpu_ms(work: Callable[[], object], times: int) -> float:

@@ -23,8 +23,8 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.queue import WorkQueue
 from tftraining_operator.cluster.quotas import Quotas
+from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded

@@ -15,6 +15,7 @@ from tftraining_api.kube.api import Api, ApiError, connect
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_api.model.spec import Frozen
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.http_server import serve
@@ -27,11 +28,10 @@ from tftraining_operator.cluster.launcher_reports import (
 )
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
-from tftraining_operator.cluster.nodes import PATH, NodeStore
-from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.node_store import PATH, NodeStore
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.reconcile import Dependencies, Reconciler
 
@@ -109,7 +109,7 @@ class Operator:
         self.queue = WorkQueue()
         self.jobs = Jobs(api)
         self._nodes = NodeStore(api, self._node_changed)
-        self._children = Children(api, Store(), Store(), self._nodes)
+        self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
         self._events = Events(api, settings.identity)
         self._metrics = Metrics(self.jobs.all, api.requests)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")

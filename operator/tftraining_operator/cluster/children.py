@@ -14,9 +14,9 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
+from tftraining_operator.cluster.child_store import ChildStore, job_of
 from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.store import Store, job_of
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
@@ -37,7 +37,7 @@ UNLABELLED = "belongs to this job but loses its labels as often as it is given t
 class Children:
     """The Services and pods of all jobs, with caches of them, of the pods' nodes and of kubelets' warnings."""
 
-    def __init__(self, api: Api, pods: Store, services: Store, nodes: NodeStore) -> None:
+    def __init__(self, api: Api, pods: ChildStore, services: ChildStore, nodes: NodeStore) -> None:
         self._api = api
         self.pods = pods
         self.services = services
@@ -131,7 +131,7 @@ class Children:
         if refused:
             raise refused[0]
 
-    async def _create(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
+    async def _create(self, job: Job, kind: str, store: ChildStore, manifest: Manifest) -> None:
         path, name = f"/api/v1/namespaces/{job.key.namespace}/{kind}", manifest["metadata"]["name"]
         try:
             # Strict: the API server rejects a misspelt field in a template instead of dropping it.
@@ -141,7 +141,7 @@ class Children:
                 raise WriteRefused(f"{kind[:-1]}/{name}", error.status, error.message) from error
             await self._adopt(job, kind, store, manifest)
 
-    async def _adopt(self, job: Job, kind: str, store: Store, manifest: Manifest) -> None:
+    async def _adopt(self, job: Job, kind: str, store: ChildStore, manifest: Manifest) -> None:
         """Take over the existing object of that name if the job owns it: the cache lagged, or the object has lost its
         labels, which are restored. Raises WriteRefused for any other object."""
         name = manifest["metadata"]["name"]

@@ -9,7 +9,7 @@ from tftraining_api.model.job import patched_conditions, replaced_status
 from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
-from tftraining_operator.cluster.store import version
+from tftraining_operator.cluster.child_store import version
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tftraining_api.model.names import Key
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.store import REMEMBERED, version
+from tftraining_operator.cluster.child_store import REMEMBERED, version
 from tftraining_operator.model.kubelet_warning import KubeletWarning, parse_kubelet_warning
 
 # Selected by the API server: the most frequent events of a cluster are not sent.

@@ -13,7 +13,7 @@ import msgspec
 from tftraining_api.model.job import patched_conditions, replaced_status
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.plan.creation_errors import KEY_GONE
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -75,7 +75,7 @@ class ApiServer:
     def snapshot(self) -> Snapshot:
         """What a client sees now."""
         nodes = list(self.nodes.values()) if self.nodes_readable else None
-        pods = [Store.lean(each) for each in self.pods.values()]
+        pods = [ChildStore.lean(each) for each in self.pods.values()]
         return Snapshot(*over_the_wire((self.job, pods, list(self.services.values()), nodes)))
 
     def put_status(self, version: str, status: Status) -> None:

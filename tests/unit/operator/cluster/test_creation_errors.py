@@ -9,9 +9,9 @@ from tests.support.fake_api_server import Answer, pod, serving
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import NOT_OWNED, UNLABELLED, Children, _conflict, _labelled_again
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.plan.creation_errors import EARLIER, judge
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, Step
@@ -92,7 +92,7 @@ async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, 
     """Kubernetes answers 409 for both; only the reason tells them apart (kubernetes#67761)."""
     async with serving() as (fake, api):
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
-        children = Children(api, Store(), Store(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         with pytest.raises(WriteRefused, match="/a: Operation cannot be fulfilled") as refused:
             await children.create(JOB, Step(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
@@ -110,7 +110,7 @@ async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answe
         for each in ("DELETE", "PATCH"):
             fake.on(f"{each} /api/v1/namespaces/ns/pods/a", answer)
         fake.on("DELETE /apis/g/v1/namespaces/ns/podgroups/a", answer)
-        children = Children(api, Store(), Store(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         group = {"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}}
         step = Step(
             status=Status(),
@@ -158,7 +158,7 @@ async def test_labels_that_cannot_be_given_back_are_tried_again(code: int, told:
         fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer({"message": "not now"}, code))
-        children = Children(api, Store(), Store(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         with pytest.raises(WriteRefused) as refused:
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
     assert (refused.value.status, judge("pod/a", told, "not now", 1, NOW).permanent) == (told, False)
@@ -172,7 +172,7 @@ async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None
         fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
-        children = Children(api, Store(), Store(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         with pytest.raises(WriteRefused, match="loses its labels as often as it is given them"):
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
         assert fake.count(f"PATCH {place}/job-worker-0") == 1

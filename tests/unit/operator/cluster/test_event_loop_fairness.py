@@ -20,10 +20,10 @@ from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, LEAST, MOST, PAGE_BYT
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import CONCURRENCY, Children
-from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
-from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.step import PodDeletion, Step
 from tftraining_operator.reconcile import LARGE
@@ -57,7 +57,7 @@ async def counting() -> AsyncIterator[LongPollTurns]:
 async def test_others_have_their_turn_while_a_page_is_taken_in() -> None:
     seen: list[int] = []
 
-    class Counted(Store):
+    class Counted(ChildStore):
         def upsert(self, raw: Manifest) -> set[Key]:
             seen.append(turns.count)
             return super().upsert(raw)
@@ -109,7 +109,7 @@ class Counting:
 async def test_thousands_of_deletions_are_no_thousands_of_tasks() -> None:
     counting = Counting()
     stand_in = cast(Api, counting)
-    children = Children(stand_in, Store(), Store(), NodeStore(stand_in, lambda name: None))
+    children = Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in, lambda name: None))
     deletions = tuple(PodDeletion(f"mnist-worker-{number}", f"uid-{number}", 1) for number in range(2_000))
     parsed, _ = a_job().parsed()
     assert await children.change(parsed, Step(status=Status(), delete_pods=deletions)) == []

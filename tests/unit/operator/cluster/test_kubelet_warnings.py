@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.support.fake_api_server import events, listing, pod, serving
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster import kubelet_warnings
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
 from tftraining_operator.cluster.reflector import Reflector
-from tftraining_operator.cluster.store import Store
 from tftraining_operator.model.kubelet_warning import parse_kubelet_warning, with_kubelet_warning
 from tftraining_operator.model.observed import ContainerExit, Pod, parse_pod
 
@@ -89,7 +89,7 @@ def test_other_words_are_nothing(reason: str, message: str, place: str) -> None:
 
 
 def knowing() -> KubeletWarnings:
-    pods = Store()
+    pods = ChildStore()
     pods.upsert({**pod("job-worker-0", 1), "spec": {}})
     return KubeletWarnings(pods.job_of)
 

@@ -20,6 +20,7 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Key, Replica
 from tftraining_api.model.status import Phase, Status
 from tftraining_operator.cluster import launcher_reports, poll_schedule
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.launcher_reports import (
     DirectConnection,
@@ -28,8 +29,7 @@ from tftraining_operator.cluster.launcher_reports import (
     launcher_endpoint,
     through_api_server,
 )
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.creation_errors import KEY_GONE
@@ -561,7 +561,7 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
             return {}
 
     async with serving() as (_, api):
-        children = Children(Answering(api._client), Store(), Store(), NodeStore(api, print))
+        children = Children(Answering(api._client), ChildStore(), ChildStore(), NodeStore(api, print))
         step = Step(status=RUNNING, verify_secret=secret(JOB))
         if status in (400, 403, 409):
             await children.create(JOB, step)
@@ -583,7 +583,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
             return {}
 
     async with serving() as (_, api):
-        children = Children(Recording(api._client), Store(), Store(), NodeStore(api, print))
+        children = Children(Recording(api._client), ChildStore(), ChildStore(), NodeStore(api, print))
         step = Step(status=RUNNING, create_secret=secret(JOB))
         await children.create(JOB, step)
         await children.create(JOB, step)

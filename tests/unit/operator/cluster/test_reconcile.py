@@ -15,15 +15,15 @@ from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Progress, Status
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Planner, Step
@@ -47,7 +47,7 @@ async def reconciling(
 ) -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
-        children = Children(api, Store(), Store(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         launchers = LauncherReports(through_api_server(api), queue.add, max_long_polls=1)
         quotas = Quotas(api, queue.add, everywhere=True)
         dependencies = Dependencies(

@@ -12,8 +12,8 @@ from tests.support.fake_api_server import GONE, Answer, FakeServer, events, list
 from tftraining_api.kube.api import WATCH_SILENCE
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster import reflector
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.reflector import LONGEST_PAUSE, Reflector
-from tftraining_operator.cluster.store import Store
 
 KEY, PODS = Key("ns", "job"), "/api/v1/pods"
 
@@ -21,7 +21,7 @@ KEY, PODS = Key("ns", "job"), "/api/v1/pods"
 class Running:
     """A reflector at work on a fake server."""
 
-    def __init__(self, fake: FakeServer, reflector: Reflector[Key], store: Store, changed: list[Key]) -> None:
+    def __init__(self, fake: FakeServer, reflector: Reflector[Key], store: ChildStore, changed: list[Key]) -> None:
         self.fake, self.reflector, self.store, self.changed = fake, reflector, store, changed
 
     async def until_names(self, *names: str) -> None:
@@ -42,7 +42,7 @@ async def reflecting(**answers: tuple[Answer, ...]) -> AsyncIterator[Running]:
     async with serving() as (fake, api):
         for method, those in answers.items():
             fake.on(f"{method} {PODS}", *those)
-        store = Store()
+        store = ChildStore()
         changed: list[Key] = []
         reflector = Reflector(api, "pods", "", store, changed.append)
         task = asyncio.create_task(reflector.run())
@@ -142,7 +142,7 @@ async def test_it_is_dead_when_nothing_was_heard_for_too_long() -> None:
 async def test_the_silence_before_it_began_does_not_count() -> None:
     async with serving() as (fake, api):
         fake.on(f"GET {PODS}", Answer({"message": "busy"}, 503))
-        late: Reflector[Key] = Reflector(api, "pods", "", Store(), lambda key: None)
+        late: Reflector[Key] = Reflector(api, "pods", "", ChildStore(), lambda key: None)
         made = late.clock()
         late.clock = lambda: made + 1000
         assert not late.alive

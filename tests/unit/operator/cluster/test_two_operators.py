@@ -12,15 +12,15 @@ from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import ANNOTATION_ORDERS, Key
+from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.nodes import NodeStore
-from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
@@ -36,7 +36,7 @@ class AnOperator:
         self.jobs, self.queue = Jobs(api), WorkQueue()
         meta = job["metadata"]
         self.key = Key(meta["namespace"], meta["name"])
-        self.children = Children(api, Store(), Store(), NodeStore(api, print))
+        self.children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         seen = cluster.api.snapshot()
         for store, raws in ((self.children.pods, seen.pods), (self.children.services, seen.services)):
             for raw in raws:

@@ -9,7 +9,7 @@ import pytest
 
 from tftraining_api.kube.api import ApiError
 from tftraining_api.model.names import Key
-from tftraining_operator.cluster.queue import WorkQueue
+from tftraining_operator.cluster.work_queue import WorkQueue
 
 A, B = Key("ns", "a"), Key("ns", "b")
 

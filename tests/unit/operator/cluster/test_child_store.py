@@ -2,17 +2,17 @@
 
 from tests.support.fake_api_server import pod
 from tftraining_api.model.names import Key
-from tftraining_operator.cluster.store import Store
+from tftraining_operator.cluster.child_store import ChildStore
 
 KEY = Key("ns", "job")
 
 
-def names(store: Store) -> set[str]:
+def names(store: ChildStore) -> set[str]:
     return {child.name for child in store.of(KEY)}
 
 
 def test_only_news_is_news() -> None:
-    store = Store()
+    store = ChildStore()
     assert store.upsert(pod("a", 5)) == {KEY}
     assert store.upsert(pod("a", 5)) == set()
     assert store.upsert(pod("a", 4)) == set()
@@ -20,14 +20,14 @@ def test_only_news_is_news() -> None:
 
 
 def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
-    store = Store()
+    store = ChildStore()
     assert store.discard(pod("a", 7)) == set()
     assert store.upsert(pod("a", 5)) == set()
     assert names(store) == set()
 
 
 def test_another_pod_of_the_same_name_replaces_it_and_outlives_its_late_deletion() -> None:
-    store = Store()
+    store = ChildStore()
     store.upsert(pod("a", 5, uid="old"))
     store.upsert(pod("a", 8, uid="new"))
     assert store.discard(pod("a", 7, uid="old")) == set()
@@ -35,7 +35,7 @@ def test_another_pod_of_the_same_name_replaces_it_and_outlives_its_late_deletion
 
 
 def test_a_label_that_is_taken_away_and_given_back() -> None:
-    store = Store()
+    store = ChildStore()
     store.upsert(pod("a", 5))
     assert store.discard(pod("a", 6)) == {KEY}
     assert store.upsert(pod("a", 7)) == {KEY}
@@ -43,7 +43,7 @@ def test_a_label_that_is_taken_away_and_given_back() -> None:
 
 
 def test_a_list_synthesises_the_deletions_of_the_gap_but_not_of_what_is_newer() -> None:
-    store = Store()
+    store = ChildStore()
     for each in (pod("kept", 3), pod("lost", 4), pod("just-created", 12), pod("of-another", 5, job="other")):
         store.upsert(each)
     assert store.replace("", [pod("kept", 3)], listed_at=10) == {KEY, Key("ns", "other")}
@@ -52,14 +52,14 @@ def test_a_list_synthesises_the_deletions_of_the_gap_but_not_of_what_is_newer() 
 
 
 def test_a_list_of_one_namespace_says_nothing_of_another() -> None:
-    store = Store()
+    store = ChildStore()
     store.upsert(pod("a", 3))
     assert store.replace("elsewhere", [], listed_at=10) == set()
     assert names(store) == {"a"}
 
 
 def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
-    store = Store()
+    store = ChildStore()
     for index in range(10_000):
         store.upsert(pod("a", index * 3 + 1, uid=f"u{index}", job=f"job-{index}"))
         store.discard(pod("a", index * 3 + 2, uid=f"u{index}", job=f"job-{index}"))
@@ -70,7 +70,7 @@ def test_nothing_is_kept_of_jobs_that_are_gone() -> None:
 
 
 def test_a_pod_that_is_labelled_for_another_job_leaves_no_ghost_with_the_first() -> None:
-    store, other = Store(), Key("ns", "other")
+    store, other = ChildStore(), Key("ns", "other")
     store.upsert(pod("a", 5))
     assert store.upsert(pod("a", 6, job="other")) == {KEY, other}
     assert (names(store), len(store.of(other))) == (set(), 1)
@@ -80,14 +80,14 @@ def test_a_pod_that_is_labelled_for_another_job_leaves_no_ghost_with_the_first()
 
 
 def test_a_list_tells_of_a_label_that_was_changed_in_the_gap() -> None:
-    store, other = Store(), Key("ns", "other")
+    store, other = ChildStore(), Key("ns", "other")
     store.upsert(pod("a", 5))
     assert store.replace("", [pod("a", 6, job="other")], listed_at=10) == {KEY, other}
     assert (names(store), len(store.of(other))) == (set(), 1)
 
 
 def test_the_jobs_on_a_node_are_those_that_have_a_pod_there_now() -> None:
-    store, other = Store(), Key("ns", "other")
+    store, other = ChildStore(), Key("ns", "other")
     store.upsert(pod("a", 1) | {"spec": {}})
     assert store.on_node("n1") == set()
     store.upsert(pod("a", 2) | {"spec": {"nodeName": "n1"}})

@@ -14,7 +14,7 @@ from tftraining_operator.model.observed import Child, parse_child
 REMEMBERED = 4096
 
 
-class Store:
+class ChildStore:
     """Children by job and name. Old versions never replace newer ones, nor restore deleted objects."""
 
     def __init__(self) -> None:

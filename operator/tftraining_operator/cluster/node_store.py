@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.store import REMEMBERED, version
+from tftraining_operator.cluster.child_store import REMEMBERED, version
 from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
 
 logger = logging.getLogger(__name__)

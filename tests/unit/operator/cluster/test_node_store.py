@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
 from tftraining_api.kube.api import Api
-from tftraining_operator.cluster.nodes import NodeStore
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.node import Node, parse_node
 from tftraining_operator.runtime import _may_read_nodes
@@ -158,7 +158,7 @@ async def test_a_node_that_the_watch_has_not_told_of_is_asked_for_once() -> None
 
 
 async def test_a_node_is_not_gone_because_the_server_is_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tftraining_operator.cluster.nodes.PAUSE", 0.0)
+    monkeypatch.setattr("tftraining_operator.cluster.node_store.PAUSE", 0.0)
     async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
         run.fake.on("GET /api/v1/nodes/a", Answer({}, 500), Answer({}, 403), Answer(node("a", 9)))
         await run.until("a", gone=False)
