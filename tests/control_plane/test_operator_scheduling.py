@@ -224,9 +224,9 @@ def test_queued_pods_that_were_never_placed_are_said_to_have_ended(new_job: NewJ
     job.patch({"spec": {"runPolicy": {"suspend": True}}})
     wait_until(lambda: {pod["status"]["phase"] for pod in job.pods().values()} == {"Failed"}, "both have ended")
     for name, pod in job.pods().items():
-        assert pod["status"]["message"] == "deleted before it was given a node"
+        assert pod["status"]["message"] == "deleted before scheduling"
         job.patch_pod(name, {"metadata": {"finalizers": None}})
-    job.wait_for("Suspended", message="spec.runPolicy.suspend is true: there are no pods until it is false again")
+    job.wait_for("Suspended", message="spec.runPolicy.suspend is true; set it to false to resume")
 
 
 def test_a_job_that_another_controller_runs_is_left_alone_whatever_it_says(new_job: NewJob) -> None:

@@ -96,7 +96,7 @@ class Runner:
             limit = self._local.spec.run_policy.active_deadline_seconds
             done, _ = await asyncio.wait((everyone, told), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                self._fail("DeadlineExceeded", f"not done after {limit} s (spec.runPolicy.activeDeadlineSeconds)")
+                self._fail("DeadlineExceeded", f"not finished after {limit} s (spec.runPolicy.activeDeadlineSeconds)")
             elif everyone in done:
                 everyone.result()
         finally:

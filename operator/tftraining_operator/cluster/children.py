@@ -172,7 +172,7 @@ class Children:
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
-            # The pod is gone or has changed (409): the watch will report it, and the next pass decides anew.
+            # The pod is gone or has changed (409): the watch will report it, and the next pass decides again.
             if not error.gone:
                 raise Refused.to("PATCH", f"pod/{name}", error) from error
 

@@ -85,7 +85,7 @@ class Pod(Frozen, frozen=True):
     * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
       the spec from which the pod was created.
     * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
-      `unprepared` is why its volumes or its network are not ready, if known.
+      `unprepared` is why volumes or network not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
     * `orders` is the annotation that tells its launcher of spec changes; empty for a pod without one.
@@ -459,7 +459,7 @@ def _unplaced(status: Manifest) -> Manifest:
 def _gated(labels: Manifest) -> str:
     """The message for a gated pod. The operator may not read Kueue's Workloads, but can name the one to look at."""
     more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
-    return f"waits for its quota: a scheduling gate is still on it{more}"
+    return f"waiting for quota: scheduling gated{more}"
 
 
 def _waiting_reason(container: Manifest) -> str:

@@ -24,4 +24,4 @@ def is_held(pod: Pod) -> bool:
 
 
 def _why(pod: Pod) -> str:
-    return f"given up: {pod.message or 'its node is lost'}" if pod.node else "deleted before it was given a node"
+    return f"replaced: {pod.message or 'its node is lost'}" if pod.node else "deleted before scheduling"

@@ -97,7 +97,7 @@ def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem 
     allowed = spec.restart_policy.max_restarts
     if not incident.charged or restarts.budget_used <= allowed:
         return None
-    budget = f"all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
+    budget = f"no restarts left: spec.restartPolicy.maxRestarts is {allowed}"
     return Problem("MaxRestartsExceeded", f"{incident.message}; {budget}")
 
 

@@ -17,7 +17,7 @@ from tftraining_operator.plan.step import Event
 from tftraining_operator.plan.success_policy import check_success
 from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
 
-SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true: there are no pods until it is false again")
+SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true; set it to false to resume")
 RESUMED = ("Resumed", "spec.runPolicy.suspend is false")
 
 
@@ -57,7 +57,7 @@ def resume(context: Context, draft: Draft) -> Draft:
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
     status = without_condition(with_condition(status, "Suspended", "False", RESUMED, context.now), "Cleaned")
-    event = Event("Normal", "Resumed", "the job goes on: making its pods")
+    event = Event("Normal", "Resumed", "resuming: creating the pods")
     return draft.restarted_from(context, status).with_events(event)
 
 

@@ -256,7 +256,7 @@ def test_the_terminal_goes_away(tmp_path: Path) -> None:
 def test_not_done_in_time(tmp_path: Path) -> None:
     with Run(tmp_path, manifest("100", "0.1", runPolicy={"activeDeadlineSeconds": 2})) as run:
         assert run.wait() == 1
-    assert "DeadlineExceeded: not done after 2 s (spec.runPolicy.activeDeadlineSeconds)" in run.log
+    assert "DeadlineExceeded: not finished after 2 s (spec.runPolicy.activeDeadlineSeconds)" in run.log
 
 
 @pytest.mark.slow_fault

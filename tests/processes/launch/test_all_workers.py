@@ -47,7 +47,7 @@ def test_who_has_finished_waits_without_a_program_for_the_others(tmp_path: Path)
         assert gang.wait() == dict.fromkeys(gang.names, 0)
         assert verdict(gang)
         assert rounds(gang) == {name: [1] for name in gang.names}
-        assert gang.message("worker-0")["message"] == "every chief and worker has finished"
+        assert gang.message("worker-0")["message"] == "every chief and worker has succeeded"
 
 
 @pytest.mark.parametrize("victim", MEMBERS)

@@ -1,4 +1,4 @@
-"""Launchers that are killed and made anew, as pods are: the others wait, nothing is forgotten, no round runs twice."""
+"""Launchers that are killed and recreated, as pods are: the others wait, nothing is forgotten, no round runs twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same exception again and again, of real programs behind real launchers: it ends the job, whoever is made anew."""
+"""The same exception again and again, of real programs behind real launchers: it ends the job, whoever is recreated."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ HIDDEN = {
     "a bound method": ("import os\nchange = os.environ.setdefault\nchange('{}', '1')", ""),
     "C": ("import ctypes\nctypes.CDLL(None).setenv(b'{}', b'1', 1)", ""),
 }
-ANEW = "it has set {} before its import of TensorFlow, so it is started anew"
+ANEW = "it set {} before importing TensorFlow; restarting it without the warm interpreter"
 
 
 def hide(lab: Lab, way: str, variable: str, then: str = "") -> None:

@@ -138,7 +138,7 @@ def test_the_summary_of_a_failure_before_any_step() -> None:
 
 
 FATAL = {**RESTART, "time": "2026-01-01T00:01:00Z", "message": "worker-1: ValueError: boom"}
-BUDGET = "worker-1: ValueError: boom; all 1 restarts (spec.restartPolicy.maxRestarts) are used up"
+BUDGET = "worker-1: ValueError: boom; no restarts left: spec.restartPolicy.maxRestarts is 1"
 
 
 @pytest.mark.parametrize("seen", ["status", "last words", "both"])
@@ -185,7 +185,7 @@ def test_a_training_that_goes_on_from_an_earlier_run_says_so_once(progress: dict
     story = Story()
     lines = [line for at in (1.0, 2.0) for line in story.see(status("Training", progress=progress), at)]
     found = [line for line in lines if "earlier run" in line]
-    assert found == [f"the training goes on from {where} of an earlier run in the same directory" for where in told]
+    assert found == [f"resumed from {where} of an earlier run in the same directory" for where in told]
 
 
 def test_its_own_restart_is_no_earlier_run() -> None:

@@ -28,7 +28,7 @@ def test_the_last_to_finish_decides() -> None:
     assert of_gang(chief, 5.0)["message"].endswith("; chief-0, worker-1 have finished")
     finish(chief, "worker-0", now=9.0)
     assert succeeded(chief)
-    assert chief.judge.verdict is not None and chief.judge.verdict.message == "every chief and worker has finished"
+    assert chief.judge.verdict is not None and chief.judge.verdict.message == "every chief and worker has succeeded"
 
 
 def test_the_progress_is_that_of_those_who_work_on() -> None:

@@ -45,12 +45,14 @@ def test_a_worker_that_fails_is_restarted_alone() -> None:
     assert sent(chief) == [("worker-1", "stop")]
     status = of_gang(chief, 11.0)
     assert (status["phase"], status["reason"], status["missing"]) == ("Training", "Killed", [])
-    assert status["message"] == "worker-1 was killed (SIGKILL); it is restarted alone, the others train on"
+    assert status["message"] == "worker-1 was killed (SIGKILL); restarting it alone; other members keep training"
     chief.heard("worker-1", {"type": "ready", "round": 1}, 11.5)
     assert sent(chief) == [("worker-1", "start")]
     assert [chief.roster.gang[name].round for name in MEMBERS] == [1, 1, 2, 1]
     status = of_gang(chief, 12.0)
-    assert status["message"] == "worker-1 was killed (SIGKILL); restarted alone after 0.5 s, the others trained on"
+    assert (
+        status["message"] == "worker-1 was killed (SIGKILL); restarted alone after 0.5 s; other members kept training"
+    )
     assert (status["ledger"]["processFailures"], status["ledger"]["inPlace"]) == (1, 1)
     last = status["lastRestart"]
     assert (last["member"], last["alone"], last["downSeconds"]) == ("worker-1", True, 0.5)
@@ -95,7 +97,7 @@ def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
     chief.heard("worker-1", exited(chief.roster.gang["worker-1"].round, 1), now)
     assert chief.judge.verdict is not None
     assert (chief.judge.verdict.verdict, chief.judge.verdict.reason) == ("Failed", "MaxRestartsExceeded")
-    budget = "all 3 restarts (spec.restartPolicy.maxRestarts) are used up"
+    budget = "no restarts left: spec.restartPolicy.maxRestarts is 3"
     assert chief.judge.verdict.message == f"worker-1 failed with exit code 1; {budget}"
 
 

@@ -61,7 +61,7 @@ class Fit:
         return self._end("worker-1", exited(self.chief.roster.gang["worker-1"].round, code, number, **MADE))
 
     def gets_a_new_chief(self) -> None:
-        """The chief's launcher dies and is made anew: what it knew is with the other one."""
+        """The chief's launcher dies and is recreated: what it knew is with the other one."""
         known = self.chief.judge.ledger.to_json()
         self.chief = self._new(Ledger())
         number = 1000 + int(self.now)

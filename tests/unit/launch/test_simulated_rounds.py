@@ -1,4 +1,4 @@
-"""Whatever is killed, lost, cut off or made anew: never two rounds at once, and all members end up in the same one."""
+"""Whatever is killed, lost, cut off or recreated: never two rounds at once, and all members end up in the same one."""
 
 from __future__ import annotations
 

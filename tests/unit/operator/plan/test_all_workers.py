@@ -15,7 +15,7 @@ def test_the_chief_alone_does_not_decide() -> None:
     assert (world.status.phase, world.status.ready) == ("Running", "3/3")
     world.exit("worker-2", code=0).run().exit("worker-1", code=0).run()
     assert (world.status.phase, world.status.reason) == ("Succeeded", "AllWorkersSucceeded")
-    assert world.status.message == "every chief and worker has finished"
+    assert world.status.message == "every chief and worker has succeeded"
 
 
 def test_a_chief_and_workers() -> None:
@@ -50,9 +50,9 @@ def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
 
 def test_who_has_finished_is_not_said_to_train() -> None:
     world = World(all_workers().workers(3)).run().exit("worker-1", code=0).run()
-    assert world.status.message == "2 replicas train; worker-1 has finished"
+    assert world.status.message == "2 replicas training; worker-1 has finished"
     world.exit("worker-0", code=0).run().delete("worker-1").run()
-    assert world.status.message == "one replica trains; worker-0, worker-1 have finished"
+    assert world.status.message == "1 replica training; worker-0, worker-1 have finished"
 
 
 # --- with launchers, which count for themselves and end together
@@ -66,11 +66,11 @@ def launched() -> World:
 def test_with_launchers_the_chief_alone_does_not_decide_either(launched: World) -> None:
     launched.launchers.finish("worker-0")
     assert (launched.run().status.phase, launched.status.ready) == ("Running", "2/2")
-    assert launched.status.message == "one replica trains; worker-0 has finished"
+    assert launched.status.message == "1 replica training; worker-0 has finished"
     assert not launched.launchers.verdict_in
     launched.launchers.finish("worker-1")
     assert (launched.run().status.phase, launched.status.reason) == ("Succeeded", "AllWorkersSucceeded")
-    assert launched.status.message == "every chief and worker has finished"
+    assert launched.status.message == "every chief and worker has succeeded"
 
 
 def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(launched: World) -> None:

@@ -85,7 +85,7 @@ def test_an_exhausted_budget_fails_the_job(allowed: int) -> None:
     assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
     assert world.status.restarts.counted == allowed
     assert world.status.message == (
-        f"worker-1 failed: exit code 3; all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
+        f"worker-1 failed: exit code 3; no restarts left: spec.restartPolicy.maxRestarts is {allowed}"
     )
     assert world.status.failure is not None and world.status.failure.exit_code == 3
     assert world.status.completion_time is not None

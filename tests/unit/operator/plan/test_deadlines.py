@@ -30,7 +30,7 @@ def test_a_job_that_runs_too_long(new_job: NewJob) -> None:
     world.api.now = world.timer
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Failed", "DeadlineExceeded")
-    assert world.status.message == "not done after 100 s (spec.runPolicy.activeDeadlineSeconds)"
+    assert world.status.message == "not finished after 100 s (spec.runPolicy.activeDeadlineSeconds)"
     assert world.api.writes[-2:] == ["delete pod/mnist-worker-0", "delete pod/mnist-worker-1"], "nobody is waited for"
     assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "Failed")
     assert world.run().pods == []
@@ -138,7 +138,7 @@ def no_volume(world: World) -> str:
     """The volumes of worker-1 cannot be mounted; the kubelet says so in an event only."""
     world.kubelet.hold("mnist-worker-1", "ContainerCreating")
     world.kubelet.condition("mnist-worker-1", {"type": "PodReadyToStartContainers", "status": "False"})
-    return "worker-1: its volumes or its network are not ready (kubectl describe pod shows what is missing)"
+    return "worker-1: volumes or network not ready (see kubectl describe pod)"
 
 
 def no_quota(world: World) -> str:
@@ -322,7 +322,9 @@ def test_a_stall_is_a_condition_until_all_train_again() -> None:
     world = stalled()
     condition = world.status.condition("NoProgress")
     assert condition is not None and condition.status == "True"
-    assert condition.message == "mnist-worker-1 made no step for stallTimeoutSeconds; the gang restarts"
+    assert (
+        condition.message == "mnist-worker-1 made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang"
+    )
     assert world.status.phase == "Restarting"
     world.run()
     assert (world.status.phase, no_progress(world)) == ("Running", ("False", "Training"))

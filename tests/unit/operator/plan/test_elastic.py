@@ -64,7 +64,7 @@ def test_the_others_go_on_while_a_lost_worker_is_replaced() -> None:
     world = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     status = world.status
     assert (status.phase, status.reason, status.ready) == ("Running", "FewerWorkers", "2/3")
-    assert status.message == "running with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
+    assert status.message == "training with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
     assert status.condition("Ready") is None, "neither complete nor something to be waited for"
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 1, 1)
     last = status.last_restart
@@ -131,7 +131,7 @@ def test_forced_deletions_one_after_another_are_a_loss_each(least: int | None) -
         assert world.status.last_restart is not None and world.status.last_restart.pod == f"mnist-{pod}"
         if least:
             assert (world.status.phase, world.status.ready) == ("Running", f"{4 - number}/4")
-            assert (world.status.message or "").startswith(f"running with {4 - number} of 4 workers")
+            assert (world.status.message or "").startswith(f"training with {4 - number} of 4 workers")
             there = [len(world.launchers.running), world.status.replicas["worker"].ready]
             assert there == [4 - number] * 2
     before = world.launchers.round
@@ -193,19 +193,19 @@ def test_a_pod_that_was_not_there_is_not_lost() -> None:
     assert (world.status.ready, losses(world)) == ("3/3", (0, 0, 0))
 
 
-@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "keep training"), ("worker-0", "are waiting")])
 def test_the_words_for_one_that_is_gone_say_it_too(pod: str, others: str) -> None:
     world = running(a_launched_job().workers(3).set("minReplicas", 2))
     world.kubelet.lose(world.name(pod))
     world.step()
-    assert world.status.message == f"the pod of {pod} is gone; making its pod anew, the others {others}"
+    assert world.status.message == f"the pod of {pod} is gone; recreating its pod; other members {others}"
 
 
-@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "keep training"), ("worker-0", "are waiting")])
 def test_the_words_of_the_loss_say_what_the_others_do(pod: str, others: str) -> None:
     world = running(a_launched_job().workers(3).set("minReplicas", 2)).delete(pod)
     world.step()
-    assert world.status.message == f"{pod} was deleted; making its pod anew, the others {others}"
+    assert world.status.message == f"{pod} was deleted; recreating its pod; other members {others}"
 
 
 # --- another size
@@ -224,13 +224,13 @@ def test_the_pods_of_those_who_stay_are_kept(before: int, after: int) -> None:
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 0, 1)
     assert status.restarts.recreated == 0
     assert status.last_restart is not None and status.last_restart.reason == "Resized"
-    assert status.message == "the number of workers was changed; resumed from epoch 2 after 1.1 s"
+    assert status.message == "the number of workers changed; resumed from epoch 2 after 1.1 s"
     assert status.replicas["worker"].desired == after
     assert status.replicas["worker"].highest == max(before, after) - 1
     assert orders(world)["workers"] == after
     assert world.launchers.round == 2
     told = [(note.type, note.reason, note.message) for note in world.events]
-    assert told[0] == ("Normal", "Resized", f"from {before} to {after} workers")
+    assert told[0] == ("Normal", "Resized", f"changing the number of workers from {before} to {after}")
     assert not world.step()
 
 
@@ -241,7 +241,7 @@ def test_the_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     while world.listen() or world.step():
         pass
     assert (world.status.phase, world.status.reason, world.status.ready) == ("Running", "FewerWorkers", "2/3")
-    assert world.status.message == "running with 2 of 3 workers; waiting for worker-2 to start"
+    assert world.status.message == "training with 2 of 3 workers; waiting for worker-2 to start"
     assert world.launchers.round == 1
     settings = {name: world.launchers.settings(name) for name in ("worker-0", "worker-2")}
     assert {name: told["needed"] for name, told in settings.items()} == {"worker-0": True, "worker-2": False}
@@ -446,10 +446,10 @@ def test_a_growth_that_finds_no_room_can_be_taken_back_for_nothing() -> None:
     world.kubelet.condition("mnist-worker-2", condition)
     while world.listen() or world.step():
         pass
-    assert world.status.message == "running with 2 of 3 workers; worker-2: cannot be scheduled: 0/3 nodes"
+    assert world.status.message == "training with 2 of 3 workers; worker-2: cannot be scheduled: 0/3 nodes"
     world.api.edit(REPLICAS, 2)
     world.run()
-    assert (world.pods, world.status.message) == (["worker-0", "worker-1"], "2 replicas train")
+    assert (world.pods, world.status.message) == (["worker-0", "worker-1"], "2 replicas training")
     assert (world.launchers.round, world.status.restarts.in_place) == (1, 0)
 
 
@@ -459,7 +459,7 @@ def test_a_growth_that_a_quota_refuses_is_told_while_the_others_train() -> None:
     world.api.edit(REPLICAS, 3)
     world.run().wait(600).run()
     assert (world.status.phase, world.status.ready) == ("Running", "2/3")
-    assert world.status.message == "running with 2 of 3 workers; pod/mnist-worker-2: exceeded quota: pods=2"
+    assert world.status.message == "training with 2 of 3 workers; pod/mnist-worker-2: exceeded quota: pods=2"
     world.api.refusals.clear()
     assert world.run_timers().status.ready == "3/3"
 
@@ -501,7 +501,7 @@ def test_a_failure_while_fewer_train_is_charged_and_refills_with_progress() -> N
     assert (world.status.phase, world.status.restarts.counted, world.status.restarts.budget_used) == ("Running", 2, 1)
 
 
-# --- another size without launchers: all pods are made anew, as the next attempt
+# --- another size without launchers: all pods are recreated, as the next attempt
 
 
 def workers_in_tf_config(world: World, name: str) -> int:
@@ -536,7 +536,7 @@ def test_scaling_says_why_the_gang_restarts() -> None:
     world.api.edit(REPLICAS, 3)
     world.settle()
     assert world.status.reason == "Resized"
-    assert world.status.message == "the number of workers was changed; restarting the gang as attempt 2"
+    assert world.status.message == "the number of workers changed; restarting the gang as attempt 2"
     assert (world.status.replicas["worker"].desired, world.status.ready) == (3, "0/3")
 
 

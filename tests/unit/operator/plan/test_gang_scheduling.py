@@ -285,8 +285,7 @@ def test_the_time_in_the_queue_is_not_the_jobs() -> None:
     world.wait(3600).settle()
     assert world.status.phase == "Starting"
     assert world.status.message == (
-        "worker-0: waits for its quota: a scheduling gate is still on it,"
-        " see kubectl describe workload mnist-job-uid-1 (and 1 more)"
+        "worker-0: waiting for quota: scheduling gated, see kubectl describe workload mnist-job-uid-1 (and 1 more)"
     )
     for name in ("worker-0", "worker-1"):
         now = world.now.strftime("%Y-%m-%dT%H:%M:%SZ")

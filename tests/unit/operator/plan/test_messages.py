@@ -172,18 +172,13 @@ def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
     assert world.timer is not None and (world.timer - world.now).total_seconds() == 20
     assert world.wait(19).settle().status.reason == "PodsStarting"
     world.wait(1).settle()
-    assert world.status.message == (
-        "worker-0: its volumes or its network are not ready (kubectl describe pod shows what is missing)"
-    )
+    assert world.status.message == ("worker-0: volumes or network not ready (see kubectl describe pod)")
     assert world.timer is not None and (world.timer - world.now).total_seconds() == 580, "the start deadline"
 
 
 def test_what_the_kubelet_has_said_of_a_volume_is_told_in_its_words() -> None:
     held = replace(parse_pod_of(starting(1)), preparing=True, unprepared='secret "s" not found')
-    assert (
-        why_not_started(held, held.created + PATIENCE)
-        == 'its volumes or its network are not ready: secret "s" not found'
-    )
+    assert why_not_started(held, held.created + PATIENCE) == 'volumes or network not ready: secret "s" not found'
     assert why_not_started(held, held.created) == ""
 
 
@@ -304,5 +299,5 @@ def test_who_has_finished_is_found_without_comparing_everybody_with_everybody() 
     names = tuple(Name(f"worker-{index}") for index in range(1, 200))
     report = replace(world.heard.report, finished=names)
     world.heard = replace(world.heard, report=report)
-    assert world.plan().status.message == "one replica trains; worker-1, worker-2, worker-3 and 196 more have finished"
+    assert world.plan().status.message == "1 replica training; worker-1, worker-2, worker-3 and 196 more have finished"
     assert Name.compared < 10 * len(names)

@@ -46,7 +46,7 @@ def test_the_restart_goes_on_when_the_deletion_is_allowed() -> None:
     world.exit("worker-1").run()
     world.api.refusals.clear()
     world.run_timers()
-    assert (world.status.phase, world.status.message) == ("Running", "2 replicas train")
+    assert (world.status.phase, world.status.message) == ("Running", "2 replicas training")
 
 
 def test_a_refused_deletion_is_tried_again_less_and_less_often() -> None:

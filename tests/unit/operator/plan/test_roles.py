@@ -58,7 +58,7 @@ BOTH = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", 
 @BOTH
 def test_all_roles_get_their_pods_and_the_gang_is_counted_without_the_evaluator(job: Any) -> None:
     world = running(everybody(job()))
-    assert (world.pods, world.status.ready, world.status.message) == (ALL, "4/4", "4 replicas train")
+    assert (world.pods, world.status.ready, world.status.message) == (ALL, "4/4", "4 replicas training")
     assert set(world.status.replicas) == {"chief", "worker", "ps", "evaluator"}
     assert counts(world, "ps") == {"desired": 1, "active": 1, "ready": 1, "failed": 0}
     assert counts(world, "evaluator")["desired"] == 1
@@ -106,7 +106,7 @@ def test_any_mix_starts_is_told_of_itself_and_ends_with_its_chief(
         }
     finish(world, chief)
     assert until_it_cleans(world).status.phase == "Succeeded"
-    assert world.status.message == f"{chief} (the chief) has finished"
+    assert world.status.message == f"{chief} (the chief) has succeeded"
 
 
 @BOTH
@@ -133,7 +133,7 @@ def test_a_lost_worker_is_made_anew_alone_while_the_others_train(job: Any) -> No
     before = uids(world)
     world.exit("worker-1", code=137).settle()
     assert (world.status.phase, world.status.reason) == ("Running", "Error")
-    assert world.status.message is not None and world.status.message.endswith("its pod anew, the others train on")
+    assert world.status.message is not None and world.status.message.endswith("its pod; other members keep training")
     world.run()
     after = uids(world)
     assert {name for name in after if after[name] != before[name]} == {"worker-1"}
@@ -166,7 +166,7 @@ def test_a_worker_and_a_server_that_fail_together_are_one_incident_of_the_gang()
 def test_with_launchers_the_others_wait_for_a_server() -> None:
     world = running(servers(a_launched_job())).delete("ps-0").settle()
     assert world.status.phase == "Restarting"
-    assert world.status.message is not None and world.status.message.endswith("the others wait for it")
+    assert world.status.message is not None and world.status.message.endswith("other members are waiting")
     assert world.run().status.attempt == 1
 
 
@@ -187,7 +187,10 @@ def test_a_lone_restart_in_place_changes_neither_the_phase_nor_any_pod() -> None
     assert world.launchers.crash("worker-1")
     world.run()
     assert (world.status.phase, uids(world)) == ("Running", before)
-    assert world.status.message == "worker-1 was killed (SIGKILL); restarted alone after 1.1 s, the others trained on"
+    assert (
+        world.status.message
+        == "worker-1 was killed (SIGKILL); restarted alone after 1.1 s; other members kept training"
+    )
     assert (world.status.restarts.counted, world.status.restarts.in_place) == (1, 1)
     assert world.status.last_restart is not None and world.status.last_restart.alone
 
@@ -235,7 +238,7 @@ def test_a_worker_that_cannot_come_back_is_named_while_the_others_train() -> Non
     world.kubelet.condition("mnist-worker-1", condition)
     world.settle().wait(100).settle()
     assert (world.status.phase, world.status.ready) == ("Running", "3/4")
-    assert world.status.message == f"3/4 replicas train; worker-1: cannot be scheduled: {why}"
+    assert world.status.message == f"3/4 replicas training; worker-1: cannot be scheduled: {why}"
 
 
 # --- the end
@@ -336,7 +339,7 @@ def test_an_evaluator_on_its_way_out_is_no_disruption_when_the_size_is_changed_b
 def test_an_evaluator_that_does_not_go_holds_nobody_up() -> None:
     world = running(everybody(a_launched_job()))
     world.api.edit("replicaSpecs.worker.replicas", 1)
-    world.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are made anew
+    world.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are recreated
     world.settle()
     for name in list(world.api.pods):
         if "evaluator" not in name:
@@ -351,7 +354,7 @@ def test_a_quota_that_has_no_room_for_the_evaluator_is_told_and_holds_nobody_up(
     world.api.refusals["pod/mnist-evaluator-0"] = (403, "exceeded quota")
     world.run()
     assert (world.status.phase, world.status.ready) == ("Running", "4/4")
-    assert world.status.message == "4 replicas train; pod/mnist-evaluator-0: exceeded quota"
+    assert world.status.message == "4 replicas training; pod/mnist-evaluator-0: exceeded quota"
     world.exit("worker-1").run()
     assert world.status.ready == "4/4"
     del world.api.refusals["pod/mnist-evaluator-0"]
@@ -392,7 +395,7 @@ def test_an_evaluator_whose_image_is_missing_is_told_and_holds_nobody_up() -> No
     assert world.status.phase == "Running"
     assert (
         world.status.message
-        == "4 replicas train; evaluator-0: container tensorflow: image pull failed (trainer:1): no such image"
+        == "4 replicas training; evaluator-0: container tensorflow: image pull failed (trainer:1): no such image"
     )
 
 

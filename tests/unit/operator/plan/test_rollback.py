@@ -82,7 +82,9 @@ def test_a_job_that_has_begun_does_not_fail_for_a_spec_that_a_new_one_fails_for(
     before = everything(world)
     world.api.edit("replicaSpecs.worker.replicas", 0)
     assert everything(world.run()) == before
-    assert said(world)[1].startswith("spec.replicaSpecs needs a chief or a worker with at least one replica; nothing")
+    assert said(world)[1].startswith(
+        "spec.replicaSpecs needs a chief or a worker with at least one replica; the operator"
+    )
 
 
 def test_pods_that_fail_meanwhile_and_those_that_are_deleted_wait_for_who_can_read_the_job() -> None:

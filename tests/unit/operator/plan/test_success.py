@@ -9,7 +9,7 @@ def test_the_trajectory_of_a_success() -> None:
     world.trajectory.clear()
     world.exit("worker-0", code=0).settle()
     assert world.trajectory[0] == "Succeeded 2/2 ChiefSucceeded"
-    assert world.status.message == "worker-0 (the chief) has finished"
+    assert world.status.message == "worker-0 (the chief) has succeeded"
     assert world.status.is_true("Succeeded")
     assert world.status.condition("Failed") is None
     assert not world.status.is_true("Ready")

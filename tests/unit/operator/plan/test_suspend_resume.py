@@ -52,7 +52,7 @@ def test_the_trajectory_of_a_suspension() -> None:
         "Starting 0/2 PodsStarting",
         "Running 2/2 Training",
     ]
-    assert world.status.message == "2 replicas train"
+    assert world.status.message == "2 replicas training"
 
 
 @MODES
@@ -109,7 +109,7 @@ def test_suspended_while_it_restarts() -> None:
     assert (world.status.phase, world.attempts(), world.status.restarts.counted) == ("Running", {"4"}, 2)
     last = world.status.last_restart
     assert last is not None and last.down_seconds is None, "that restart never came to its end"
-    assert world.events[-1].message == "2/2 replicas train"
+    assert world.events[-1].message == "2/2 replicas training"
 
 
 def test_suspended_while_launchers_restart() -> None:
@@ -122,7 +122,7 @@ def test_suspended_while_launchers_restart() -> None:
     suspend(world).run()
     assert (world.status.phase, world.status.progress and world.status.progress.epoch) == ("Suspended", 4)
     resume(world).run()
-    assert (world.status.phase, world.status.message) == ("Running", "2 replicas train")
+    assert (world.status.phase, world.status.message) == ("Running", "2 replicas training")
     assert (world.status.restarts.counted, world.status.restarts.in_place) == (1, 0)
 
 

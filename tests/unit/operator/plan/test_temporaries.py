@@ -113,7 +113,7 @@ def test_after_three_failed_tries_it_gives_up_and_says_what_may_be_left() -> Non
     assert pauses == [5, 10, 0]
     assert world.pods == ["worker-0"]
     assert (cleaned(world).status, cleaned(world).reason) == ("False", "CleanupFailed")
-    assert cleaned(world).message.startswith("OSError: no; directories named workertemp_<index> may be left")
+    assert cleaned(world).message.startswith("OSError: no; remove directories named workertemp_<index>")
     assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "CleanupFailed")
     assert not world.wait(3600).step()
 
@@ -130,7 +130,7 @@ def test_a_cleanup_pod_that_never_runs_is_given_up_after_ten_minutes() -> None:
     assert end is not None and (world.now - end).total_seconds() == 600
     assert cleaned(world).status == "False"
     assert cleaned(world).message.startswith(
-        "container cleanup: image pull failed (operator:1): no such image; directories"
+        "container cleanup: image pull failed (operator:1): no such image; remove directories"
     )
     assert world.pods == ["worker-0"]
 
@@ -142,7 +142,7 @@ def test_a_writer_that_never_stops_is_given_up_after_ten_minutes() -> None:
     world.api.now = world.timer
     world.settle()
     assert cleaned(world).status == "False"
-    assert cleaned(world).message.startswith("not done after 10 minutes")
+    assert cleaned(world).message.startswith("not finished after 10 minutes")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Judge:
         elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
             self._fail(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
-            budget = f"all {policy.max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
+            budget = f"no restarts left: spec.restartPolicy.maxRestarts is {policy.max_restarts}"
             self._fail("MaxRestartsExceeded", f"{incident.message}; {budget}", incident)
         if self.verdict is not None:
             return None
@@ -85,7 +85,7 @@ class Judge:
         else:
             who = chief if peer.name == chief else ""
         if who and self.verdict is None:
-            self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{who} has finished", chief, None)
+            self.verdict = Verdict(SUCCEEDED, SUCCEEDED, f"{who} has succeeded", chief, None)
 
     def _decide(self, incident: Incident, proven: bool) -> restart_rules.Decision:
         failure = restart_rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)

@@ -122,7 +122,7 @@ def _training(coordinator: Coordinator) -> tuple[str, str]:
     if incident is None:
         return "Training", f"{_who(coordinator)} train"
     if incident.alone and coordinator.back is None:
-        return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
+        return incident.reason, f"{incident.message}; restarting it alone; other members keep training"
     return "Resumed", _resumed(coordinator, incident)
 
 
@@ -139,7 +139,7 @@ def _finished(coordinator: Coordinator) -> list[str]:
 def _resumed(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     if incident.alone:
-        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
+        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s; other members kept training"
     fewer = f", with {_who(coordinator)}" if coordinator.rounds.missing else ""
     return f"{incident.message}; {_went_on(restart)} after {restart.get('downSeconds')} s{fewer}"
 

@@ -204,7 +204,9 @@ class Program:
     async def _start_anew(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
         """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
         if self._warm is not None:
-            await self._warm.give_up(f"it has set {variable} before its import of TensorFlow, so it is started anew")
+            await self._warm.give_up(
+                f"it set {variable} before importing TensorFlow; restarting it without the warm interpreter"
+            )
         if self._process is not None:
             await self._process.kill()
         if not self._abort.is_set():
