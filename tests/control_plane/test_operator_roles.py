@@ -65,4 +65,4 @@ def test_a_rule_fails_the_job_and_another_forgives(new_job: NewJob) -> None:
     assert job.status()["restarts"].get("counted", 0) == 0
     job.fail_pod("job-worker-1", 137, reason="OOMKilled")
     status = job.wait_for("Failed", reason="FailedByRule")
-    assert status["message"].endswith("spec.restartPolicy.rules[1] says FailJob")
+    assert status["message"].endswith("matched spec.restartPolicy.rules[1]: FailJob")

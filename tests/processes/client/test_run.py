@@ -74,7 +74,7 @@ def test_with_min_replicas_a_worker_whose_launcher_is_back_in_time_is_waited_for
     assert "SIGKILL for the launcher of worker-1 (--kill pod/worker-1@epoch=3)" in log
     second = [line.partition(" ")[0] for line in log.splitlines() if line.endswith("| tftraining: round 2 starts")]
     assert sorted(second) == ["worker-0", "worker-1", "worker-2"], log
-    assert re.search(r"worker-1's launcher is gone, resumed from epoch \d+, \d+\.\d s lost", log), log
+    assert re.search(r"worker-1's launcher disconnected, resumed from epoch \d+, \d+\.\d s lost", log), log
     assert "restarts  1, " in log
 
 
@@ -126,7 +126,7 @@ def test_the_traceback_of_the_first_failure_is_the_one_that_is_shown(tmp_path: P
         assert run.wait() == 1
         assert "worker-1 | ValueError: boom\n" in run.log
         assert ("worker-0 | Traceback (most recent call last):\n" in run.log) == whole
-        assert ("worker-0 | tftraining: this program could not go on because of worker-1; " in run.log) != whole
+        assert ("worker-0 | tftraining: this program failed because of worker-1; " in run.log) != whole
         assert "worker-0 | closing\n" in run.log
 
 

@@ -106,4 +106,4 @@ async def test_the_backend_of_keras_is_chosen_by_an_installed_package(harness: H
     await program.start(environment, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
     assert ended.lines[-1] == "ModuleNotFoundError: No module named 'jax'", "as in a plain start: it is not installed"
-    assert program.mode.startswith("plain: it has set KERAS_BACKEND before")
+    assert program.mode.startswith("plain: it set KERAS_BACKEND before")

@@ -65,7 +65,7 @@ def test_a_fault_of_the_launcher_itself_leaves_a_termination_message(tmp_path: P
     verdict, rest = split_verdict(message.read_text())
     assert verdict is not None and rest == ""
     assert (verdict.verdict, verdict.reason) == ("", "LauncherFailed")
-    assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"
+    assert verdict.message == "internal error of the launcher: ZeroDivisionError: division by zero"
 
 
 def test_without_a_command_it_says_how_it_is_used(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
     ("change", "why"),
     [
         ({"attempt": 0}, "this is attempt 1, not 0"),
-        ({"uid": "another"}, "another job"),
+        ({"uid": "another"}, "belongs to another job"),
         ({"member": "worker-7"}, "worker-7 is not a member"),
-        ({"member": "worker-1"}, "another worker-1 is connected"),
+        ({"member": "worker-1"}, "another launcher of worker-1 is connected"),
     ],
 )
 async def test_who_does_not_belong_is_told_so(tmp_path: Path, change: dict[str, Any], why: str) -> None:

@@ -103,7 +103,7 @@ async def test_a_fork_of_the_program_is_only_warned(lab: Lab, capfd: pytest.Capt
     assert (await lab.go(await lab.prepared())).lines[-1] == "3"
     assert lab.programs[0].mode == "warm"
     await lab.close()
-    assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow had read it") == 1
+    assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow read it") == 1
 
 
 SEES = """

@@ -159,7 +159,7 @@ def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
 
 def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
     story = Story()
-    message = "worker-1 did not join within 5 s (spec.runPolicy.startDeadlineSeconds)"
+    message = "worker-1 did not connect within 5 s (spec.runPolicy.startDeadlineSeconds)"
     story.see(status("Failed", 1, message=message, lastRestart=RESTART), 9.0)
     assert summary("digits", Result(False, 9.0), story)[1].startswith("  restarts  1, ")
 

@@ -206,7 +206,7 @@ def test_a_failure_that_is_ignored_costs_nothing_but_time() -> None:
     ledger = chief.judge.ledger
     assert (chief.judge.verdict, ledger.process_failures, ledger.without_progress) == (None, 0, 1)
     status = of_gang(chief, 11.0)
-    assert "rules[0] says Ignore" in status["message"]
+    assert "rules[0]: Ignore" in status["message"]
     assert (status["failure"]["member"], status["failure"]["exitCode"]) == ("worker-1", 3)
 
 
@@ -215,7 +215,7 @@ def test_a_rule_fails_the_job_in_spite_of_the_budget() -> None:
     chief.heard("worker-1", exited(1, number_of_signal=9, kind="OOMKilled"), 11.0)
     assert chief.judge.verdict is not None
     assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
-    message = "worker-1 ran out of memory (OOMKilled); spec.restartPolicy.rules[0] says FailJob"
+    message = "worker-1 ran out of memory (OOMKilled); matched spec.restartPolicy.rules[0]: FailJob"
     assert chief.judge.verdict.message == message
 
 

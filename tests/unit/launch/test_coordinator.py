@@ -70,8 +70,8 @@ def test_who_joins_is_told_of_the_last_round_and_how_long_the_gang_waits_for_all
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"uid": "other"}, "this is the rendezvous of another job"),
-        ({"attempt": 2}, "this is attempt 1, not 2"),
+        ({"uid": "other"}, "this rendezvous belongs to another job"),
+        ({"attempt": 2}, "the attempt is 1, not 2"),
         ({"member": "worker-2"}, "worker-2 is not a member of this job"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_chief_that_was_held_up_gives_up_who_has_said_nothing_meanwhile() -> N
 def test_a_second_launcher_of_a_name_waits_until_the_first_is_silent() -> None:
     chief = started()
     other = hello("worker-1", 1.0, incarnation="another")
-    assert "another worker-1 is connected" in chief.hello(other, 1.0)
+    assert "another launcher of worker-1 is connected" in chief.hello(other, 1.0)
     for tenths in range(5, 45, 5):
         chief.heard("worker-0", beat(1, tenths / 10), tenths / 10)
         chief.tick(tenths / 10)
@@ -610,7 +610,9 @@ def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> Non
     assert (chief.judge.verdict.reason, chief.judge.verdict.member) == ("FailedByRule", "worker-1")
 
 
-@pytest.mark.parametrize(("silent", "words"), [(0.5, "'s launcher is gone"), (1.5, " was not heard of for 1.5 s")])
+@pytest.mark.parametrize(
+    ("silent", "words"), [(0.5, "'s launcher disconnected"), (1.5, " sent no heartbeat for 1.5 s")]
+)
 def test_silence_is_told_of_only_where_there_was_any(silent: float, words: str) -> None:
     chief = started()
     alive(chief, 5.0)
@@ -640,7 +642,7 @@ def test_who_ended_with_0_too_early_is_named_for_what_its_peer_could_not_do_with
     chief.heard("worker-0", frame, 1.0 + after)
     assert chief.incident is not None
     assert (chief.incident.member, chief.incident.reason, chief.incident.charged) == (member, "Error", True)
-    early = "worker-1 ended with exit code 0 before the others had finished; worker-0: "
+    early = "worker-1 exited with code 0 before the other members finished; worker-0: "
     assert chief.incident.message.startswith(early) == (member == "worker-1")
     assert chief.judge.ledger.process_failures == 1
 
@@ -687,7 +689,7 @@ def test_a_gang_whose_programs_do_not_reach_each_other_stalls_in_its_first_round
     assert chief.incident is not None
     assert chief.incident.reason == "Stalled"
     limit = "40 s (spec.runPolicy.stallTimeoutSeconds)"
-    assert chief.incident.message == f"worker-0, worker-1: not connected to the other programs for {limit}"
+    assert chief.incident.message == f"worker-0, worker-1: no connection to the other programs for {limit}"
     assert chief.judge.ledger.process_failures == 1
 
 
@@ -709,7 +711,7 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
         chief.tick(second)
     assert chief.judge.verdict is not None
     assert chief.judge.verdict.reason == "StartDeadlineExceeded"
-    assert chief.judge.verdict.message.startswith("worker-1, worker-2, worker-3 and 2 more did not join within 10 s")
+    assert chief.judge.verdict.message.startswith("worker-1, worker-2, worker-3 and 2 more did not connect within 10 s")
 
 
 def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:

@@ -37,6 +37,6 @@ def test_a_limit_that_was_never_raised_stays() -> None:
 
 @pytest.mark.parametrize(("members", "short"), [(256, False), (257, True)])
 def test_a_gang_for_which_the_limit_is_too_low_is_told_of(members: int, short: bool) -> None:
-    words = f"only {SOFT} files may be open here, and the rendezvous of 257 members needs 513: not all members can join"
+    words = f"the limit of open files is {SOFT}, and the rendezvous of 257 members needs 513: not all members can"
     assert open_files.shortage(members).startswith(words) == short
     assert bool(open_files.shortage(members)) == short

@@ -275,7 +275,7 @@ def test_errors_end_the_reports_with_one_line(tmp_path: Path, capsys: pytest.Cap
 
 def test_wrong_reports_do_not_raise(shared: Page, capsys: pytest.CaptureFixture[str]) -> None:
     shared.tracker().report("five", None, None, None)  # type: ignore[arg-type]
-    assert "no more progress is reported: ValueError" in capsys.readouterr().err
+    assert "progress reports stopped: ValueError" in capsys.readouterr().err
 
 
 def test_a_page_that_is_destroyed_is_an_empty_one(shared: Page) -> None:

@@ -74,7 +74,7 @@ def test_exits_are_described_for_people() -> None:
     [
         ("NotFound", "the command was not found"),
         ("SyntaxError", "the program has a syntax error"),
-        ("ImportError", "the program cannot import what it needs"),
+        ("ImportError", "the program cannot import a module"),
     ],
 )
 def test_what_trying_again_cannot_mend_is_said(kind: str, words: str) -> None:

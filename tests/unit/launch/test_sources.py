@@ -92,9 +92,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_programs_own_package_is_looked_into_wherever_it_lies(installed: Path, tmp_path: Path) -> None:
-    assert (
-        reason_for_plain(Finder(str(tmp_path)).of_module("firm.train")) == "it sets TF_A before it imports TensorFlow"
-    )
+    assert reason_for_plain(Finder(str(tmp_path)).of_module("firm.train")) == "it sets TF_A before importing TensorFlow"
     script = installed / "firm/train.py"
     assert reason_for_plain(Finder(str(script.parent)).of_script(str(script)))
     assert not reason_for_plain(Finder(str(tmp_path)).of_module("firm.quiet")), "what is installed beside it is not"

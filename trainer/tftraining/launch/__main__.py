@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except Exception as error:
         traceback.print_exc()
-        leave_last_words(f"the launcher failed: {type(error).__name__}: {error}")
+        leave_last_words(f"internal error of the launcher: {type(error).__name__}: {error}")
         return 1
 
 

@@ -168,13 +168,13 @@ class Launcher:
         try:
             await written_in_time(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
         except OSError as error:
-            self._program.say(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
+            self._program.say(f"tftraining: cannot write the verdict to {directory}: {error.strerror}")
 
     async def _remove_finished(self) -> None:
         """Remove this member's copies of finished fits: a job that has ended does not resume."""
         left = await in_time(lambda: finished_copy.remove_listed(self._finished), STORAGE_SECONDS)
         for why in left or ():
-            self._program.say(f"tftraining: not removed: {why}")
+            self._program.say(f"tftraining: cannot remove {why}")
 
     async def _open(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
         """Open a server; retry while an earlier process holds the port. OSError after PORT_SECONDS."""
@@ -184,7 +184,7 @@ class Launcher:
                 return await opening(port)
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise OSError(f"the {what} port {port} cannot be had: {error.strerror}") from None
+                    raise OSError(f"cannot bind {what} port {port}: {error.strerror}") from None
             await asyncio.sleep(0.2)
 
     # Signals and the end.
@@ -207,7 +207,7 @@ class Launcher:
         try:
             await written_in_time(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
         except OSError as error:
-            self._program.say(f"tftraining: {path}: {error.strerror}")
+            self._program.say(f"tftraining: cannot write the termination message {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
         return self._rendezvous.coordinator.judge.ledger if self._rendezvous is not None else self._member.ledger
@@ -286,4 +286,4 @@ async def in_time(look: Callable[[], _T], seconds: float) -> _T | None:
 async def written_in_time(write: Callable[[], object], seconds: float) -> None:
     """Run `write` in a thread; OSError if it fails or takes longer than `seconds`."""
     if not await in_time(lambda: (write(), True)[1], seconds):
-        raise OSError(errno.ETIMEDOUT, f"the storage did not take it within {seconds:g} s")
+        raise OSError(errno.ETIMEDOUT, f"the storage did not answer within {seconds:g} s")

@@ -172,7 +172,7 @@ def test_the_reason_beside_those_whom_the_launchers_miss(hold_up: Callable[[Worl
     world.kubelet.start("mnist-worker-0", ready=False)
     world.settle().wait(60).settle()
     assert (world.status.phase != "Running", world.status.message) == (True, why)
-    missing = "worker-1 did not join within 60 s (spec.runPolicy.startDeadlineSeconds)"
+    missing = "worker-1 did not connect within 60 s (spec.runPolicy.startDeadlineSeconds)"
     world.launchers.end("Failed", "StartDeadlineExceeded", missing, {})
     world.run_timers()
     assert (world.status.phase, world.status.message) == ("Failed", f"{missing}; {why}")
@@ -265,7 +265,7 @@ def test_the_chiefs_launcher_holds_it_where_it_runs() -> None:
     world.kubelet.start("mnist-worker-0", ready=False)
     held(world, "worker-1")
     assert world.wait(3600).run().status.phase == "Starting"
-    missing = "worker-1 did not join within 60 s (spec.runPolicy.startDeadlineSeconds)"
+    missing = "worker-1 did not connect within 60 s (spec.runPolicy.startDeadlineSeconds)"
     world.launchers.end("Failed", "StartDeadlineExceeded", missing, {})
     assert world.run().status.message == f"{missing}; worker-1: {HELD}"
 

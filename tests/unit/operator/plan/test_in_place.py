@@ -460,8 +460,8 @@ def test_an_image_without_python_fails_at_once(words: str) -> None:
     world.exit("worker-1", code=128, reason="StartError", message=words).run()
     assert (world.status.phase, world.status.reason) == ("Failed", "NoPython")
     assert world.status.message == (
-        "worker-1: the image has no python, and the launcher needs Python 3.9 or newer: use an image with Python, or set "
-        "spec.restartPolicy.mode: Recreate, which uses no launcher"
+        "worker-1: the image has no python, and the launcher needs Python 3.9 or newer: use an image with Python, or "
+        "set spec.restartPolicy.mode: Recreate, which uses no launcher"
     )
     assert world.status.restarts.counted == 0
 

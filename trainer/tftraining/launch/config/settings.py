@@ -155,7 +155,7 @@ def read(environment: Mapping[str, str]) -> Settings:
 
 def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:
     if variable not in environment:
-        raise SettingsError(f"{variable} is not set: the operator and `tftj run` set it for each replica")
+        raise SettingsError(f"{variable} is not set; the operator and `tftj run` set it for each replica")
     try:
         value = parse(environment[variable])
     except ValueError as error:
@@ -176,7 +176,7 @@ def _gang(config: Mapping[str, Any]) -> Gang:
     if not members or role_of(members[0]) == "ps":
         raise SettingsError("TF_CONFIG: the cluster has neither a chief nor a worker")
     if me not in members and role_of(me) != "evaluator":
-        raise SettingsError(f"TF_CONFIG: the task {me} is not in the cluster")
+        raise SettingsError(f"TF_CONFIG: the cluster has no task {me}")
     return Gang(members, me)
 
 

@@ -33,7 +33,7 @@ class Blame:
     def chief_lost(self, seconds: float, step: int | None, now: float) -> Incident:
         """The loss of the previous launcher of the chief, `seconds` ago at `step`."""
         chief = self._roster.chief
-        lost = self._incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
+        lost = self._incident(chief, "MemberLost", f"{chief}'s launcher was restarted", now - seconds)
         return replace(lost, time=self._wall() - seconds, step=step)
 
     def loss(self, peer: Peer, now: float) -> Incident:
@@ -41,7 +41,7 @@ class Blame:
         if peer.leaving:
             return self._told_to_stop(peer, now)
         silent = now - peer.told
-        what = f" was not heard of for {silent:.1f} s" if silent > 1 else "'s launcher is gone"
+        what = f" sent no heartbeat for {silent:.1f} s" if silent > 1 else "'s launcher disconnected"
         return self._incident(peer.name, "MemberLost", f"{peer.name}{what}", now)
 
     def standstill(self, now: float) -> Incident | None:
@@ -54,13 +54,13 @@ class Blame:
             return None
         limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
         connecting = {look.member for look in looks if look.progress.connecting}
-        what = "not connected to the other programs" if connecting.issuperset(names) else "no step"
+        what = "no connection to the other programs" if connecting.issuperset(names) else "no step"
         message = f"{some(names)}: {what} for {limit}"
         return replace(self._incident(names[0], "Stalled", message, now), charged=True)
 
     def fewer(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""
-        message = f"the gang becomes one of {len(self._roster.gang)}"
+        message = f"the gang shrinks to {len(self._roster.gang)} members"
         return self._incident(self._roster.chief, RESIZED, message, now)
 
     def more(self, come: list[Peer], resized: bool, now: float) -> Incident:
@@ -81,7 +81,7 @@ class Blame:
             if other.state == "running" and (found := self._of_condition(peer, ended, other, now)) is not None:
                 return found
         if (early := self._ended_early(ended, now)) is not None:
-            message = f"{early.name} ended with exit code 0 before the others had finished; {told}"
+            message = f"{early.name} exited with code 0 before the other members finished; {told}"
             return replace(self._incident(early.name, "Error", message, now), charged=True, exit=early.ended)
         if last is not None and restart_scope.follows(ended, last, now):
             return self._incident(last.member, last.reason, f"{last.message}; {told}", now)
@@ -106,14 +106,14 @@ class Blame:
         if other.leaving:
             return self._told_to_stop(other, now)
         if now - other.heard > timeout / 2 and not _tells_its_cause(ended):
-            return self._incident(other.name, "MemberLost", f"{other.name} is silent; {told}", now)
+            return self._incident(other.name, "MemberLost", f"{other.name} sends no heartbeats; {told}", now)
         if other.stuck >= timeout:
-            message = f"{other.name} stands still (stopped or hanging for {other.stuck:.0f} s); {told}"
+            message = f"{other.name} hangs (process stopped or blocked for {other.stuck:.0f} s); {told}"
             return replace(self._incident(other.name, "Stalled", message, now), charged=True)
         return None
 
     def _told_to_stop(self, peer: Peer, now: float) -> Incident:
-        return self._incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+        return self._incident(peer.name, "Terminated", f"{peer.name} received SIGTERM", now)
 
     def _incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident of member `name`; `at` in monotonic seconds."""

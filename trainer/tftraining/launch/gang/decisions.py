@@ -73,9 +73,9 @@ class Judge:
             self._fail(restart_rules.REASON, f"{incident.message}; {decision.rule}", incident)
 
     def give_up(self, missing: list[str]) -> None:
-        """Fail the job: these members did not join within the start deadline."""
+        """Fail the job: these members did not connect within the start deadline."""
         limit = f"{self._roster.policy.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-        self._fail("StartDeadlineExceeded", f"{some(missing)} did not join within {limit}")
+        self._fail("StartDeadlineExceeded", f"{some(missing)} did not connect within {limit}")
 
     def finished(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""

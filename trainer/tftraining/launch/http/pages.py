@@ -92,12 +92,12 @@ def why_not_training(member: Member, settings: Settings, now: float) -> str:
     if member.state == "done":
         return ""
     if member.state != "running":
-        return "waiting for the gang"
+        return "waiting for the gang to start"
     me, told = settings.gang.me, member.program.snapshot()
     passive = role_of(me) == "evaluator" or serves(me, settings.gang, told)
     if passive or trains(told, member.started, now):
         return ""
-    return "the program has made no step yet"
+    return "the program has not made a step yet"
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
@@ -105,7 +105,8 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         return coordinator.judge.verdict.verdict, coordinator.judge.verdict.reason, coordinator.judge.verdict.message
     incident = coordinator.incident
     if not coordinator.rounds.running:
-        waiting = f"waiting for {some(coordinator.rounds.missing)}" if coordinator.rounds.missing else "about to start"
+        missing = coordinator.rounds.missing
+        waiting = f"waiting for {some(missing)}" if missing else "starting the programs"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
@@ -120,7 +121,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
 def _training(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.incident
     if incident is None:
-        return "Training", f"{_who(coordinator)} train"
+        return "Training", f"{_who(coordinator)} training"
     if incident.alone and coordinator.back is None:
         return incident.reason, f"{incident.message}; restarting it alone; other members keep training"
     return "Resumed", _resumed(coordinator, incident)

@@ -97,7 +97,7 @@ class Server:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return Answer(400, "this is an HTTP server\n")
         if words[0] != "GET":
-            return Answer(405, "only GET\n")
+            return Answer(405, "only GET is supported\n")
         path, _, query = words[1].partition("?")
         if path not in self._pages:
             return Answer(404, f"there are: {' '.join(self._pages)}\n")

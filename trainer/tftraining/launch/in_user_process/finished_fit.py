@@ -46,7 +46,7 @@ class Keeper:
                 return None
             return self._agreed(callbacks, backup)
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _say(f"cannot save the end of this fit: {_words(error)}")
             return None
 
     def _agreed(self, callbacks: Any, backup: Backup) -> Fit | None:
@@ -69,7 +69,7 @@ class Keeper:
             epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
             return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _say(f"cannot save the end of this fit: {_words(error)}")
             return ""
 
     def _found(self, backup: Backup, identity: str) -> int:
@@ -84,7 +84,7 @@ class Keeper:
                     finished_copy.enlist(path, self.file)
                     found = finished_copy.number_of(path)
         except Exception as error:
-            _say(f"no look at the finished trainings beside {backup.path}: {_words(error)}")
+            _say(f"cannot read the finished fits beside {backup.path}: {_words(error)}")
         return found
 
     def _put_right(self, path: str, backup: Backup, unmarked: bool) -> None:
@@ -111,7 +111,7 @@ class Fit:
         try:
             self._backup.begun()
         except Exception as error:  # a user-defined BackupAndRestore
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _say(f"cannot save the end of this fit: {_words(error)}")
             return False
         if self.found:
             self._restore()
@@ -126,7 +126,7 @@ class Fit:
                 finished_copy.drop_mark(self.found)
             raise
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
-        _say(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
+        _say(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
         """Run Keras' on_train_end, the `method`, then keep or return the final state."""
@@ -155,7 +155,7 @@ class Fit:
             # All wait for the mark: a member that fails right after `fit` would end the others before it is written.
             kept = backup.total(int(bool(path))) and backup.total(int(self._saved(path, logs)))
         except Exception as error:
-            return _say(f"a member is lost, the next start goes on from the backup: {_words(error)}")
+            return _say(f"a member was lost; the next start resumes from the backup: {_words(error)}")
         if not backup.writes:
             return None
         return finished_copy.keep_state(path) if kept else self._leave_to_keras(path)
@@ -167,7 +167,7 @@ class Fit:
             if path:
                 finished_copy.write_mark(path, self._told(logs))
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _say(f"cannot save the end of this fit: {_words(error)}")
             return False
         return bool(path)
 
@@ -186,7 +186,7 @@ class Fit:
             else:
                 os.makedirs(path)
         except Exception as error:
-            _say(f"the end of this fit is not kept: {_words(error)}")
+            _say(f"cannot save the end of this fit: {_words(error)}")
             return ""
         return path
 

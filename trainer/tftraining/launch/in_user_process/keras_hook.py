@@ -64,7 +64,7 @@ def _keep(told: str, environment: Mapping[str, str], takes_part: Callable[[], bo
 
             finished_fit.extend(finished_fit.keeper_of(told, environment, takes_part), cls)
     except Exception as error:
-        sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot save the end of Keras fit: {type(error).__name__}: {error}\n")
 
 
 def _own_list(module: Any, mark: str) -> type | None:
@@ -87,7 +87,7 @@ def _follow(tracker: Tracker, module: Any) -> None:
         _after(cls, "on_train_end", functools.partial(_end, tracker))
         _follow_batches(cls, tracker)
     except Exception as error:
-        sys.stderr.write(f"tftraining: the progress of Keras cannot be followed: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot track the progress of Keras: {type(error).__name__}: {error}\n")
 
 
 def _after(cls: type, name: str, action: Callable[..., None]) -> None:
@@ -129,7 +129,7 @@ def _begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     try:
         _follow_saves(tracker, callbacks)
     except Exception as error:
-        sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot track backups: {type(error).__name__}: {error}\n")
 
 
 def _follow_saves(tracker: Tracker, callbacks: Any) -> None:

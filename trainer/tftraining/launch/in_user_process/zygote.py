@@ -118,14 +118,14 @@ class Program:
                 raise Refusal(f"there is no module {self.target}")
             reason = reason_for_plain(found)
         except (OSError, NotPlainPython) as error:
-            raise Refusal(f"{self.target} cannot be read: {error}") from error
+            raise Refusal(f"cannot read {self.target}: {error}") from error
         if reason:
             raise Refusal(reason)
         self._looked_at = {path: _stamp(path) for path in finder.seen}
 
     def _script(self) -> str:
         if not os.path.isfile(self.target) or self.target.endswith((".pyc", ".pyz", ".zip")):
-            raise Refusal(f"{self.target} is no Python file")
+            raise Refusal(f"{self.target} is not a Python file")
         return self.target
 
     def check_names(self, withheld: Withheld) -> None:
@@ -137,7 +137,7 @@ class Program:
             spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
             taken = getattr(there.get(name), "__file__", None)
             if spec is not None and spec.origin and taken and not _same(spec.origin, taken):
-                raise Refusal(f"its directory has a module {name}, which TensorFlow would import")
+                raise Refusal(f"its directory has a module {name}, which would shadow the one that TensorFlow imports")
         self._directory_time = now
 
     def prepare(self) -> None:
@@ -184,7 +184,7 @@ def import_tensorflow() -> tuple[Withheld, dict[str, str]]:
     try:
         import tensorflow  # noqa: F401, PLC0415
     except (Exception, SystemExit) as error:
-        raise Refusal(f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]) from error
+        raise Refusal(f"cannot import TensorFlow: {type(error).__name__}: {error}".splitlines()[0]) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
     own = {name: value for name, value in os.environ.items() if before.get(name) != value}
@@ -226,7 +226,7 @@ def fork(launcher: Launcher) -> bool:
         launcher.tell(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
         os.write(go, json.dumps(launcher.hear()["go"]).encode())
     else:
-        launcher.tell(refused="cannot fork twice")
+        launcher.tell(refused="the second fork failed")
     for fd in (told, wait, go):
         os.close(fd)
     return False
@@ -273,7 +273,7 @@ def changed(program: int, path: str | None, variable: str) -> None:
         progress_page.Writer(path).has_changed(variable)
         os._exit(1)
     sys.stderr.write(
-        f"tftraining: {variable} was set after TensorFlow had read it: set it in the container, or turn warmStart off\n"
+        f"tftraining: {variable} was set after TensorFlow read it: set it in env, or set warmStart: false\n"
     )
 
 

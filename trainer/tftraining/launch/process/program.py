@@ -113,9 +113,9 @@ class Program:
             self._starting = None
         left = await self._process.kill() if self._process is not None else []
         if left:
-            self.say(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+            self.say(f"tftraining: processes still exist seconds after SIGKILL: {', '.join(map(str, left))}")
         if self.lease.fenced:
-            self.say("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
+            self.say("tftraining: the launcher hung until its lease expired; the lease watchdog killed the program")
         self.lease.end()
         self.idle = not left
         self._output.settle()
@@ -138,7 +138,7 @@ class Program:
         """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
         pid = progress_reader.stack_pid(self._page) if self._page is not None and self.pid is not None else None
         if pid is None or not catches(pid, stack_dump.SIGNAL):
-            self.say("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
+            self.say("tftraining: cannot show stacks: the program is not (yet) a Python process with our handler")
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, stack_dump.SIGNAL)
@@ -179,7 +179,7 @@ class Program:
         kills, plain = oom.kills(), False
         try:
             if self._warm is None:
-                raise Refused("warm start is off")
+                raise Refused("spec.launcher.warmStart is false")
             pid: int | None = await self._warm.fork(env, self._abort)
             self._set_mode("warm")
         except Refused as refusal:
@@ -236,7 +236,7 @@ class Program:
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self._mode, "warm"):
-            self.say(f"tftraining: started plainly: {mode.partition(': ')[2]}")
+            self.say(f"tftraining: cold start: {mode.partition(': ')[2]}")
         self._mode = mode
 
     def _new_page(self) -> dict[str, str]:
@@ -247,7 +247,7 @@ class Program:
         try:
             self._page = progress_reader.create(path)
         except OSError as error:
-            self.say(f"tftraining: no progress can be shown: {error}")
+            self.say(f"tftraining: cannot create the progress page: {error}")
             return {}
         return {hooks.PROGRESS: str(path)}
 

@@ -24,7 +24,7 @@ from tftraining.launch.process.session import StartError, spawn
 ZYGOTE = Path(hooks.HERE) / "zygote.py"
 # The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
 # program by name must not kill the interpreter that starts it again.
-TITLE = "tftraining: the warm interpreter, which the program is forked from"
+TITLE = "tftraining: warm interpreter that forks the training program"
 HELLO_SECONDS = 60.0  # an interpreter on a cold disk may take this long to come up
 IMPORT_SECONDS = 300.0
 FORK_SECONDS = 10.0
@@ -134,11 +134,11 @@ class WarmInterpreter:
         if self.pid is not None and not self.refusal:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
-        self._end(f"the warm interpreter was ended: {why}")
+        self._end(f"the warm interpreter was killed: {why}")
 
     async def close(self) -> None:
         """Kill the interpreter and release all resources."""
-        self.kill("it is not needed any more")
+        self.kill("it is no longer needed")
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -155,7 +155,7 @@ class WarmInterpreter:
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
                 self._heard(json.loads(line))
-        self._end("the warm interpreter has died")
+        self._end("the warm interpreter died")
 
     def _heard(self, message: dict[str, Any]) -> None:
         self._hello.set()
@@ -237,9 +237,9 @@ class WarmStarts:
             await self.prepare(env)
         interpreter = self._interpreter
         if interpreter is None:
-            raise Refused("its warm interpreters died")
+            raise Refused("its warm interpreters died repeatedly")
         if not interpreter.fits(env):
-            raise Refused("its environment has changed since the last start")
+            raise Refused("its environment changed since the last start")
         interpreter.give_way(False)
         await _first(interpreter.ready(), abort)
         return await interpreter.fork(env)
@@ -268,5 +268,5 @@ async def _first(waiting: Coroutine[Any, Any, None], abort: asyncio.Event) -> No
     aborted.cancel()
     if not wanted.done():
         wanted.cancel()
-        raise Refused("it was stopped before it began")
+        raise Refused("the start was cancelled")
     await wanted

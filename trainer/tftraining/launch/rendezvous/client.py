@@ -108,7 +108,7 @@ class Member:
             except ConnectionRefusedError:
                 self._complain("no launcher listens there yet")
             except (OSError, asyncio.TimeoutError) as error:
-                self._complain(str(error) or "no answer")
+                self._complain(str(error) or "connection timed out")
             if self._joined:
                 alone, tries, self._joined = time.monotonic(), 0, False
             else:
@@ -134,7 +134,7 @@ class Member:
         self._tell(type="leaving")
         await self.program.terminate()
         if self.verdict is None:
-            self.verdict = Verdict("", "Terminated", f"{self.settings.gang.me} was told to stop")
+            self.verdict = Verdict("", "Terminated", f"{self.settings.gang.me} received SIGTERM")
         return self.verdict
 
     # The connection.
@@ -149,7 +149,7 @@ class Member:
             channel = await connect(reader, writer, self._secret, hello)
             answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
-                raise WireError(f"refused: {answer.get('why')}")
+                raise WireError(f"the chief refused the connection: {answer.get('why')}")
             self._lease = hello["t"]
             self._known, self.ledger = int(answer["round"]), Ledger.from_json(answer["ledger"])
             self._start_deadline = float(answer.get("startDeadline", self._start_deadline))
@@ -218,7 +218,7 @@ class Member:
             now = time.monotonic()
             left = self._deadline - now
             if left <= 0 or self.program.lease.over:
-                raise WireError(f"the chief was not heard of for {now - self._lease:.1f} s")
+                raise WireError(f"the chief sent no heartbeat for {now - self._lease:.1f} s")
             self._tell_condition(now)
             await asyncio.sleep(min(beat_interval(timeout, len(self.settings.gang.members)), left))
 
@@ -266,8 +266,8 @@ class Member:
             return
         if not seen and not self._no_gpu:
             self.program.say(
-                f"tftraining: NoGPU: the container asks for GPUs ({asked}) and TensorFlow sees none: it trains on the "
-                "CPU. See that the image has NVIDIA's CUDA libraries"
+                f"tftraining: NoGPU: the container requests GPUs ({asked}), but TensorFlow sees none and trains on "
+                "the CPU: install NVIDIA's CUDA libraries in the image"
             )
         self._no_gpu = not seen
 

@@ -68,7 +68,7 @@ class Channel:
         line, _, self._arrived = self._arrived.partition(b"\n")
         seal, _, body = line.partition(b" ")
         if not hmac.compare_digest(seal, self._receiving.seal(body)):
-            raise WireError("a frame is not signed with this job's key")
+            raise WireError("a frame has an invalid signature: the launchers have different keys")
         return _parse(body)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, se
     ours = secrets.token_hex(16)
     greeting = _parse(await _limited(_line(reader)))
     if greeting.get("tftraining") != 1:
-        raise WireError("something else than a launcher of this version listens there")
+        raise WireError("the server at this address is no launcher of a compatible version")
     channel = Channel(reader, writer, _key(secret, str(greeting.get("nonce")), ours), b"member")
     writer.write(ours.encode() + b"\n")
     channel.send(first)
@@ -126,7 +126,7 @@ async def _limited(step: Awaitable[_T]) -> _T:
     try:
         return await asyncio.wait_for(step, HANDSHAKE_SECONDS)
     except asyncio.TimeoutError:
-        raise WireError(f"no greeting within {HANDSHAKE_SECONDS:g} s") from None
+        raise WireError(f"the handshake timed out after {HANDSHAKE_SECONDS:g} s") from None
 
 
 def _key(secret: bytes, chiefs: str, members: str) -> bytes:
