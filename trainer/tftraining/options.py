@@ -148,7 +148,7 @@ def make_directory(program: str, options: argparse.Namespace, *deciding: str) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the directory {folder}: {error.strerror}") from error
+        raise UsageError(f"cannot create the directory {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write to the directory {folder}")
     # A round trip through JSON turns tuples into lists, as in the mark.

@@ -80,7 +80,7 @@ class Runner:
             watching.cancel()
             await self._end_all()
         for kill in self._kills if self._verdict else ():
-            self.note(f"--kill {kill} never came due: {kill.why_never(self.story.progress, self.seconds)}")
+            self.note(f"--kill {kill} was not executed: {kill.why_never(self.story.progress, self.seconds)}")
         return Outcome(self._verdict, None if self._verdict else self._stopped)
 
     def note(self, text: str) -> None:
@@ -133,13 +133,13 @@ class Runner:
         async with self._spawning:
             orphans.end_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
-            return self._fail("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
-        what = f"the launcher of {launcher.name} has ended with {ended.code}"
+            return self._fail("LauncherFailed", f"the launcher of {launcher.name} exits at once, with {ended.code}")
+        what = f"the launcher of {launcher.name} exited with {ended.code}"
         decision = judge(self._local.spec, launcher.start.replica, ended.code)
         if decision.action == FAIL_JOB:
             return self._fail(REASON, f"{what}; {decision.rule}")
         self._pod_failures += decision.action == RESTART and launcher.start.replica.role != "evaluator"
-        self.note(f"{what}: it is started again")
+        self.note(f"{what}; restarting it")
         return await asyncio.sleep(short - 1 if short else 0)
 
     def _ledger(self) -> dict[str, int]:
@@ -238,4 +238,4 @@ def check_commands(starts: Sequence[Start], which: Callable[[str, str], str | No
     for start in starts:
         program = start.command[start.command.index("--") + 1]
         if which(program, start.environment["PATH"]) is None:
-            raise UserError(f"{start.replica}: the command {program!r} is not found on this machine")
+            raise UserError(f"{start.replica}: command {program!r} not found on this machine")

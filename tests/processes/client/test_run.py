@@ -48,8 +48,8 @@ def test_what_the_command_line_changes_and_what_of_it_is_not_used(tmp_path: Path
         log = run.log
     assert "worker-1 | another program" in log.splitlines() and "begins after epoch" not in log
     assert "only a cluster can judge the new field spec.template.spec.nodeSelector; it is taken as it is" in log
-    assert re.search(r"--workdir \S+ is not used: the job has no spec.storage", log), log
-    assert "--kill worker-1@step=3 never came due: no step was reported" in log
+    assert re.search(r"--workdir \S+ is ignored: the job has no spec.storage", log), log
+    assert "--kill worker-1@step=3 was not executed: no step was reported" in log
 
 
 @pytest.mark.parametrize("member", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
@@ -97,7 +97,7 @@ def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
         assert run.wait() == 0
         log = run.log
     assert "restarts  2, " in log
-    assert "--kill worker-0@epoch=9 never came due: the job ended at epoch " in log
+    assert "--kill worker-0@epoch=9 was not executed: the job ended at epoch " in log
 
 
 def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_launcher_that_dies_is_started_again(tmp_path: Path, member: str) -> N
         os.kill(run.launcher(member), signal.SIGKILL)
         assert run.wait() == 0
         log = run.log
-    assert f"the launcher of {member} has ended with 137: it is started again" in log
+    assert f"the launcher of {member} exited with 137; restarting it" in log
     assert re.search("trained   epoch [56] of 6", log)
 
 
@@ -169,7 +169,7 @@ def test_a_launcher_that_cannot_live_ends_the_job(tmp_path: Path) -> None:
     with Run(tmp_path, manifest("3", "0.05"), "--env", "PYTHONHOME=/nowhere") as run:
         assert run.wait() == 1
     assert re.search(
-        r"Failed after .*: LauncherFailed: the launcher of worker-[01] ends at once, with 1$", run.log, re.M
+        r"Failed after .*: LauncherFailed: the launcher of worker-[01] exits at once, with 1$", run.log, re.M
     )
 
 
@@ -187,7 +187,7 @@ def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals, code: int) 
         run.process.send_signal(number)
         assert run.wait() == code
         log = run.log
-    assert "stopped; nothing of the job runs any more" in log
+    assert "stopped; all processes of the job have ended" in log
     assert "Traceback" not in log
 
 
@@ -265,7 +265,7 @@ def test_a_second_run_goes_on_from_the_first(tmp_path: Path) -> None:
         with Run(tmp_path, manifest(epochs, "0.02")) as run:
             assert run.wait() == 0
         assert f"worker-0 | begins after epoch {begins}" in run.log
-    assert "holds an earlier run's files: the training goes on from a backup among them" in run.log
+    assert "has files of an earlier run: the training resumes from its backup, if any" in run.log
 
 
 def test_a_chief_a_parameter_server_and_an_evaluator(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pyt
     [
         (["--data", "mnist", "--data-dir", "/no/such"], "", "no file train-images-idx3-ubyte.gz in /no/such"),
         ([], "{", "TF_CONFIG is not JSON"),
-        (["--directory", "/dev/null/x"], "", "cannot make the directory /dev/null/x"),
+        (["--directory", "/dev/null/x"], "", "cannot create the directory /dev/null/x"),
     ],
 )
 def test_what_stops_the_program_is_one_line(

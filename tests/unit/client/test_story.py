@@ -201,4 +201,4 @@ def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:
     story.see(status("Training", lastRestart=alone, ledger={"inPlace": 1}), 3.0)
     lines = "\n".join(summary("job", Result(succeeded=True, seconds=9.0), story))
     assert "1, 0.0 s without training" in lines
-    assert "worker-1 was killed (SIGKILL), the others trained on, 0.5 s away" in lines
+    assert "worker-1 was killed (SIGKILL), other members kept training, 0.5 s away" in lines

@@ -60,7 +60,7 @@ def given(directory: str | Path, **values: object) -> argparse.Namespace:
 def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
     make_directory("program", given(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
-    with pytest.raises(UsageError, match="cannot make the directory /dev/null/x"):
+    with pytest.raises(UsageError, match="cannot create the directory /dev/null/x"):
         make_directory("program", given("/dev/null/x"))
 
 
