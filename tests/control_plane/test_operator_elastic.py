@@ -97,5 +97,5 @@ def test_a_limit_that_changes_is_told_to_the_running_launcher_once(new_job: NewJ
 
 def test_scaling_below_the_least_is_refused_with_the_reason(new_job: NewJob) -> None:
     job = new_job(**IN_PLACE, spec__minReplicas=2)
-    with pytest.raises(LabError, match=r"minReplicas.*must not be more than spec.replicaSpecs.worker.replicas"):
+    with pytest.raises(LabError, match=r"minReplicas.*must not exceed spec.replicaSpecs.worker.replicas"):
         scale(job, 1)

@@ -104,7 +104,7 @@ def test_a_group_waits_for_its_scheduler_goes_with_the_job_and_is_made_anew(new_
     job = new_job(spec__runPolicy={"scheduling": with_group(api, **case.asked)})
     status = job.wait_for("Starting", reason="CreationRefused")
     assert status["message"].endswith(
-        f": the cluster knows no PodGroup of {api}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"
+        f": the cluster has no PodGroup of {api}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"
     )
     assert job.pods() == {}
     with scheduler(job.plane, api):

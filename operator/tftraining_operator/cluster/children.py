@@ -30,8 +30,8 @@ CONCURRENCY = 16
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
-FOREIGN = "exists already and does not belong to this job: delete it, or give the job another name"
-UNLABELLED = "belongs to this job but loses its labels as often as it is given them: see what takes them away"
+FOREIGN = "already exists and does not belong to this job: delete it, or rename the job"
+UNLABELLED = "belongs to this job, but its labels keep disappearing: find the controller or webhook that removes them"
 
 
 class Children:
@@ -146,7 +146,7 @@ class Children:
         try:
             raw = await self._api.request("GET", path)
             if _in_the_way(job, raw) == UNLABELLED:
-                logger.info("%s: %s has lost its labels: labelling it again", job.key, child)
+                logger.info("%s: %s lost its labels; restoring them", job.key, child)
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
             # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.

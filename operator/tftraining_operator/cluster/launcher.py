@@ -157,7 +157,7 @@ class Launchers:
             try:
                 await self._ask(key, followed)
             except Exception:
-                logger.exception("%s: what its launcher says could not be taken in", key)
+                logger.exception("%s: internal error while reading the status of its launcher", key)
             with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the wake-up.
                 async with asyncio.timeout(followed.pace.pause):
@@ -218,7 +218,7 @@ class Launchers:
         followed.known = ""
         followed.pace.note_silence()
         if followed.silences == MOST_SILENCES:
-            logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.target.pod, error)
+            logger.info("%s: the launcher in %s does not answer: %r", key, followed.target.pod, error)
             followed.heard = None
 
 
@@ -245,7 +245,7 @@ def _of_job(report: Report, uid: str) -> Report:
     """The report; ValueError if it is another job's: chiefs on one host's network share its address, and a released
     address may be assigned to another pod."""
     if report.job.uid not in ("", uid):
-        raise ValueError("the launcher of another job answered")
+        raise ValueError("a launcher of another job answered")
     return report
 
 

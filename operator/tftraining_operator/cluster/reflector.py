@@ -90,10 +90,10 @@ class Reflector(Generic[K]):
 
     def _note(self, error: ApiError) -> None:
         if error.status == 410:
-            logger.info("the watch of %s has expired: listing again", self.what)
+            logger.info("the watch of %s has expired; listing again", self.what)
             self._version = ""
         else:
-            logger.warning("watching %s: %s; trying again", self.what, error)
+            logger.warning("watching %s: %s; retrying", self.what, error)
 
     async def _once(self) -> None:
         """One watch, after a list if needed."""

@@ -206,7 +206,7 @@ def test_a_rule_for_a_reason_that_only_pods_have_never_holds_for_a_launcher() ->
     policy = read(variables).policy
     assert decide(policy.rules, Failure("worker", 1, None, "Error"), True).action == "Restart"
     assert decide(policy.rules, Failure("worker", None, None, "Stalled"), True).rule.startswith(
-        "spec.restartPolicy.rules[1]"
+        "matched spec.restartPolicy.rules[1]"
     )
 
 

@@ -94,7 +94,7 @@ def test_a_foreign_pod_in_the_way_is_named_and_the_job_starts_once_it_is_gone() 
     }
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
-    assert world.status.message == "pod/mnist-worker-1: exists already and does not belong to this job"
+    assert world.status.message == "pod/mnist-worker-1: already exists and does not belong to this job"
     world.kubelet.lose("mnist-worker-1")
     assert world.run_timers().status.phase == "Running"
 
@@ -105,7 +105,7 @@ def test_a_foreign_service_in_the_way_keeps_every_pod_from_being_made() -> None:
     world.settle()
     assert world.pods == []
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
-    assert world.status.message == "service/mnist: exists already and does not belong to this job"
+    assert world.status.message == "service/mnist: already exists and does not belong to this job"
     del world.api.services["mnist"]
     assert world.run_timers().status.phase == "Running"
 

@@ -102,10 +102,10 @@ def test_the_group_is_there_before_any_pod() -> None:
 @pytest.mark.parametrize("job", [a_job(), a_job().role("evaluator")], ids=["workers", "evaluator"])
 def test_a_scheduler_that_is_not_there_is_said_and_waited_for(job: JobBuilder) -> None:
     world = World(grouped(job))
-    world.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    world.api.refusals[GROUP] = (404, "the cluster has no PodGroup")
     world.settle()
     assert (world.status.phase, world.status.reason) == ("Starting", "CreationRefused")
-    assert world.status.message == f"{GROUP}: the cluster knows no PodGroup"
+    assert world.status.message == f"{GROUP}: the cluster has no PodGroup"
     assert world.pods == [] and not world.step(), "no hot loop"
     del world.api.refusals[GROUP]
     assert world.run_timers().status.phase == "Running"
@@ -122,10 +122,10 @@ def test_a_group_that_is_refused_is_tried_again(code: int) -> None:
 
 def test_a_scheduler_that_never_comes_ends_the_wait() -> None:
     world = World(grouped(a_job().set("runPolicy.startDeadlineSeconds", 60)))
-    world.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    world.api.refusals[GROUP] = (404, "the cluster has no PodGroup")
     world.settle().wait(61).settle()
     assert (world.status.phase, world.status.reason) == ("Failed", "StartDeadlineExceeded")
-    assert world.status.message is not None and "the cluster knows no PodGroup" in world.status.message
+    assert world.status.message is not None and "the cluster has no PodGroup" in world.status.message
 
 
 def test_the_group_grows_with_the_gang() -> None:
