@@ -37,14 +37,14 @@ def prove(model: str, name: str, directory: str | None) -> dict[str, float]:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True)
         measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, IndexError, ValueError) as error:
-        raise ProofError(f"the saved model {model} is of no use to a single process: {error}") from error
+        raise ProofError(f"a single process cannot use the saved model {model}: {error}") from error
     return measured
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Load the model, measure it, train it one step, print the measurements."""
     parser = argparse.ArgumentParser(prog="tftraining.proof", description="Load a saved model and train it one step.")
-    parser.add_argument("--model", required=True, help="saved model: a directory, or of Keras 3 a .keras file")
+    parser.add_argument("--model", required=True, help="saved model: a directory, or a .keras file of Keras 3")
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir", help="folder with the gzipped IDX files")
     arguments = parser.parse_args(argv)

@@ -68,7 +68,7 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
     [
         ([], Task("ps", 0, 2, False), 0, "not for a task ps-0"),
         ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs --keep-checkpoints"),
-        (["--keras", "3"], ALONE, 0, "--keras 3 is for the loop custom"),
+        (["--keras", "3"], ALONE, 0, "--keras 3 needs --loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory"),
         (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "take mixed_bfloat16"),
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_model_is_refused(shape: tuple[int, int, int], o
         return State(Replica(model, model.optimizer, 8), str(tmp_path))
 
     state_of(program.make_model((8, 8, 1), 0.1)).save(3)
-    with pytest.raises(UsageError, match="does not fit this model"):
+    with pytest.raises(UsageError, match="does not match this model"):
         state_of(program.make_model(shape, 0.1, keras=importlib.import_module(other)))
 
 

@@ -11,6 +11,6 @@ from tftraining.proof import ProofError, prove
 
 def test_a_damaged_model_is_no_proof(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"not a model")
-    with pytest.raises(ProofError, match="is of no use to a single process"):
+    with pytest.raises(ProofError, match="a single process cannot use the saved model"):
         prove(str(tmp_path), "digits", None)
     assert "Traceback" in capfd.readouterr().err
