@@ -94,7 +94,7 @@ def _asset(folder: str, name: str) -> Path | None:
         return path
     if name == "kubectl":  # many asset folders lack it
         return None
-    raise LabError(f"{ASSETS_VARIABLE} is {folder}, which has no {name}: unset it, or add the program")
+    raise LabError(f"{ASSETS_VARIABLE} is {folder}, which lacks {name}: unset the variable, or add the program")
 
 
 def _built(name: str) -> Path:

@@ -44,7 +44,7 @@ class Cluster:
         if not running.get(container):
             raise LabError(f"pod {namespace}/{pod} runs no container {container}")
         if self.nodes is None:
-            raise LabError("a container can only be killed in the lab's own cluster, not in one given by --kubeconfig")
+            raise LabError("cannot kill a container in a cluster given by --kubeconfig")
         self.nodes.kill_container(found["spec"]["nodeName"], running[container].rpartition("/")[2], signal)
 
 
@@ -203,7 +203,7 @@ def _delete_folder() -> list[str]:
     if not _folder().exists():
         return []
     shutil.rmtree(_folder())
-    return [f"{_folder()} (the kubeconfig, and what trainings saved in {SHARED})"]
+    return [f"{_folder()} (the kubeconfig, and the files of trainings in {SHARED})"]
 
 
 def status() -> str:

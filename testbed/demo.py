@@ -67,7 +67,7 @@ def disturb(job: Training) -> None:
     columns(job)
     tell(f"SIGKILL for the program of {VICTIM}, in the middle of epoch 3")
     job.kill_program(VICTIM)
-    status = job.wait_for("running again", lambda now: "downSeconds" in now.get("lastRestart", {}), 120)
+    status = job.wait_for("the restart", lambda now: "downSeconds" in now.get("lastRestart", {}), 120)
     tell(f"the operator: {status['message']}")
 
 
@@ -77,7 +77,7 @@ def conclude(job: Training) -> None:
     follow(job, "result: ", 300)
     status = job.wait_for_phase("Succeeded", 60)
     tell(f"Succeeded: {status['message']}; restarts counted: {status['restarts']['counted']}")
-    status = job.wait_for("cleaned up", lambda now: (now.get("cleanup") or {}).get("removed") is not None, 120)
+    status = job.wait_for("the cleanup", lambda now: (now.get("cleanup") or {}).get("removed") is not None, 120)
     tell(f"cleanup: {status['cleanup']['message']}")
     columns(job)
 
@@ -114,7 +114,7 @@ def main() -> int:
     """0 when everything happened as told."""
     was_up = lab.is_up()
     try:
-        tell("bringing up the cluster (the first time, Kubernetes and the images are built: about 15 minutes)")
+        tell("starting the cluster (the first time this builds Kubernetes and the images: about 15 minutes)")
         cluster = lab.up()
         try:
             story(cluster)

@@ -38,7 +38,7 @@ def merge_report(context: Context, draft: Draft) -> Draft:
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:
-    """The event of a restart in place, once: when the count of such restarts rises."""
+    """The event of a restart in place, published when the count of these restarts rises."""
     last, job = status.last_restart, context.job.key.name
     if status.restarts.in_place <= before.restarts.in_place or last is None:
         return ()

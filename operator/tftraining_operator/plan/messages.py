@@ -1,4 +1,4 @@
-"""A restart in words for people. Nothing is decided here."""
+"""Messages about restarts, for people. This module never decides anything."""
 
 from tftraining_api.model.status import LastRestart
 from tftraining_operator.plan.incident import signal_name
@@ -31,7 +31,7 @@ def what_happened(job: str, last: LastRestart) -> str:
 
 
 def resumption(last: LastRestart) -> str:
-    """`resumed from epoch 2 after 1.1 s`; epochs and steps are those that were done."""
+    """`resumed from epoch 2 after 1.1 s`; the epoch or step counts the completed ones."""
     after = f" after {last.down_seconds:g} s" if last.down_seconds is not None else ""
     if last.alone:
         return f"restarted alone{after}; other members kept training"
@@ -46,5 +46,5 @@ def resumption(last: LastRestart) -> str:
 
 
 def resumed(last: LastRestart) -> bool:
-    """Whether something of the training before the restart was kept."""
+    """Whether the training resumed from a backup."""
     return bool(last.resumed_from_epoch or last.resumed_from_step)

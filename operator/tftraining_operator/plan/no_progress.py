@@ -1,4 +1,4 @@
-"""The condition NoProgress: whether the training stands still because a member made no step for stallTimeoutSeconds.
+"""The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds.
 
 The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or the job
 ends or is suspended. A job that never stood still does not have it. It is not called Stalled, as the reason of the

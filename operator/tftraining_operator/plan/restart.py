@@ -195,7 +195,7 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
 
 
 def _others(context: Context, lost: Lost) -> str:
-    """What the launchers of the other members do meanwhile."""
+    """What the other members do until the lost ones are back, as a clause of the message."""
     workers = all(each is not None and each.role == "worker" for each in lost.replicas)
     workers = workers and context.spec.chief not in lost.replicas
     return "keep training" if workers and context.spec.min_replicas is not None else "are waiting"
@@ -212,11 +212,11 @@ def _held_by_queue(context: Context, lost: Lost) -> bool:
 
 
 def _refund(context: Context, draft: Draft) -> Draft:
-    """Give the last charge back if a lost node had caused the failure.
+    """Refund the last charge if a lost node had caused the failure.
 
     Without launchers the first sign of a dead node is that the programs on other nodes fail, a minute before the node
-    counts as lost. By then the gang waits for a pod of the attempt before, which no kubelet deletes. `counted` stays:
-    a program did fail.
+    counts as lost. By then a restart is waiting for a previous-attempt pod that no kubelet will delete; refund the
+    charge and record NodeLost. `counted` stays: a program did fail.
     """
     status, last = draft.status, draft.status.last_restart
     pod = next((each for each in draft.gang.stale if _was_lost_before(each, status.attempt)), None)

@@ -81,7 +81,7 @@ def _unknown(context: Context, draft: Draft, reason: str, message: str) -> Draft
 def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
     """The next step while the cleanup pod exists."""
     if pod.node_lost:
-        # That says nothing of the task, so the next pod is no other try.
+        # A lost node says nothing about the cleanup, so the next pod does not count as another attempt.
         return draft.with_deletions((pod,))
     if pod.succeeded:
         removed, trouble = _result(pod)
