@@ -52,6 +52,9 @@ NO_IMAGE = frozenset(
 )  # fmt: skip
 
 
+# The beginnings of two messages, by which plan/readiness.py recognizes them.
+UNSCHEDULABLE = "cannot be scheduled: "
+PULL_FAILED = "image pull failed"
 # Pattern of the attempt label.
 ATTEMPT = r"\d{1,9}"
 # Limits of reasons and messages, because the status and events that repeat them are limited; kubelets stay below.
@@ -436,7 +439,7 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
     if unplaced := _unplaced(status):
         if unplaced.get("reason") == GATED:
             return _gated(labels)
-        return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
+        return f"{UNSCHEDULABLE}{unplaced.get('message') or unplaced.get('reason', '')}"
     waiting = ((who, _waiting_reason(each)) for who, each in _containers(status))
     return next((f"{who}: {why}" for who, why in waiting if why), "")
 
@@ -476,7 +479,7 @@ def _waiting_reason(container: Manifest) -> str:
 
 def pull_failure(image: str, words: str) -> str:
     """The message about an image that cannot be pulled, with the kubelet's words."""
-    return f"image pull failed ({image}): {words}" if words else f"image pull failed ({image})"
+    return f"{PULL_FAILED} ({image}): {words}" if words else f"{PULL_FAILED} ({image})"
 
 
 def _preparing(status: Manifest) -> bool:

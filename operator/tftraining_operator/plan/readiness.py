@@ -3,7 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
-from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
 
@@ -14,14 +14,12 @@ COLLECTION = timedelta(seconds=30)
 LATE = "this takes too long: check for finalizers, and that the node still exists"
 _MORE = re.compile(r" \(and \d+ more\)$")
 # The scheduler's message counts nodes, by what each lacks: the counts and their order change with every node.
-_PLACE = re.compile(r"(cannot be scheduled: )(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
+_PLACE = re.compile(rf"({UNSCHEDULABLE})(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
 _COUNT = re.compile(r"(?<!\S)\d+(?:/\d+)? ")
 # The scheduler's message while a claim is being bound, or is created by the same `kubectl apply` as the job.
-_CLAIM = re.compile(
-    r"cannot be scheduled: .*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE
-)
+_CLAIM = re.compile(rf"{UNSCHEDULABLE}.*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE)
 # The kubelet's message about a failed image pull changes with each try: a port, the number of a request.
-_IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
+_IMAGE = re.compile(rf"\S+: ((?:init )?container \S+: {PULL_FAILED} \(.*?\))")
 
 
 def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, str]:
