@@ -21,7 +21,7 @@ def _up(options: argparse.Namespace) -> None:
     say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
     has = "the operator, and the claim `training` in the namespace default" if options.operator else "no operator"
     say(f"installed: {has}; next steps, in this directory:")
-    # This alone is for `eval "$(make -s cluster-up)"`: the others are not to be run in a script, the last has no end.
+    # Only this line goes to stdout, for `eval "$(make -s cluster-up)"`: the other commands must not run in a script.
     print(next_steps.export(programs, started.kube.kubeconfig), flush=True)
     print("\n".join(next_steps.commands(options.operator)), file=sys.stderr)
 
@@ -34,7 +34,7 @@ def _down(_: argparse.Namespace) -> None:
 
 
 def _during(options: argparse.Namespace) -> int:
-    """Run a command while the cluster is up. Where it is impossible the tests of the command say so themselves."""
+    """Run a command while the cluster is up. Without a cluster the command runs too, and its tests report that."""
     with ExitStack() as stack:
         try:
             stack.enter_context(cluster.session())
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; return the exit status: its own, or 1 with one line that says what is wrong."""
+    """Run one command; return its exit status, or 1 after one line with the error."""
     options = parser().parse_args(arguments)
     try:
         return options.run(options) or 0

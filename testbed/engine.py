@@ -43,7 +43,7 @@ def _start() -> Engine:
 def stop_if_unused() -> bool:
     """Stop the private engine if it runs and holds no container, and say whether it did.
 
-    What the engine made outside the cache goes with it.
+    The engine's files outside the cache are removed too.
     """
     with lock("engine"):
         if not private_engine.runtime_dir().exists():

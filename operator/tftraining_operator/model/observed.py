@@ -88,7 +88,7 @@ class Pod(Frozen, frozen=True):
     * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
       the spec from which the pod was created.
     * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
-      `unprepared` is why volumes or network not ready, if known.
+      `unprepared` is why its volumes or network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
     * `orders` is the annotation that tells its launcher of spec changes; empty for a pod without one.

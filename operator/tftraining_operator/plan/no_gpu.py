@@ -1,4 +1,4 @@
-"""The condition NoGPU and its event: a container asks for GPUs, and TensorFlow in it sees none and trains on the CPU.
+"""The condition NoGPU and its event: a container requests GPUs, but TensorFlow sees none and trains on the CPU.
 
 The launchers report it. The job goes on, because that is no failure, but nobody should pay for GPUs that are not used.
 The condition remembers that the event was published; a job that never lacked a GPU does not have the condition.
@@ -15,7 +15,7 @@ OVER = ("Training", "no replica reports missing GPUs")
 
 
 def why_no_gpu(report: Report | None) -> str:
-    """The members without the GPUs that they ask for, as an addition to the message of a gang that trains."""
+    """The members without the GPUs that they request, as an addition to the message of a gang that trains."""
     return f"; {_who_lacks(report.no_gpu)} (NoGPU)" if report is not None and report.no_gpu else ""
 
 

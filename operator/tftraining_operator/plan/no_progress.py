@@ -1,8 +1,8 @@
 """The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds.
 
-The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or the job
-ends or is suspended. A job that never stood still does not have it. It is not called Stalled, as the reason of the
-restart is: tools that read conditions take a Stalled that is True for a job that has failed (see model/kstatus.py).
+The launchers' watchdog detects the stall and restarts the gang; the condition is True until all members make steps
+again, or the job ends or is suspended. A job that never stalled does not have the condition. Its name is not Stalled,
+the reason of the restart, because kstatus reads Stalled=True as a failed job (see model/kstatus.py).
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
 """Attributes an incident to the member that failed first, not to members that failed because of it.
 
-Pure. It must never charge a member for being lost or told to stop, nor for a failure that another's exit caused.
+Pure. It must never charge a member for a loss or a SIGTERM, nor for a failure that another member's exit caused.
 """
 
 from __future__ import annotations

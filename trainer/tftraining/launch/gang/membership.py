@@ -82,7 +82,7 @@ class Roster:
         }
 
     def alone(self, peer: Peer) -> bool:
-        """Whether the others train on while this member is restarted."""
+        """Whether the other members keep training while this member restarts."""
         return restarts_alone(peer.name, self.job.gang, self.policy)
 
     def welcome(self, name: str) -> Peer:
