@@ -257,4 +257,4 @@ def test_explain_shows_the_units(control_plane: ControlPlane) -> None:
     text = control_plane.kubectl("explain", "tftrainingjob.spec.runPolicy")
     assert "Seconds until the whole gang must train, at the start and after each restart" in " ".join(text.split())
     text = control_plane.kubectl("explain", "tftrainingjob.spec.restartPolicy.mode")
-    assert "InPlace: the launchers restart the programs inside the running pods, in one to two seconds" in " ".join(text.split())
+    assert "InPlace: the launchers restart the programs inside the running pods" in " ".join(text.split())
