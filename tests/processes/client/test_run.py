@@ -47,7 +47,7 @@ def test_what_the_command_line_changes_and_what_of_it_is_not_used(tmp_path: Path
         assert run.wait() == 0
         log = run.log
     assert "worker-1 | another program" in log.splitlines() and "begins after epoch" not in log
-    assert "only a cluster can judge the new field spec.template.spec.nodeSelector; it is taken as it is" in log
+    assert "cannot validate the new field spec.template.spec.nodeSelector without a cluster; keeping it" in log
     assert re.search(r"--workdir \S+ is ignored: the job has no spec.storage", log), log
     assert "--kill worker-1@step=3 was not executed: no step was reported" in log
 
