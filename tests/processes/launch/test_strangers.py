@@ -85,7 +85,7 @@ async def test_strangers_are_dropped_and_disturb_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"attempt": 0}, "this is attempt 1, not 0"),
+        ({"attempt": 0}, "the attempt is 1, not 0"),
         ({"uid": "another"}, "belongs to another job"),
         ({"member": "worker-7"}, "worker-7 is not a member"),
         ({"member": "worker-1"}, "another launcher of worker-1 is connected"),

@@ -127,7 +127,7 @@ async def test_no_other_command_is_started(lab: Lab, command: tuple[str, ...]) -
     program = lab.make(*command, warm=True)
     ended = await lab.go(program)
     assert (ended.code, ended.kind) == (126, "NotFound")
-    assert "TF_CONFIG has more than the 131072 bytes" in ended.lines[0]
+    assert "TF_CONFIG is longer than the 131072 bytes" in ended.lines[0]
     lab.extra = {NAME: "{}"}
     assert (await lab.go(program)).code == 0
 

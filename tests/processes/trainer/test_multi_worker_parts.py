@@ -66,12 +66,12 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "task", "gpus", "message"),
     [
-        ([], Task("ps", 0, 2, False), 0, "not for a task ps-0"),
-        ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs --keep-checkpoints"),
+        ([], Task("ps", 0, 2, False), 0, "the roles chief, worker and evaluator, not ps-0"),
+        ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs checkpoints: set --keep-checkpoints"),
         (["--keras", "3"], ALONE, 0, "--keras 3 needs --loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory"),
-        (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "take mixed_bfloat16"),
+        (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "choose mixed_bfloat16"),
         (["--jit"], WORKER, 0, "XLA cannot wait"),
     ],
 )
