@@ -254,14 +254,14 @@ def report(one: Result, many: Result, idle: Idle) -> dict[str, object]:
         ratio = result.seconds / result.floor
         say(
             f"{result.shape}: all objects there after {result.seconds:.2f} s, bare client {result.floor:.2f} s:"
-            f" {ratio:.2f} times (to reach: {target})"
+            f" {ratio:.2f} times (target: {target})"
         )
         say(f"  writes of the operator a job, until all pods run: {_a_job(result)}")
         say(f"  operator: {result.median('cpu_seconds'):.2f} CPU s, peak {result.median('peak_mib'):.0f} MiB resident")
-    say(f"resident with {one.shape.workers} running pods: {one.median('resident_mib'):.0f} MiB (to reach: 120)")
-    say(f"requests of {many.shape.jobs} idle jobs in {IDLE_SECONDS:.0f} s: {idle.requests.total()} (to reach: 0)")
+    say(f"resident with {one.shape.workers} running pods: {one.median('resident_mib'):.0f} MiB (target: 120)")
+    say(f"requests of {many.shape.jobs} idle jobs in {IDLE_SECONDS:.0f} s: {idle.requests.total()} (target: 0)")
     replacement = statistics.median(idle.replacements)
-    say(f"failed pod -> its successor: {replacement * 1000:.0f} ms")
+    say(f"failed pod to its replacement: {replacement * 1000:.0f} ms")
     return {
         "job_200_s": round(one.seconds, 3),
         "job_200_floor_s": round(one.floor, 3),
@@ -292,7 +292,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control_plane", description=__doc__)
     parser.add_argument("--workers", type=int, default=200, help="workers of the one large job (default 200)")
     parser.add_argument("--jobs", type=int, default=100, help="number of jobs with two workers (default 100)")
-    parser.add_argument("--repeat", type=int, default=5, help="rounds of each (default 5)")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions of each (default 5)")
     options = parser.parse_args()
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; starting the API server")
     with ControlPlane() as plane:

@@ -48,7 +48,7 @@ async def grown(gang: Gang) -> Status:
         if chief.get("phase") == "Training" and last.get("reason") == "Grown":
             return dict(last)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no whole gang within {PATIENCE:.0f} s")
+            raise TimeoutError(f"the gang was not complete within {PATIENCE:.0f} s")
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -64,9 +64,8 @@ async def losses(options: argparse.Namespace, draw: random.Random) -> dict[str, 
             restart = await grown(gang)
             back.append(float(restart["downSeconds"]))
             again.append(float(restart["lostSteps"]))
-            told = (
-                f"the others go on after {lost[-1]:.2f} s; whole again in {back[-1]:.2f} s, {again[-1]:.0f} steps again"
-            )
+            told = f"other members resumed after {lost[-1]:.2f} s; gang complete after {back[-1]:.2f} s"
+            told += f", {again[-1]:.0f} steps repeated"
             say(f"  {WORKER} lost, {number} of {options.kills}: {told}")
     return {
         "lost_median_s": statistics.median(lost), "lost_worst_s": max(lost),
@@ -82,7 +81,7 @@ async def waits(options: argparse.Namespace) -> float:
             await gang.next_epoch()
             at = await lose(gang)
             seconds.append(await gang.trained_since(at) - at)
-            say(f"  {WORKER} lost, {number} of {WAITS}: all train after {seconds[-1]:.2f} s")
+            say(f"  {WORKER} lost, {number} of {WAITS}: all members trained after {seconds[-1]:.2f} s")
     return statistics.median(seconds)
 
 
@@ -101,8 +100,8 @@ def main() -> None:
         prog="python -m benchmarks.elastic", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=10, help="launchers killed (10)")
-    parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
+    parser.add_argument("--steps", type=int, default=40, help="steps per epoch; 40 take about a second (40)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")
     print(json.dumps(asyncio.run(measure(parser.parse_args()))))
 
 

@@ -169,7 +169,7 @@ class Bench:
         deadline = time.monotonic() + PATIENCE
         while not await holds():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not in time: {what}")
+                raise TimeoutError(f"timed out: {what}")
             await asyncio.sleep(1.0)
 
     async def _send(self, requests: Iterable[Request]) -> None:

@@ -69,7 +69,7 @@ async def recovery(
     down = await gang.down_seconds()
     times.seconds.append(seconds)
     times.down.append(down)
-    say(f"  {what}: {seconds:.2f} s, of these without a step {down:.2f} s")
+    say(f"  {what}: {seconds:.2f} s, {down:.2f} s of them without a step")
 
 
 async def switched_off(gang: PodGang, times: Times) -> float:
@@ -103,7 +103,7 @@ async def of_a_pair(options: argparse.Namespace) -> Figures:
             bare = await gang.bare()
             created.append(bare[0])
             imported.append(bare[1])
-            say(f"  a bare pod made again: {bare[0]:.2f} s, its import: {bare[1]:.2f} s")
+            say(f"  a recreated bare pod: {bare[0]:.2f} s, its import: {bare[1]:.2f} s")
         unready = await switched_off(gang, lost)
     parts = statistics.median(created) + statistics.median(imported) + process
     floors = {"parts_s": parts, "node_not_ready_s": unready, "node_parts_s": unready + NODE_LOST_SECONDS + parts}
@@ -136,9 +136,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=5, help="of each fault but the node's, which is one (5)")
-    parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
+    parser.add_argument("--times", type=int, default=5, help="repetitions of each fault, except the node's (5)")
+    parser.add_argument("--steps", type=int, default=40, help="steps per epoch; 40 take about a second (40)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")
     options = parser.parse_args()
     options.draw = random.Random(options.seed)
     print(json.dumps(asyncio.run(measure(options))))

@@ -203,9 +203,9 @@ def main() -> None:
         prog="python -m benchmarks.heartbeat_members", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--first", type=int, required=True, help="the index of the first worker")
+    parser.add_argument("--first", type=int, required=True, help="index of the first worker")
     parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--members", type=int, required=True, help="of the whole gang")
+    parser.add_argument("--members", type=int, required=True, help="number of members of the whole gang")
     parser.add_argument("--uid", default="")
     parser.add_argument("--bare", action="store_true")
     options = parser.parse_args()

@@ -98,7 +98,7 @@ class Crowds:
             told: dict[str, Any] = json.loads(line)
             if told["what"] == what:
                 return told
-        raise RuntimeError("members have ended")
+        raise RuntimeError("members have exited")
 
 
 class Waiting:
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; the last line is JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heartbeats", description=__doc__.partition("\n")[0])
     parser.add_argument("--members", type=int, nargs="+", default=[100, 1000, 3000])
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long each measurement takes")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
     parser.add_argument("--echo", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.echo:

@@ -43,10 +43,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir")
     parser.add_argument("--pictures", action="store_true", help="PNG files, for the network of transfer_learning")
-    parser.add_argument("--devices", type=int, default=1, help="parts of the CPU")
+    parser.add_argument("--devices", type=int, default=1, help="number of logical CPU devices")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--batch-size", type=int, default=64, help="for all devices together")
+    parser.add_argument("--batch-size", type=int, default=64, help="batch size of all devices together")
     return parser.parse_args()
 
 

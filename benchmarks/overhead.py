@@ -48,7 +48,7 @@ class Training:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
         if not line:
-            raise RuntimeError(f"the program of {self.process.args!r} has ended")
+            raise RuntimeError(f"the program {self.process.args!r} has exited")
         return line
 
     def train(self, steps: int) -> float:
@@ -182,7 +182,7 @@ def run(seconds: float, place: Path) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="overhead", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=90, help="of training in turns (90)")
+    parser.add_argument("--seconds", type=float, default=90, help="seconds of alternating training (90)")
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as place:
         figures = run(seconds, Path(place))

@@ -39,7 +39,7 @@ class Killer:
     def _line(self) -> str:
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError("the pod of the program that was to be killed is gone")
+            raise RuntimeError("the pod of the program to kill no longer exists")
         return line
 
     def __enter__(self) -> Self:

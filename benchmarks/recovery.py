@@ -104,7 +104,7 @@ class Gang:
             if len(made) == len(steps):
                 return max(made)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no first step of all members within {PATIENCE:.0f} s")
+                raise TimeoutError(f"not all members made a step within {PATIENCE:.0f} s")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def step(self) -> int:
@@ -233,9 +233,9 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
     result |= _figures(worker, chief, cold)
     parts = [statistics.median(each) for each in (created, imported, worker)]
     say(
-        f"pod deleted: median {statistics.median(deleted):.2f} s, worst {max(deleted):.2f} s; its parts: a bare pod"
-        f" made again {parts[0]:.2f} s + import {parts[1]:.2f} s + restart in place {parts[2]:.2f} s"
-        f" = {sum(parts):.2f} s (to reach: parts + 2 s)"
+        f"pod deleted: median {statistics.median(deleted):.2f} s, worst {max(deleted):.2f} s; its parts: a recreated"
+        f" bare pod {parts[0]:.2f} s + import {parts[1]:.2f} s + restart in place {parts[2]:.2f} s"
+        f" = {sum(parts):.2f} s (target: parts + 2 s)"
     )
     return result | {
         "pod_deleted_median_s": round(statistics.median(deleted), 3),
@@ -253,7 +253,7 @@ def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict
         "chief_median_s": statistics.median(chief),
         "cold_s": statistics.median(cold),
     }
-    say(f"worker: median {figures['recovery_median_s']:.2f} s, worst {max(worker):.2f} s (to reach: median 1.5 s)")
+    say(f"worker: median {figures['recovery_median_s']:.2f} s, worst {max(worker):.2f} s (target: median 1.5 s)")
     say(f"chief: median {figures['chief_median_s']:.2f} s, worst {max(chief):.2f} s; cold: {figures['cold_s']:.2f} s")
     return {name: round(value, 3) for name, value in figures.items()}
 
@@ -264,13 +264,15 @@ def main() -> None:
         prog="python -m benchmarks.recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--local", action="store_true", help="on this machine, by tftj's own launchers")
-    where.add_argument("--cluster", action="store_true", help="in pods of the test cluster (see tests/cluster)")
-    parser.add_argument("--kills", type=int, default=10, help="of a worker, and as many of the chief (10); 0 for none")
-    parser.add_argument("--goodput", type=float, default=0, help="seconds of training under kills (0: none; 600)")
-    parser.add_argument("--every", type=float, default=60, help="seconds between those kills (60)")
-    parser.add_argument("--steps", type=int, default=40, help="steps of an epoch, about a second (40)")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments of the kills")
+    where.add_argument("--local", action="store_true", help="run on this machine, with the launchers of tftj")
+    where.add_argument("--cluster", action="store_true", help="run in pods of the test cluster (see tests/cluster)")
+    parser.add_argument(
+        "--kills", type=int, default=10, help="kills of a worker, and as many of the chief (10); 0 for none"
+    )
+    parser.add_argument("--goodput", type=float, default=0, help="seconds of training with kills (0: none; 600)")
+    parser.add_argument("--every", type=float, default=60, help="seconds between these kills (60)")
+    parser.add_argument("--steps", type=int, default=40, help="steps per epoch; 40 take about a second (40)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")
     options = parser.parse_args()
     print(json.dumps(asyncio.run(measure_cluster(options) if options.cluster else measure(options))))
 

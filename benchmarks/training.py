@@ -138,12 +138,17 @@ def spread(found: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the options."""
     parser = argparse.ArgumentParser(prog="benchmarks.training", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data-dir", type=Path, default=os.environ.get("TFTRAINING_DATA"), help="or $TFTRAINING_DATA")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=os.environ.get("TFTRAINING_DATA"),
+        help="folder with the data (default: $TFTRAINING_DATA)",
+    )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME", help=", ".join(CASES))
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the curves there")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="folder for the plots")
     options = parser.parse_args(argv)
     if options.data_dir is None:
-        parser.error("name the folder with the data: --data-dir or $TFTRAINING_DATA")
+        parser.error("set the folder with the data: --data-dir or $TFTRAINING_DATA")
     return options
 
 

@@ -78,7 +78,7 @@ def ensure(*names: str, pinned: bool = False) -> Path:
 def module_files(name: str) -> Path:
     """Return the directory of the module from which the named program is built, as published: for its manifests.
 
-    LabError if it cannot be had; it is checked against go.sum.
+    LabError if the download fails; go.sum has the checksum.
     """
     folder, package = PACKAGES[name]
     command = [_go(name), "list", "-f", "{{.Module.Dir}}", package]
@@ -94,7 +94,7 @@ def _asset(folder: str, name: str) -> Path | None:
         return path
     if name == "kubectl":  # many asset folders lack it
         return None
-    raise LabError(f"{ASSETS_VARIABLE} is {folder}, which has no {name}: unset it, or add the program")
+    raise LabError(f"{ASSETS_VARIABLE} is {folder}, which lacks {name}: unset the variable, or add the program")
 
 
 def _built(name: str) -> Path:

@@ -20,8 +20,8 @@ def _up(options: argparse.Namespace) -> None:
     programs = binaries.ensure("kubectl", "helm")
     say(f"the cluster is up; shared directory: {started.shared}; images: {', '.join(started.images)}")
     has = "the operator, and the claim `training` in the namespace default" if options.operator else "no operator"
-    say(f"it has {has}; next, from this directory:")
-    # This alone is for `eval "$(make -s cluster-up)"`: the others are not to be run in a script, the last has no end.
+    say(f"installed: {has}; next steps, in this directory:")
+    # Only this line goes to stdout, for `eval "$(make -s cluster-up)"`: the other commands must not run in a script.
     print(next_steps.export(programs, started.kube.kubeconfig), flush=True)
     print("\n".join(next_steps.commands(options.operator)), file=sys.stderr)
 
@@ -34,7 +34,7 @@ def _down(_: argparse.Namespace) -> None:
 
 
 def _during(options: argparse.Namespace) -> int:
-    """Run a command while the cluster is up. Where it is impossible the tests of the command say so themselves."""
+    """Run a command while the cluster is up. Without a cluster the command runs too, and its tests report that."""
     with ExitStack() as stack:
         try:
             stack.enter_context(cluster.session())
@@ -45,7 +45,7 @@ def _during(options: argparse.Namespace) -> int:
 
 def _images(_: argparse.Namespace) -> None:
     if not cluster.is_up():
-        raise LabError("the cluster does not run: start it with `make cluster-up`")
+        raise LabError("the cluster is not running: start it with `make cluster-up`")
     print("\n".join(cluster.up().images))
 
 
@@ -53,12 +53,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each carries the function that runs it as `run`."""
     top = argparse.ArgumentParser(prog="python -m testbed", description="A Kubernetes cluster for tests.")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    start = commands.add_parser("up", help="start the cluster, or bring its images up to date, and leave it up")
+    start = commands.add_parser("up", help="start the cluster or update its images, and leave it running")
     start.add_argument(
         "--monitor-grace-seconds",
         type=int,
         default=cluster.MONITOR_GRACE_SECONDS,
-        help="a silent node is NotReady after this time (default: %(default)s; Kubernetes' own: 50)",
+        help="seconds without a heartbeat until a node is NotReady (default: %(default)s; of Kubernetes: 50)",
     )
     start.add_argument(
         "--operator",
@@ -67,12 +67,12 @@ def parser() -> argparse.ArgumentParser:
         help="install the operator, and storage for the examples in the namespace default (default: yes)",
     )
     start.set_defaults(run=_up)
-    during = commands.add_parser("during", help="run a command while the cluster is up")
+    during = commands.add_parser("during", help="run a command while the cluster is running")
     during.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     during.set_defaults(run=_during)
-    stop = commands.add_parser("down", help="remove the cluster and all that it made, caches excepted")
+    stop = commands.add_parser("down", help="remove the cluster and everything that it created, except the caches")
     stop.set_defaults(run=_down)
-    state = commands.add_parser("status", help="say what runs")
+    state = commands.add_parser("status", help="print the state of the cluster")
     state.set_defaults(run=lambda _: print(cluster.status()))
     images = commands.add_parser("images", help="build the operator and trainer images, load them, print their names")
     images.set_defaults(run=_images)
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; return the exit status: its own, or 1 with one line that says what is wrong."""
+    """Run one command; return its exit status, or 1 after one line with the error."""
     options = parser().parse_args(arguments)
     try:
         return options.run(options) or 0

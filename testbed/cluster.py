@@ -44,7 +44,7 @@ class Cluster:
         if not running.get(container):
             raise LabError(f"pod {namespace}/{pod} runs no container {container}")
         if self.nodes is None:
-            raise LabError("a container can only be killed in the lab's own cluster, not in one given by --kubeconfig")
+            raise LabError("cannot kill a container in a cluster given by --kubeconfig")
         self.nodes.kill_container(found["spec"]["nodeName"], running[container].rpartition("/")[2], signal)
 
 
@@ -58,7 +58,7 @@ def _folder() -> Path:
 
 
 def is_up() -> bool:
-    """Say whether this checkout's cluster runs with all its nodes."""
+    """Whether this checkout's cluster runs with all its nodes."""
     found = engine.running()
     return found is not None and _complete(Nodes(found, name()))
 
@@ -76,12 +76,12 @@ def _kube() -> Kube:
 
 
 def _ready_file() -> Path:
-    """Return the file that tells a cluster that came up from one whose start was cut off."""
+    """Return the file that marks a cluster whose start was completed."""
     return _folder() / "ready"
 
 
 def _kept_file() -> Path:
-    """Return the file that tells a cluster that is to stay up from one that ends with its last user."""
+    """Return the file that marks a cluster that stays up without users."""
     return _folder() / "kept"
 
 
@@ -140,7 +140,7 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
 
 
 def _keep_dns_on_the_control_plane(kube: Kube) -> None:
-    """A test that takes a worker away is to hit the training, and not the names of the whole cluster as well."""
+    """A test that stops a worker node must disturb the training only, not the DNS of the whole cluster."""
     where = {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}
     patch = json.dumps({"spec": {"template": {"spec": where}}})
     kube.kubectl("patch", "deployment/coredns", "--namespace", "kube-system", "--patch", patch)
@@ -203,11 +203,11 @@ def _delete_folder() -> list[str]:
     if not _folder().exists():
         return []
     shutil.rmtree(_folder())
-    return [f"{_folder()} (the kubeconfig, and what trainings saved in {SHARED})"]
+    return [f"{_folder()} (the kubeconfig, and the files of trainings in {SHARED})"]
 
 
 def status() -> str:
-    """Return in a few lines what runs."""
+    """Return the state of the cluster in a few lines."""
     if not is_up():
         return f"cluster {name()}: not running"
     return f"cluster {name()}: running\n{_kube().kubectl('get', 'nodes')}"

@@ -1,4 +1,4 @@
-"""The demo: a real cluster, a real training of two workers, one of them killed in the middle, and what becomes of it.
+"""The demo: a real cluster, a real training of two workers, one of which is killed during the training and resumes.
 
     make demo-cluster
 
@@ -62,22 +62,22 @@ def columns(job: Training) -> None:
 
 
 def disturb(job: Training) -> None:
-    """Kill the victim's program in the third epoch, and wait until the gang is on its way again."""
+    """Kill the victim's program in the third epoch, and wait until the gang trains again."""
     follow(job, f"epoch 2/{EPOCHS} ", 240)
     columns(job)
     tell(f"SIGKILL for the program of {VICTIM}, in the middle of epoch 3")
     job.kill_program(VICTIM)
-    status = job.wait_for("running again", lambda now: "downSeconds" in now.get("lastRestart", {}), 120)
+    status = job.wait_for("the restart", lambda now: "downSeconds" in now.get("lastRestart", {}), 120)
     tell(f"the operator: {status['message']}")
 
 
 def conclude(job: Training) -> None:
-    """Follow the training to its end, and show what it left and what was cleaned up."""
+    """Follow the training to its end, and show the result and the cleanup."""
     job.wait_for_line("worker-0", "^resumed from epoch", 120)
     follow(job, "result: ", 300)
     status = job.wait_for_phase("Succeeded", 60)
     tell(f"Succeeded: {status['message']}; restarts counted: {status['restarts']['counted']}")
-    status = job.wait_for("cleaned up", lambda now: (now.get("cleanup") or {}).get("removed") is not None, 120)
+    status = job.wait_for("the cleanup", lambda now: (now.get("cleanup") or {}).get("removed") is not None, 120)
     tell(f"cleanup: {status['cleanup']['message']}")
     columns(job)
 
@@ -102,7 +102,7 @@ def story(cluster: Cluster) -> None:
 
 
 def tidy(cluster: Cluster) -> None:
-    """Remove what the demo made in a cluster that stays up."""
+    """Remove the objects of the demo from a cluster that stays up."""
     cluster.kube.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
     cluster.kube.kubectl("delete", "persistentvolume", f"{NAMESPACE}-training", "--ignore-not-found")
     release.tidy(cluster.kube)
@@ -111,10 +111,10 @@ def tidy(cluster: Cluster) -> None:
 
 
 def main() -> int:
-    """0 when everything happened as told."""
+    """The exit code: 0 if every step of the demo succeeded."""
     was_up = lab.is_up()
     try:
-        tell("bringing up the cluster (the first time, Kubernetes and the images are built: about 15 minutes)")
+        tell("starting the cluster (the first time this builds Kubernetes and the images: about 15 minutes)")
         cluster = lab.up()
         try:
             story(cluster)

@@ -33,7 +33,7 @@ def _start() -> Engine:
         engine = running()
         if engine is None:
             if os.geteuid() != 0:
-                raise Impossible("no Docker engine answers, and only root can start one: start Docker, or run as root")
+                raise Impossible("no Docker engine answers, and only root can start one: start Docker or run as root")
             say("no Docker engine answers: starting a private one")
             packages.need("dockerd", "docker", "iptables", "runc")
             engine = private_engine.start()
@@ -43,14 +43,14 @@ def _start() -> Engine:
 def stop_if_unused() -> bool:
     """Stop the private engine if it runs and holds no container, and say whether it did.
 
-    What the engine made outside the cache goes with it.
+    The engine's files outside the cache are removed too.
     """
     with lock("engine"):
         if not private_engine.runtime_dir().exists():
             return False
         containers = answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip()
         if containers or used("engine"):
-            say("the private Docker engine goes on: other clusters use it")
+            say("keeping the private Docker engine: other clusters use it")
             return False
         with step("stopping the Docker engine"):
             private_engine.stop()

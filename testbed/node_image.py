@@ -66,7 +66,7 @@ def _can_pull(engine: Engine) -> bool:
         return True
     if engine.has_image(_built_name("node")):
         return False
-    with step(f"looking whether {OFFICIAL} can be pulled"):
+    with step(f"checking whether {OFFICIAL} can be pulled"):
         try:
             engine.docker("manifest", "inspect", OFFICIAL, timeout=ASK_SECONDS)
         except LabError:

@@ -58,5 +58,5 @@ class Nodes:
 
     def _docker(self, command: str, node: str) -> None:
         if node not in self.all(state=""):
-            raise LabError(f"{node} is no node of this cluster, which has {', '.join(self.all(state=''))}")
+            raise LabError(f"{node} is not a node of this cluster; its nodes: {', '.join(self.all(state=''))}")
         self.engine.docker(command, node)

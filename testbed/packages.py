@@ -47,8 +47,8 @@ def need(*programs: str) -> None:
 def _install(packages: list[str]) -> None:
     names = " ".join(packages)
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Impossible(f"missing on this machine: {names}: install them, or run as root on Debian")
-    say(f"installing Debian packages that are missing: {names}")
+        raise Impossible(f"missing programs: {names}: install them, or run as root on Debian")
+    say(f"installing missing Debian packages: {names}")
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with step(f"installing {names}"), _no_service_starts():
         run(["apt-get", "update", "-q"], env=quiet)

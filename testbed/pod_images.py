@@ -23,7 +23,7 @@ TARGETS = ("operator", "trainer")
 def _files(name: str) -> Iterator[Path]:
     path = REPOSITORY / name
     if not path.exists():
-        raise LabError(f"{name} is missing in the repository: the images cannot be built")
+        raise LabError(f"cannot build the images: {name} is missing in the repository")
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and not any(mark in str(file.relative_to(REPOSITORY)) for mark in IGNORED):
             yield file

@@ -76,7 +76,7 @@ def start() -> Engine:
 
 def _why_not_started(status: int | None, log: Path) -> str:
     if status == IN_USE:
-        return f"another one, outside of this machine's view, works on {cache_dir() / 'engine'}: end it first"
+        return f"another engine, not visible here, uses {cache_dir() / 'engine'}: stop that engine first"
     return log.read_text(errors="replace").strip()[-1500:]
 
 
@@ -130,7 +130,7 @@ def _end_daemon(pidfile: Path) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     while Path(f"/proc/{pid}").exists():
         if time.monotonic() > deadline:
-            raise LabError(f"the private Docker engine (process {pid}) does not end within {STOP_SECONDS:.0f} s")
+            raise LabError(f"the private Docker engine (process {pid}) did not stop within {STOP_SECONDS:.0f} s")
         for daemon in _started:  # a child of this very process stays a zombie until it is asked for
             daemon.poll()
         time.sleep(0.05)

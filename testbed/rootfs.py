@@ -32,7 +32,7 @@ def ensure(engine: Engine) -> str:
     with lock("rootfs"):
         if not engine.has_image(name):
             packages.need("mmdebstrap")
-            with step("making a Debian base image from packages"):
+            with step("building a Debian base image from packages"):
                 _make(engine, name)
     return name
 

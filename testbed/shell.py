@@ -112,7 +112,7 @@ def lock(name: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that works on {name}")
+            say(f"waiting for another process that uses {name}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

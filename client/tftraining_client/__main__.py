@@ -19,9 +19,9 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
-    parser = _Parser(prog="tftj", description="TFTrainingJob from the command line.")
+    parser = _Parser(prog="tftj", description="Run TFTrainingJobs from the command line.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    local = commands.add_parser("run", help="run a job on this machine, with no cluster")
+    local = commands.add_parser("run", help="run a job on this machine, without a cluster")
     run.add_arguments(local)
     local.set_defaults(main=run.main)
     return parser.parse_args(argv)

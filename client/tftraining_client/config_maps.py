@@ -58,7 +58,7 @@ def _values(document: Json) -> ConfigMap:
     values = {key: value.encode() for key, value in text.items()}
     values |= {key: _decoded(name, key, value) for key, value in binary.items()}
     if (size := sum(map(len, values.values()))) > LIMIT:
-        raise UserError(f"the ConfigMap {name} holds {size} bytes: Kubernetes takes no more than {LIMIT}")
+        raise UserError(f"the ConfigMap {name} has {size} bytes: the limit of Kubernetes is {LIMIT}")
     return values
 
 

@@ -23,9 +23,7 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen and key.value != "<<":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is there twice", key.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
             seen.add(getattr(key, "value", None) if isinstance(key, yaml.ScalarNode) else id(key))
         return super().construct_mapping(node, deep)
 
@@ -46,9 +44,9 @@ def read_manifest(path: str, wanted: str | None, notify: Notify) -> tuple[Json, 
     kind = custom_resource().kind
     jobs = [each for each in documents if each.get("kind") == kind]
     if not jobs:
-        raise UserError(f"{path}: no {kind} in it, only {', '.join(_kinds(documents))}")
+        raise UserError(f"{path}: found no {kind}, only {', '.join(_kinds(documents))}")
     if others := _kinds([each for each in documents if each not in jobs and not is_config_map(each)]):
-        notify(f"{path}: only the {kind} is run; left out: {', '.join(others)}")
+        notify(f"{path}: running only the {kind}; skipped: {', '.join(others)}")
     job = _checked(path, _chosen(path, jobs, wanted))
     try:
         return job, parse_config_maps(documents, namespace_of(job))
@@ -80,7 +78,7 @@ def _documents(path: str, text: str) -> list[Json]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not documents:
-        raise UserError(f"{path}: nothing in it")
+        raise UserError(f"{path}: the file is empty")
     for each in documents:
         if not isinstance(each, dict):
             raise UserError(f"{path}: not a Kubernetes manifest: it must begin with apiVersion, kind and metadata")
@@ -98,14 +96,14 @@ def _chosen(path: str, jobs: list[Json], wanted: str | None) -> Json:
         return named[0]
     names = ", ".join(_name(job) for job in jobs)
     if wanted is not None:
-        raise UserError(f"{path}: no job {wanted} in it; there are: {names}")
-    raise UserError(f"{path}: {len(jobs)} jobs in it ({names}): choose one with --job NAME")
+        raise UserError(f"{path}: no job {wanted}; the file has: {names}")
+    raise UserError(f"{path}: {len(jobs)} jobs ({names}): choose one with --job NAME")
 
 
 def _checked(path: str, job: Json) -> Json:
     api_version = custom_resource().api_version
     if job.get("apiVersion") != api_version:
-        raise UserError(f"{path}: apiVersion {job.get('apiVersion')!r} is not known here: use {api_version}")
+        raise UserError(f"{path}: unsupported apiVersion {job.get('apiVersion')!r}: use {api_version}")
     return job
 
 

@@ -1,6 +1,6 @@
 r"""`--set PATH=VALUE`: changes of fields of the manifest, made before its validation.
 
-A path is names with dots between them, `[0]` (or `.0`) for an item of a list, and `\.` for a dot in a name. A path may
+A path has names separated by dots, `[0]` (or `.0`) for a list item, and `\.` for a literal dot. A path may
 name a field that the manifest lacks, if the CRD has the field or allows unknown fields there, as in most of a pod
 template. Every other path is an error that names the nearest field: no change is ignored silently.
 """
@@ -49,13 +49,13 @@ def with_set_options(job: Json, changes: Iterable[str], notify: Notify) -> Json:
         except (_LeadsNowhere, ValueError) as error:
             raise UserError(f"--set {change}: {error}") from error
         if unknown:
-            notify(f"--set {change}: only a cluster can judge the new field {path_of(unknown)}; it is taken as it is")
+            notify(f"--set {change}: cannot validate the new field {path_of(unknown)} without a cluster; keeping it")
     return job
 
 
 def _steps(path: str) -> list[Step]:
     if _PATH.fullmatch(path) is None:
-        raise _LeadsNowhere(r"a path is names with dots between them, [0] for an item of a list, \. for a dot as such")
+        raise _LeadsNowhere(r"a path has names separated by dots, [0] for a list item, \. for a literal dot")
     found = _STEP.finditer(path)
     return [int(each["index"]) if each["index"] else re.sub(r"\\(.)", r"\1", each["name"]) for each in found]
 
@@ -87,7 +87,7 @@ def _find(node: Any, schema: Json, step: Step, at: list[Step]) -> tuple[Any, Jso
     if not isinstance(node, dict):
         raise _LeadsNowhere(f"{path_of(at)} is {_what(node)}, which has no fields")
     if isinstance(step, int):
-        raise _LeadsNowhere(f"{path_of(at)} is no list")
+        raise _LeadsNowhere(f"{path_of(at)} is not a list")
     return step, _field(node, schema, step, at)
 
 

@@ -65,7 +65,7 @@ def _outside_cause(error: Exception) -> str | None:
         return str(error.__cause__)
     # kopf's own errors about the API are not part of its public names.
     if isinstance(error, (aiohttp.ClientError, TimeoutError)) or type(error).__module__.startswith("kopf."):
-        return f"the watch of the jobs was lost: {error or type(error).__name__}"
+        return f"the watch of the jobs failed: {error or type(error).__name__}"
     return None
 
 

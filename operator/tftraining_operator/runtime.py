@@ -151,19 +151,23 @@ class Operator:
             await operator._disconnect()
             raise
         parts = {f"the watch of {each.description}": each.run() for each in operator._reflectors}
-        parts |= {"the events": operator._events.run(), "the work": operator._work(), "the audit": operator._audit()}
+        parts |= {
+            "the event writer": operator._events.run(),
+            "the reconciler": operator._work(),
+            "the audit": operator._audit(),
+        }
         parts |= {
             f"the watch of {each.description}": operator._run_event_reflector(each)
             for each in operator._event_reflectors
         }
-        parts["the search for nodes"] = operator._nodes.run()
+        parts["the node lookup"] = operator._nodes.run()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_log_end, name))
         return operator
 
     async def _add_event_reflectors(self) -> None:
-        otherwise = "why volumes are missing is not told: this account may not list and watch events"
+        otherwise = "cannot report mount failures: this account may not list and watch events"
         for namespace in self._settings.namespaces or ("",):
             events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
             if await may_read(self._api, events.path, otherwise):
@@ -179,13 +183,13 @@ class Operator:
 
     def dead(self) -> list[str]:
         """The failures that only a restart of the operator can fix, such as a part that has ended."""
-        ended = [f"{name} has ended" for name, task in self._tasks.items() if task.done()]
+        ended = [f"{name} has stopped" for name, task in self._tasks.items() if task.done()]
         begun = self._reflectors if self._tasks else []
-        return ended + [f"the watch of {each.description} is dead" for each in begun if not each.alive]
+        return ended + [f"the watch of {each.description} gets no answer" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
         """The caches that are not filled yet."""
-        return [f"{each.description} are not listed yet" for each in self._reflectors if not each.synced.is_set()]
+        return [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
 
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):
@@ -199,7 +203,7 @@ class Operator:
     async def _work(self) -> None:
         """Run the workers once the caches are filled: an empty cache looks like a cluster that lost every pod."""
         await self._synced()
-        logger.info("the caches are filled: working on the jobs")
+        logger.info("caches synced; reconciling jobs")
         await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
 
     async def stop(self) -> None:
@@ -222,13 +226,13 @@ class Operator:
 
 async def _may_read_nodes(api: Api) -> bool:
     """Whether this account may read nodes; if not, lost nodes are recognised by the pods' conditions only."""
-    return await may_read(api, PATH, "lost nodes are noticed late: this account may not get, list and watch nodes")
+    return await may_read(api, PATH, "lost nodes are detected late: this account may not get, list and watch nodes")
 
 
 def _log_end(name: str, task: asyncio.Task[None]) -> None:
     """Log a part that has ended by itself, which is a fault; /healthz fails from then on."""
     if not task.cancelled():
-        logger.error("%s has ended", name, exc_info=task.exception())
+        logger.error("%s has stopped", name, exc_info=task.exception())
 
 
 async def _check_installed(api: Api) -> None:
@@ -242,7 +246,7 @@ async def _check_installed(api: Api) -> None:
         except ApiError as error:
             if not _may_pass(error):
                 raise RuntimeError(_why_not(error)) from error
-            logger.warning("%s; trying again in %g s", _why_not(error), START_PAUSE)
+            logger.warning("%s; retrying in %g s", _why_not(error), START_PAUSE)
             await asyncio.sleep(START_PAUSE)
         else:
             logger.debug("served: %s", [each["name"] for each in served["resources"]])
@@ -259,5 +263,5 @@ def _why_not(error: ApiError) -> str:
     if error.status == 404:
         return f"the custom resource {PLURAL}.{GROUP} is not installed: kubectl apply -f crds/tftrainingjobs.yaml"
     if error.status == 0:
-        return f"the API server cannot be reached: {error.message}"
-    return f"the API server does not answer as it should: {error}"
+        return f"cannot reach the API server: {error.message}"
+    return f"unexpected answer of the API server: {error}"

@@ -28,9 +28,9 @@ def main(words: list[str]) -> int:
             stack.enter_context(lock("bare-machine"))
             bare = stack.enter_context(machine.made())
         except (LabError, OSError) as error:
-            say(f"not in a bare Debian, but on this machine as it is: {error}")
+            say(f"running on this machine, not in a bare Debian: {error}")
             return _run_here(words)
-        say(f"in a bare Debian below {bare.root}, which is removed at the end: {' '.join(words)}")
+        say(f"running in a bare Debian in {bare.root}, removed at the end: {' '.join(words)}")
         return bare.run(*words)
 
 
@@ -44,9 +44,11 @@ def check(environment: Mapping[str, str]) -> None:
     if environment.get("CI") != "true":
         raise Impossible("only CI=true gets one")
     if sys.platform != "linux" or os.geteuid() != 0:
-        raise Impossible("it takes root on Linux")
+        raise Impossible("that needs root on Linux")
     if private_engine.data_is_in_use():
-        raise Impossible("the private Docker engine runs here, whose data it would share: `make cluster-down` ends it")
+        raise Impossible(
+            "a private Docker engine is running and would share its data: stop it with `make cluster-down`"
+        )
 
 
 def _run_here(words: list[str]) -> int:

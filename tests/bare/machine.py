@@ -92,7 +92,7 @@ def _base() -> Path:
         shutil.rmtree(archive.parent, ignore_errors=True)
         archive.parent.mkdir()
         partial = archive.with_suffix(".partial.tar")
-        with step("making a bare Debian from packages"):
+        with step("building a bare Debian from packages"):
             run([*RECIPE, partial])
         partial.replace(archive)
     return archive

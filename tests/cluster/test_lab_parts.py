@@ -119,7 +119,7 @@ def test_an_engine_does_not_start_on_data_that_another_one_works_on(
     daemon.chmod(0o755)
     with (
         use(private_engine.DATA),
-        pytest.raises(LabError, match=r"another one, .* works on .*/tftraining/engine"),
+        pytest.raises(LabError, match=r"another engine, .* uses .*/tftraining/engine"),
     ):
         private_engine.start()
     assert not (tmp_path / "started").exists()
@@ -181,7 +181,7 @@ def test_down_says_what_it_removed_or_that_there_was_nothing(
     folder = tmp_path / "tftraining" / "clusters" / cluster.name()
     (folder / "shared").mkdir(parents=True)
     assert cli.main(["down"]) == 0
-    assert capsys.readouterr().out == f"removed {folder} (the kubeconfig, and what trainings saved in /shared)\n"
+    assert capsys.readouterr().out == f"removed {folder} (the kubeconfig, and the files of trainings in /shared)\n"
     assert not folder.exists()
     assert cli.main(["down"]) == 0
     assert capsys.readouterr().out == f"nothing to remove: there is no cluster {cluster.name()}\n"

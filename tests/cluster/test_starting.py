@@ -40,7 +40,7 @@ STUCK: dict[str, tuple[Callable[[Manifest], None], list[str]]] = {
     "no-storage": (_no_storage, ["worker-0: cannot be scheduled", 'persistentvolumeclaim "nowhere" not found']),
     "no-image": (_no_image, ["worker-", "container tensorflow: image pull failed (nowhere.invalid/image:none)"]),
     "no-room": (_no_room, ["worker-0: cannot be scheduled", "Insufficient cpu"]),
-    "no-directory": (_no_directory, ["worker-0: its volumes or its network are not ready: MountVolume."]),
+    "no-directory": (_no_directory, ["worker-0: volumes or network not ready: MountVolume."]),
 }
 
 

@@ -255,6 +255,6 @@ def test_kubectl_scale_changes_the_workers(control_plane: ControlPlane, shown: s
 
 def test_explain_shows_the_units(control_plane: ControlPlane) -> None:
     text = control_plane.kubectl("explain", "tftrainingjob.spec.runPolicy")
-    assert "Seconds that the whole gang may take to start training" in " ".join(text.split())
+    assert "Seconds until the whole gang must train, at the start and after each restart" in " ".join(text.split())
     text = control_plane.kubectl("explain", "tftrainingjob.spec.restartPolicy.mode")
-    assert "InPlace: the launcher, inside the running pods, in one to two seconds" in " ".join(text.split())
+    assert "InPlace: the launchers restart the programs inside the running pods" in " ".join(text.split())

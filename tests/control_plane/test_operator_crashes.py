@@ -186,7 +186,7 @@ def test_a_foreign_pod_of_that_name_is_named_and_left_alone(
     job = TrainingJob(control_plane, namespace)
     job.create()
     status = job.wait_for("Starting", reason="CreationRefused")
-    assert "pod/job-worker-1: exists already and does not belong to this job" in status["message"]
+    assert "pod/job-worker-1: already exists and does not belong to this job" in status["message"]
     job.remove_pod("job-worker-1")
     job.run()
 
@@ -199,7 +199,7 @@ def test_a_foreign_service_of_that_name_is_named_and_left_alone(
     job = TrainingJob(control_plane, namespace)
     job.create()
     status = job.wait_for("Starting", reason="CreationRefused")
-    assert "service/job: exists already and does not belong to this job" in status["message"]
+    assert "service/job: already exists and does not belong to this job" in status["message"]
     assert job.pods() == {}
     events = wait_until(lambda: [e for e in job.events() if e[1] == "CreationRefused"], "the event")
     assert len(events) == 1 and events[0][0] == "Warning"

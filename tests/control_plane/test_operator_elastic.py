@@ -44,11 +44,11 @@ def test_scaling_keeps_the_pods_of_those_who_stay(new_job: NewJob, launcher: Chi
     job.run_pod("job-worker-2")
     last = {"time": now(), "member": "worker-2", "reason": "Resized", **RESUMED}
     launcher.say(round=2, gang={"size": 3, "full": 3}, ledger={"inPlace": 1}, lastRestart=last)
-    words = "the number of workers was changed; resumed from epoch 2 after 1.1 s"
+    words = "the number of workers changed; resumed from epoch 2 after 1.1 s"
     status = job.wait_for("Running", ready="3/3", message=words)
     assert status["attempt"] == 1 and status["restarts"].items() >= {"counted": 0, "inPlace": 1}.items()
     assert uids(job).items() >= old.items()
-    wait_until(lambda: ("Normal", "Resized", "from 2 to 3 workers") in job.events(), "the event")
+    wait_until(lambda: ("Normal", "Resized", "changing the number of workers from 2 to 3") in job.events(), "the event")
 
     scale(job, 1)
     wait_until(lambda: orders(job)["workers"] == 1, "the second order")
@@ -71,7 +71,7 @@ def test_a_lost_worker_is_replaced_while_the_others_train(new_job: NewJob, launc
     last = {"time": now(), "member": "worker-1", "reason": "MemberLost", **RESUMED}
     launcher.say(round=2, gang={"size": 1, "full": 2}, ledger={"inPlace": 1, "withoutProgress": 1}, lastRestart=last)
     job.remove_pod("job-worker-1")
-    words = "running with 1 of 2 workers; waiting for worker-1 to start"
+    words = "training with 1 of 2 workers; waiting for worker-1 to start"
     status = job.wait_for("Running", ready="1/2", message=words)
     assert status["restarts"].items() >= {"counted": 0, "disruptions": 1, "inPlace": 1}.items()
     job.run_pod("job-worker-1")
@@ -97,5 +97,5 @@ def test_a_limit_that_changes_is_told_to_the_running_launcher_once(new_job: NewJ
 
 def test_scaling_below_the_least_is_refused_with_the_reason(new_job: NewJob) -> None:
     job = new_job(**IN_PLACE, spec__minReplicas=2)
-    with pytest.raises(LabError, match=r"minReplicas.*must not be more than spec.replicaSpecs.worker.replicas"):
+    with pytest.raises(LabError, match=r"minReplicas.*must not exceed spec.replicaSpecs.worker.replicas"):
         scale(job, 1)

@@ -146,7 +146,7 @@ def test_a_pod_that_somebody_deletes_is_replaced_alone(new_job: NewJob, launcher
     job.remove_pod("job-worker-1")
     wait_until(lambda: "job-worker-1" in job.pods(), "the new pod")
     status = job.wait_for("Restarting", reason="PodDeleted")
-    assert "worker-1" in status["message"] and "the others wait for it" in status["message"]
+    assert "worker-1" in status["message"] and "other members are waiting" in status["message"]
     job.run_pod("job-worker-1")
     status = job.wait_for("Running", ready="2/2", attempt=1)
     new = uids(job)
@@ -163,7 +163,7 @@ def test_a_secret_that_somebody_deletes_costs_one_announced_restart(new_job: New
     job.remove_pod("job-worker-1")
     assert len(job.wait_for_pods(attempt=2)) == 2
     assert job.objects("secrets")[name]["data"] != old["data"]
-    told = f"secret/{name}, the key of the launchers, was deleted: no new one can join those that run"
+    told = f"secret/{name}, the key of the launchers, was deleted: new launchers cannot join; recreating all pods"
     told += "; restarting the gang as attempt 2"
     wait_until(lambda: ("Normal", "KeyLost", told) in job.events(), "the event")
     assert job.status()["restarts"].items() >= {"counted": 0, "disruptions": 2}.items()
@@ -224,7 +224,7 @@ def test_all_workers_succeed_by_the_word_of_the_launchers(new_job: NewJob, launc
     assert (status["restarts"]["counted"], uids(job)) == (1, {name: p["metadata"]["uid"] for name, p in pods.items()})
     for name in pods:
         job.succeed_pod(
-            name, 'tftraining/1 {"verdict": "Succeeded", "message": "every chief and worker has finished"}\n'
+            name, 'tftraining/1 {"verdict": "Succeeded", "message": "every chief and worker has succeeded"}\n'
         )
     job.wait_for("Succeeded", reason="AllWorkersSucceeded")
 

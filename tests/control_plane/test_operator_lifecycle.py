@@ -86,7 +86,7 @@ def test_a_job_that_runs_too_long_fails(new_job: NewJob) -> None:
     job = new_job(spec__runPolicy={"activeDeadlineSeconds": 3})
     job.run()
     status = job.wait_for("Failed", reason="DeadlineExceeded")
-    assert status["message"] == "not done after 3 s (spec.runPolicy.activeDeadlineSeconds)"
+    assert status["message"] == "not finished after 3 s (spec.runPolicy.activeDeadlineSeconds)"
     wait_until(lambda: job.pods() == {} and job.objects("services") == {}, "nothing is left")
 
 

@@ -26,7 +26,7 @@ def test_it_waits_for_what_is_left_without_a_warning_and_starts_as_soon_as_that_
     job.delete()
     before = operator.metric('tftraining_api_requests_total{method="POST"}')
     new_job()
-    left = "waiting for the removal of what an earlier job of this name has left: pod/job-worker-1"
+    left = "waiting for the deletion of objects of an earlier job of this name: pod/job-worker-1"
     job.wait_for("Starting", reason="Stopping", message=left)
     # Nothing but the events: no creation is tried that would be refused.
     assert operator.metric('tftraining_api_requests_total{method="POST"}') <= before + 1
@@ -51,7 +51,7 @@ def test_what_it_left_on_a_dead_node_is_given_up_in_time(new_job: NewJob, node: 
     job.delete()
     new_job(spec__runPolicy={"nodeLostSeconds": 3, "startDeadlineSeconds": 60})
     status = job.wait_for("Starting", reason="Stopping")
-    assert "waiting for the removal of what an earlier job of this name has left" in status["message"]
+    assert "waiting for the deletion of objects of an earlier job of this name" in status["message"]
     wait_until(lambda: len(pods := job.pods()) == 2 and old not in _uids(pods), "the new pods")
     job.run()
     assert job.status()["restarts"] == {"counted": 0}

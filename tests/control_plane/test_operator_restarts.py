@@ -97,9 +97,7 @@ def test_the_budget_ends_and_the_pods_go(new_job: NewJob) -> None:
     job.run(attempt=2)
     job.fail_pod("job-worker-0", 3, "ValueError: no")
     status = job.wait_for("Failed", reason="MaxRestartsExceeded")
-    assert (
-        "worker-0 failed: exit code 3; all 1 restarts (spec.restartPolicy.maxRestarts) are used up" in status["message"]
-    )
+    assert "worker-0 failed: exit code 3; no restarts left: spec.restartPolicy.maxRestarts is 1" in status["message"]
     assert status["failure"]["logTail"] == "ValueError: no"
     # The failed pod is kept for its log; the one that still ran is not.
     wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "only the failed pod is left")
@@ -145,7 +143,7 @@ def test_a_pod_whose_labels_belie_it_is_mended_too(new_job: NewJob, label: str) 
     job.patch_pod("job-worker-1", {"metadata": {"labels": {f"tftraining.dev/{label}": "none"}}})
     wait_until(lambda: job.status()["restarts"].get("disruptions") == 1, "it is missed")
     if label == "attempt":
-        wait_until(lambda: set(now := uids(job.pods())) == set(before) and now != before, "it is made anew")
+        wait_until(lambda: set(now := uids(job.pods())) == set(before) and now != before, "it is recreated")
         job.run_pod("job-worker-1")
     job.wait_for("Running", ready="2/2", attempt=1)
     assert uids(job.pods())["job-worker-0"] == before["job-worker-0"]

@@ -1,4 +1,4 @@
-"""Parameter servers and the evaluator on a real API server: who is made anew, who is left alone, how the job ends."""
+"""Parameter servers and the evaluator on a real API server: who is recreated, who is left alone, how the job ends."""
 
 import time
 
@@ -24,14 +24,14 @@ def test_a_worker_and_the_evaluator_are_made_anew_alone(new_job: NewJob) -> None
     assert job.wait_for("Running", ready="4/4")["replicas"]["evaluator"]["desired"] == 1
     before = uids(job)
     job.fail_pod("job-worker-1", 137)
-    wait_until(lambda: replaced(job, before) == {"job-worker-1"}, "worker-1 is made anew")
+    wait_until(lambda: replaced(job, before) == {"job-worker-1"}, "worker-1 is recreated")
     status = job.wait_for("Running", ready="3/4", attempt=1)
-    assert status["message"].endswith("making its pod anew, the others train on")
+    assert status["message"].endswith("recreating its pod; other members keep training")
     job.run_pod("job-worker-1")
     status = job.wait_for("Running", ready="4/4", attempt=1)
     assert (status["restarts"]["counted"], status["lastRestart"]["alone"]) == (1, True)
     job.remove_pod("job-evaluator-0")
-    wait_until(lambda: replaced(job, before) == {"job-worker-1", "job-evaluator-0"}, "the evaluator is made anew")
+    wait_until(lambda: replaced(job, before) == {"job-worker-1", "job-evaluator-0"}, "the evaluator is recreated")
     assert job.status()["restarts"]["counted"] == 1
 
 
@@ -40,7 +40,7 @@ def test_a_lost_server_takes_the_gang_along_and_leaves_the_evaluator(new_job: Ne
     job.run(count=5)
     before = uids(job)
     job.fail_pod("job-ps-0", 137)
-    wait_until(lambda: replaced(job, before) == PODS - {"job-evaluator-0"}, "the gang is made anew")
+    wait_until(lambda: replaced(job, before) == PODS - {"job-evaluator-0"}, "the gang is recreated")
     assert job.status()["attempt"] == 2
 
 
@@ -65,4 +65,4 @@ def test_a_rule_fails_the_job_and_another_forgives(new_job: NewJob) -> None:
     assert job.status()["restarts"].get("counted", 0) == 0
     job.fail_pod("job-worker-1", 137, reason="OOMKilled")
     status = job.wait_for("Failed", reason="FailedByRule")
-    assert status["message"].endswith("spec.restartPolicy.rules[1] says FailJob")
+    assert status["message"].endswith("matched spec.restartPolicy.rules[1]: FailJob")

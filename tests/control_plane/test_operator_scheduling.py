@@ -104,7 +104,7 @@ def test_a_group_waits_for_its_scheduler_goes_with_the_job_and_is_made_anew(new_
     job = new_job(spec__runPolicy={"scheduling": with_group(api, **case.asked)})
     status = job.wait_for("Starting", reason="CreationRefused")
     assert status["message"].endswith(
-        f": the cluster knows no PodGroup of {api}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"
+        f": the cluster has no PodGroup of {api}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"
     )
     assert job.pods() == {}
     with scheduler(job.plane, api):
@@ -224,9 +224,9 @@ def test_queued_pods_that_were_never_placed_are_said_to_have_ended(new_job: NewJ
     job.patch({"spec": {"runPolicy": {"suspend": True}}})
     wait_until(lambda: {pod["status"]["phase"] for pod in job.pods().values()} == {"Failed"}, "both have ended")
     for name, pod in job.pods().items():
-        assert pod["status"]["message"] == "deleted before it was given a node"
+        assert pod["status"]["message"] == "deleted before scheduling"
         job.patch_pod(name, {"metadata": {"finalizers": None}})
-    job.wait_for("Suspended", message="spec.runPolicy.suspend is true: there are no pods until it is false again")
+    job.wait_for("Suspended", message="spec.runPolicy.suspend is true; set it to false to resume")
 
 
 def test_a_job_that_another_controller_runs_is_left_alone_whatever_it_says(new_job: NewJob) -> None:

@@ -24,7 +24,7 @@ def would_have(job: TrainingJob) -> int:
     ("mode", "pod", "said"),
     [
         ("InPlace", BASH, "the command (bash train.sh) is not python"),
-        ("Recreate", PYTHON, "there is none with spec.restartPolicy.mode: Recreate"),
+        ("Recreate", PYTHON, "there is no launcher with spec.restartPolicy.mode: Recreate"),
     ],
 )
 def test_a_tf_config_that_no_process_can_be_told_fails_the_job(
@@ -33,7 +33,7 @@ def test_a_tf_config_that_no_process_can_be_told_fails_the_job(
     changes = {"spec__restartPolicy__mode": mode, "spec__replicaSpecs__worker__replicas": WORKERS}
     job = new_job(spec__template=pod, **changes)
     message = job.wait_for("Failed", reason="InvalidSpec")["message"]
-    assert f"TF_CONFIG of worker-{WORKERS - 1} would have {would_have(job)} bytes, and Linux takes 131072" in message
+    assert f"TF_CONFIG of worker-{WORKERS - 1} would have {would_have(job)} bytes, more than the 131072" in message
     assert said in message
     assert not job.pods() and not job.objects("services")
     wait_until(lambda: ("Warning", "Failed", message) in job.events(), "the event")

@@ -71,9 +71,7 @@ def test_a_new_version_changes_nothing_that_is_there(
         done.succeed_pod("done-worker-0")
         done.wait_for("Succeeded")
         resting.patch({"spec": {"runPolicy": {"suspend": True}}})
-        resting.wait_for(
-            "Suspended", message="spec.runPolicy.suspend is true: there are no pods until it is false again"
-        )
+        resting.wait_for("Suspended", message="spec.runPolicy.suspend is true; set it to false to resume")
         wait_until(lambda: len(plain.events()) == 2 and len(done.events()) == 3, "all is told")
         time.sleep(1.5)
         before = everything(plain)
@@ -85,7 +83,7 @@ def test_a_new_version_changes_nothing_that_is_there(
             assert newer.metric(f'tftraining_api_requests_total{{method="{method}"}}') == 0
 
         launched.remove_pod("launched-worker-1")
-        wait_until(lambda: len(launched.pods()) == 2, "the lost pod is made anew")
+        wait_until(lambda: len(launched.pods()) == 2, "the lost pod is recreated")
     pods = launched.pods()
     assert pods["launched-worker-1"]["metadata"]["labels"]["example.com/version"] == "2", "by the new version"
     assert pods["launched-worker-1"]["spec"]["initContainers"][0]["image"] == "operator-image:2"

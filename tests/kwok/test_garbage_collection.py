@@ -43,7 +43,7 @@ def test_what_is_left_of_a_job_whose_pods_are_orphaned_is_in_the_way_and_named(n
     wait_until(lambda: not any("ownerReferences" in pod["metadata"] for pod in job.pods().values()), "they are orphans")
     assert job.uids() == old
     job.create()
-    words = "service/job: exists already and does not belong to this job: delete it, or give the job another name"
+    words = "service/job: already exists and does not belong to this job: delete it, or rename the job"
     wait_until(lambda: words in job.status().get("message", ""), f"it is named: {job.status()}")
     for kind in ("pods", "services", "networkpolicies"):
         job.plane.kubectl("delete", kind, "--all", "--namespace", job.namespace)

@@ -17,7 +17,7 @@ from tests.support.kwok.simulation import Simulation
 
 pytestmark = [pytest.mark.slow_fault, pytest.mark.usefixtures("with_kueue")]
 Manifest = dict[str, Any]
-WAITS = "waits for its quota: a scheduling gate is still on it"
+WAITS = "waiting for quota: scheduling gated"
 # Kubernetes looks for deleted pods that never had a node every 20 s, and Kueue lets go of them only when that is done.
 NEVER_PLACED_SECONDS = 45.0
 

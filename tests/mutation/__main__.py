@@ -89,12 +89,16 @@ def _lines(sign: str, text: str) -> list[str]:
 def options() -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("directories", nargs="+", type=Path, metavar="DIRECTORY", help="what is changed")
-    parser.add_argument("--tests", nargs="+", required=True, metavar="DIRECTORY", help="the tests that should notice")
-    parser.add_argument("--count", type=int, default=220, help="how many changes of each directory (default: 220)")
-    parser.add_argument("--least", type=float, default=93, help="the share that is to be noticed, in %% (default: 93)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="of the sample those with this in `path:line name`")
-    parser.add_argument("--lines", type=Path, metavar="FILE", help="keep which tests run which line here, and use it")
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIRECTORY", help="modules to change")
+    parser.add_argument("--tests", nargs="+", required=True, metavar="DIRECTORY", help="tests that should fail")
+    parser.add_argument("--count", type=int, default=220, help="changes per directory (default: 220)")
+    parser.add_argument(
+        "--least", type=float, default=93, help="required share of noticed changes, in %% (default: 93)"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only changes whose `path:line name` contains this text"
+    )
+    parser.add_argument("--lines", type=Path, metavar="FILE", help="file that caches which tests run which line")
     return parser.parse_args()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 Failed = tuple[str, "int | None", "int | None", str, bool]
 Case = tuple[str, list[dict[str, Any]], Failed, str, str]
 
-SAYS = "spec.restartPolicy.rules[{}] says {}".format
+SAYS = "matched spec.restartPolicy.rules[{}]: {}".format
 
 
 def only(action: str, **conditions: Any) -> list[dict[str, Any]]:

@@ -89,10 +89,10 @@ class Cleanup:
             with open_directory(path, parent) as descriptor:
                 action(descriptor)
         except FileNotFoundError:
-            say(f"no directory {path}, nothing to remove there")
+            say(f"no directory {path}: nothing to remove")
         except OSError as error:
             linked = error.errno in (errno.ELOOP, errno.ENOTDIR)
-            self._fail(path, "a symbolic link or not a directory, not entered" if linked else str(error.strerror))
+            self._fail(path, "a symbolic link or not a directory; skipped" if linked else str(error.strerror))
 
     def _clean_all(self, root: int, save_dirs: Sequence[PurePosixPath], indexes: Sequence[int]) -> None:
         for save_dir in save_dirs:
@@ -108,9 +108,9 @@ class Cleanup:
         except FileNotFoundError:
             return
         if stat.S_ISLNK(kind):
-            self._fail(path, "a symbolic link, not followed and not removed")
+            self._fail(path, "a symbolic link; skipped")
         elif not stat.S_ISDIR(kind):
-            self._fail(path, "not a directory, not removed")
+            self._fail(path, "not a directory; skipped")
         elif self._remove_tree(parent, path):
             self.removed += 1
             say(f"removed {path}")
@@ -149,7 +149,7 @@ class Cleanup:
 
     def _fail(self, path: PurePosixPath, error: str) -> None:
         self.failed.append({"path": str(path), "error": error})
-        say(f"left {path}: {error}")
+        say(f"cannot remove {path}: {error}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -160,7 +160,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _plain(text: str) -> PurePosixPath:
     if not text or "\0" in text or ".." in text.split("/"):
-        raise argparse.ArgumentTypeError(f"{text!r} must name a directory, without '..'")
+        raise argparse.ArgumentTypeError(f"{text!r} must be the path of a directory without '..'")
     return PurePosixPath(text)
 
 
@@ -194,13 +194,19 @@ def _seconds(text: str) -> float:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
-    parser = _Parser(prog="cleanup", description="Remove temporary save directories of a job's non-chief workers.")
+    parser = _Parser(prog="cleanup", description="Remove the temporary save directories of a job's non-chief workers.")
     add = parser.add_argument
     add("--root", type=_root, required=True, help="the job's directory, an absolute path")
-    add("--save-dir", type=_save_dir, action="append", default=[], help="relative to the root; may be repeated")
-    add("--index", type=_index, action="append", default=[], help="of a non-chief worker; may be repeated")
-    add("--timeout", type=_seconds, default=60.0, help="seconds (60)")
-    add("--termination-log", type=Path, help=f"file for the result as JSON ({TERMINATION_LOG} if it is there)")
+    add(
+        "--save-dir",
+        type=_save_dir,
+        action="append",
+        default=[],
+        help="save directory, relative to the root; may be repeated",
+    )
+    add("--index", type=_index, action="append", default=[], help="index of a non-chief worker; may be repeated")
+    add("--timeout", type=_seconds, default=60.0, help="time limit in seconds (60)")
+    add("--termination-log", type=Path, help=f"file for the result as JSON (default: {TERMINATION_LOG} if it exists)")
     return parser.parse_args(argv)
 
 

@@ -61,7 +61,7 @@ def _task(config: dict[str, Any]) -> Task:
     role, index = task["type"], _index(task.get("index", 0))
     # The evaluator is not part of the training cluster, so `cluster` may lack its role.
     if role != "evaluator" and index >= len(cluster.get(role, [])):
-        raise TFConfigError(f"TF_CONFIG says that this is {role} {index}, which its cluster does not have")
+        raise TFConfigError(f"TF_CONFIG: the task is {role} {index}, which the cluster does not have")
     chief = "chief" if cluster.get("chief") else "worker"
     workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
     rank = workers if role == "evaluator" else index + (len(cluster.get("chief", [])) if role == "worker" else 0)

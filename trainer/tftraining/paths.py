@@ -22,7 +22,7 @@ def write_filepath(path: str, task: Task | None = None) -> str:
     directory is created. ValueError if `path` is a URL (`gs://…`): the operator could not clean up there.
     """
     if is_url(path):
-        raise ValueError(f"{path} is a URL, and object storage is not supported: save into the job's storage instead")
+        raise ValueError(f"{path} is a URL, and object storage is not supported: save to the job's storage instead")
     task = task_from_environment() if task is None else task
     directory, name = posixpath.split(path)
     directory = directory if task.is_chief else temporary_directory(directory, task)

@@ -162,7 +162,7 @@ async def connect() -> Api:
             await config.load_kube_config(client_configuration=configuration)
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
-            raise RuntimeError(f"neither in a cluster nor with a kubeconfig that can be used: {why}") from error
+            raise RuntimeError(f"not running in a cluster, and no usable kubeconfig: {why}") from error
     _read_environment_once(configuration)
     # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
     # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.

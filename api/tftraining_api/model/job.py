@@ -151,7 +151,7 @@ def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
     except msgspec.ValidationError as error:
         return None, Problem("SpecUnreadable", f"the spec cannot be read: {error}")
     if unknown := sorted(set(raw["replicaSpecs"]) - set(ROLES)):
-        return None, Problem("SpecUnreadable", f"spec.replicaSpecs.{unknown[0]}: there is no such role")
+        return None, Problem("SpecUnreadable", f"spec.replicaSpecs.{unknown[0]}: unknown role")
     templates = {"spec.template": spec.template}
     templates |= {f"spec.replicaSpecs.{role}.template": own.template for role in ROLES if (own := spec.role(role))}
     for name, template in templates.items():

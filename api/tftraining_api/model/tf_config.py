@@ -42,9 +42,9 @@ def why_not_settable(key: Key, spec: JobSpec) -> str | None:
         longest = Replica(role, own.replicas - 1)
         if (size := size_of(cluster, role, longest.index)) > LONGEST and (why := _hindrance(spec, role)):
             return (
-                f"{NAME} of {longest} would have {size} bytes, and Linux takes {LONGEST} in the environment of a new "
-                f"process: beyond that only a launcher can set it, inside the Python that it starts, but {why}. "
-                "Ask for fewer replicas, or shorten the names of the job and its namespace"
+                f"{NAME} of {longest} would have {size} bytes, more than the {LONGEST} that Linux allows for an "
+                f"environment variable; only a launcher can set it, inside the Python that it starts, but {why}: "
+                "use fewer replicas, or shorten the names of the job and its namespace"
             )
     return None
 
@@ -52,7 +52,7 @@ def why_not_settable(key: Key, spec: JobSpec) -> str | None:
 def _hindrance(spec: JobSpec, role: RoleName) -> str:
     """Why no TF_CONFIG longer than Linux's limit can be set for the role; "" if it can."""
     if not spec.in_place:
-        return f"there is none with spec.restartPolicy.mode: {spec.restart_policy.mode}"
+        return f"there is no launcher with spec.restartPolicy.mode: {spec.restart_policy.mode}"
     if _refers(spec, role):
         return f"the template refers to {_REFERENCE}"
     command = _words(spec, role)

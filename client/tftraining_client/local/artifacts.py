@@ -40,7 +40,7 @@ def _words(result: Path, output: str) -> str:
     try:
         found = json.loads(result.read_text())
     except (OSError, ValueError):
-        return f"failed: {' '.join(output.split()) or 'the cleanup said nothing'}"
+        return f"failed: {' '.join(output.split()) or 'the cleanup printed nothing'}"
     number = found["removed"]
     text = f"{number} temporary save director{'y' if number == 1 else 'ies'} removed"
     left = [f"{each['path']}: {each['error']}" for each in found["failed"]]

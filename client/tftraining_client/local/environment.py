@@ -70,4 +70,6 @@ def _field(pod: Manifest, name: str, path: str) -> str:
 
 
 def _needs_cluster(name: str, source: str) -> UserError:
-    return UserError(f"the variable {name} comes from {source}, which is not here: give it with --env {name}=VALUE")
+    return UserError(
+        f"the variable {name} comes from {source}, which only a cluster has: set it with --env {name}=VALUE"
+    )

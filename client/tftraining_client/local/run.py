@@ -27,23 +27,29 @@ from tftraining_client.set_option import with_set_options
 from tftraining_client.validation import validate
 
 WORKDIR = "training"
-INTERRUPTED = "stopped; nothing of the job runs any more. The same command goes on from the last backup"
+INTERRUPTED = "stopped; all processes of the job have ended. Run the same command again to resume from the last backup"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `tftj run`."""
     add = parser.add_argument
     add("manifest", help="file with a TFTrainingJob; - for standard input")
-    add("--workdir", metavar="DIR", help=f"stands for the job's storage ({WORKDIR})")
-    add("--job", metavar="NAME", help="which one, if the file holds several")
-    add("--set", action="append", default=[], metavar="PATH=VALUE", help="change a field, such as spec.minReplicas=1")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of every replica")
+    add("--workdir", metavar="DIR", help=f"directory in place of spec.storage (default: {WORKDIR})")
+    add("--job", metavar="NAME", help="name of the job to run, if the file has several")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="set a field of the manifest, such as spec.minReplicas=1",
+    )
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable of every replica")
     add(
         "--kill",
         action="append",
         default=[],
         metavar="MEMBER@WHEN",
-        help="worker-1@epoch=2, @step=N or @seconds=S; pod/worker-1@…",
+        help="kill a member: worker-1@epoch=2, @step=N or @seconds=S; pod/worker-1@…",
     )
 
 
@@ -57,10 +63,10 @@ def main(arguments: argparse.Namespace) -> int:
     local = local_job(stored, workdir, config_maps)
     messages += _notes(local)
     if arguments.workdir is not None and local.directory is None:
-        messages.append(f"--workdir {arguments.workdir} is not used: the job has no spec.storage, nothing is kept")
+        messages.append(f"--workdir {arguments.workdir} is ignored: the job has no spec.storage, so no files are kept")
     if stored["spec"]["restartPolicy"]["mode"] == "Recreate":
         messages.append(
-            "restartPolicy.mode Recreate: there are no pods to make anew here, so the launchers restart in place"
+            "restartPolicy.mode Recreate is ignored: there are no pods here, so the launchers restart in place"
         )
     with _tidy_exit(), Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
         return asyncio.run(_run(local, arguments, ports, Path(scratch), messages))
@@ -132,16 +138,14 @@ def _notes(local: LocalJob) -> list[str]:
     containers = [each for pod in pods for each in (*(pod.get("initContainers") or ()), *pod["containers"])]
     others = sorted({each["name"] for each in containers} - {"tensorflow"})
     if others:
-        messages.append(f"only the container tensorflow is run here; left out: {', '.join(others)}")
+        messages.append(f"running only the container tensorflow; skipped: {', '.join(others)}")
     if any(each.get("envFrom") for each in containers):
-        messages.append("envFrom is left out: give its variables with --env NAME=VALUE")
+        messages.append("envFrom is ignored: set its variables with --env NAME=VALUE")
     missing = sorted({name for pod in pods for name in volumes.missing_config_maps(pod, local.config_maps)})
     if missing:
-        messages.append(f"left out are the volumes of ConfigMaps that this file does not have: {', '.join(missing)}")
+        messages.append(f"skipped volumes of ConfigMaps that are not in this file: {', '.join(missing)}")
     if local.directory and _is_used(local.directory):
-        messages.append(
-            f"{local.directory} holds an earlier run's files: the training goes on from a backup among them"
-        )
+        messages.append(f"{local.directory} has files of an earlier run: the training resumes from its backup, if any")
     return messages
 
 
@@ -166,9 +170,9 @@ def _make_directory(local: LocalJob) -> None:
     try:
         local.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the directory {local.directory}: {(error.strerror or '').lower()}") from error
+        raise UserError(f"cannot create the directory {local.directory}: {(error.strerror or '').lower()}") from error
     if not os.access(local.directory, os.R_OK | os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to the directory {local.directory}: take another --workdir")
+        raise UserError(f"cannot write to the directory {local.directory}: choose another --workdir")
 
 
 def _write_secret(path: Path) -> None:

@@ -81,7 +81,7 @@ class Runner:
             watching.cancel()
             await self._end_all()
         for kill in self._kills if self._verdict else ():
-            self.note(f"--kill {kill} never came due: {kill.why_never(self.timeline.progress, self.seconds)}")
+            self.note(f"--kill {kill} was not executed: {kill.why_never(self.timeline.progress, self.seconds)}")
         return Outcome(self._verdict, None if self._verdict else self._stopped)
 
     def note(self, text: str) -> None:
@@ -97,7 +97,9 @@ class Runner:
             limit = self._local.spec.run_policy.active_deadline_seconds
             done, _ = await asyncio.wait((everyone, ended), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                self._fail_job("DeadlineExceeded", f"not done after {limit} s (spec.runPolicy.activeDeadlineSeconds)")
+                self._fail_job(
+                    "DeadlineExceeded", f"not finished after {limit} s (spec.runPolicy.activeDeadlineSeconds)"
+                )
             elif everyone in done:
                 everyone.result()
         finally:
@@ -134,13 +136,13 @@ class Runner:
         async with self._spawning:
             subreaper.kill_orphans([*self.launchers.values()])
         if short >= SHORT_LIVES:
-            return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} ends at once, with {ended.code}")
-        what = f"the launcher of {launcher.name} has ended with {ended.code}"
+            return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} exits at once, with {ended.code}")
+        what = f"the launcher of {launcher.name} exited with {ended.code}"
         decision = decide_restart(self._local.spec, launcher.spec.replica, ended.code)
         if decision.effect.ends_job:
             return self._fail_job(decision.reason("Error"), decision.explain(what))
         self._pod_failures += decision.effect.charged and launcher.spec.replica.traits.in_gang
-        self.note(f"{what}: it is started again")
+        self.note(f"{what}; restarting it")
         return await asyncio.sleep(short - 1 if short else 0)
 
     def _ledger(self) -> dict[str, int]:
@@ -239,4 +241,4 @@ def check_commands(specs: Sequence[ProcessSpec], which: Callable[[str, str], str
     for spec in specs:
         program = spec.command[spec.command.index("--") + 1]
         if which(program, spec.environment["PATH"]) is None:
-            raise UserError(f"{spec.replica}: the command {program!r} is not found on this machine")
+            raise UserError(f"{spec.replica}: command {program!r} not found on this machine")

@@ -64,7 +64,7 @@ def _restarts(timeline: Timeline) -> str:
 def _restart(restart: dict[str, Any]) -> str:
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
     if restart.get("alone"):
-        parts.append("the others trained on")
+        parts.append("other members kept training")
     parts += _went_on(restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
     if restart.get("downSeconds") is not None:
         parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")

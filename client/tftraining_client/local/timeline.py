@@ -95,7 +95,7 @@ def _earlier_run(progress: dict[str, Any]) -> list[str]:
     """A line with the epoch or the step from which the training resumed, if it did."""
     epoch, step = progress.get("firstEpoch"), progress.get("firstStep")
     where = f"epoch {epoch}" if epoch else f"step {step}" if step else ""
-    return [f"the training goes on from {where} of an earlier run in the same directory"] if where else []
+    return [f"resumed from {where} of an earlier run in the same directory"] if where else []
 
 
 def _modes(status: Status) -> str:

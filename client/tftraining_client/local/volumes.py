@@ -101,7 +101,7 @@ def _files(volume: str, source: Manifest, config_map: ConfigMap) -> dict[str, Fi
     items = [each for each in _objects(source.get("items")) if _is_text(each, "key", "path")] or whole
     absent = [item["key"] for item in items if item["key"] not in config_map]
     if absent and not source.get("optional"):
-        raise UserError(f"the volume {volume} takes the key {absent[0]}, which the ConfigMap {source['name']} lacks")
+        raise UserError(f"the volume {volume} uses the key {absent[0]}, missing in the ConfigMap {source['name']}")
     return {
         _inside(volume, item["path"]): File(config_map[item["key"]], _mode(item.get("mode", source.get("defaultMode"))))
         for item in items

@@ -50,4 +50,4 @@ def _path(job: Job, manifest: Manifest) -> str:
 
 def _not_served(manifest: Manifest) -> str:
     what = f"{manifest['kind']} of {manifest['apiVersion']}"
-    return f"the cluster knows no {what}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"
+    return f"the cluster has no {what}: install its scheduler, or change spec.runPolicy.scheduling.podGroup"

@@ -30,8 +30,8 @@ CONCURRENCY = 16
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
-NOT_OWNED = "exists already and does not belong to this job: delete it, or give the job another name"
-UNLABELLED = "belongs to this job but loses its labels as often as it is given them: see what takes them away"
+NOT_OWNED = "already exists and does not belong to this job: delete it, or rename the job"
+UNLABELLED = "belongs to this job, but its labels keep disappearing: find the controller or webhook that removes them"
 
 
 class Children:
@@ -149,7 +149,7 @@ class Children:
         try:
             raw = await self._api.request("GET", path)
             if _conflict(job, raw) == UNLABELLED:
-                logger.info("%s: %s has lost its labels: labelling it again", job.key, child)
+                logger.info("%s: %s lost its labels; restoring them", job.key, child)
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
             # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.
@@ -175,7 +175,7 @@ class Children:
         try:
             self.pods.upsert(await self._api.request("PATCH", path, body))
         except ApiError as error:
-            # The pod is gone or has changed (409): the watch will report it, and the next pass decides anew.
+            # The pod is gone or has changed (409): the watch will report it, and the next pass decides again.
             if not error.gone:
                 raise WriteRefused.to("PATCH", f"pod/{name}", error) from error
 

@@ -28,7 +28,7 @@ class Events:
         try:
             self._queue.put_nowait(_event(job, event, self._instance))
         except asyncio.QueueFull:
-            logger.warning("%s: the event %s was dropped", job.key, event.reason)
+            logger.warning("%s: event %s dropped: too many events are waiting", job.key, event.reason)
 
     async def run(self) -> None:
         """Send queued events until cancelled."""
@@ -38,7 +38,7 @@ class Events:
             try:
                 await self._api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
             except ApiError as error:
-                logger.warning("an event could not be written: %s", error)
+                logger.warning("cannot write an event: %s", error)
 
 
 def _event(job: Job, event: Event, instance: str) -> Manifest:

@@ -63,7 +63,7 @@ class Jobs:
         """Delete the job and the objects it owns; ApiError 409 if it has changed since `raw`, 404 if it is gone."""
         preconditions = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        logger.info("%s: deleting it, as spec.runPolicy.ttlSecondsAfterFinished says", key)
+        logger.info("%s: deleting the job: spec.runPolicy.ttlSecondsAfterFinished is over", key)
         await self._api.request("DELETE", _path(key), {**options, "preconditions": preconditions})
 
     async def refresh(self, key: Key) -> None:
@@ -73,7 +73,7 @@ class Jobs:
         except ApiError as error:
             if error.status != 404:
                 raise
-            logger.info("%s: it is gone, though the watch has not told", key)
+            logger.info("%s: the job no longer exists, but its watch event is missing", key)
             self.forget(key)
 
     def _keep(self, key: Key, raw: Manifest) -> None:
@@ -90,7 +90,7 @@ class Jobs:
                 await self._audit(namespace, changed)
             except ApiError as error:
                 where = namespace or "all namespaces"
-                logger.warning("the jobs in %s could not be compared with the API server: %s", where, error)
+                logger.warning("cannot list the jobs in %s: %s", where, error)
 
     async def _audit(self, namespace: str, changed: Callable[[Key], None]) -> None:
         path = f"/apis/{GROUP}/{VERSION}" + (f"/namespaces/{namespace}" if namespace else "")

@@ -159,7 +159,7 @@ class LauncherReports:
             try:
                 await self._poll(key, followed)
             except Exception:
-                logger.exception("%s: what its launcher says could not be taken in", key)
+                logger.exception("%s: internal error while reading the status of its launcher", key)
             with suppress(TimeoutError):
                 # Not wait_for: in Python 3.11 it loses a cancellation that coincides with the wake-up.
                 async with asyncio.timeout(followed.schedule.pause):
@@ -220,7 +220,7 @@ class LauncherReports:
         followed.revision = ""
         followed.schedule.note_unanswered()
         if followed.unanswered == MAX_UNANSWERED:
-            logger.info("%s: the launcher in %s does not say how it goes: %r", key, followed.endpoint.pod, error)
+            logger.info("%s: the launcher in %s does not answer: %r", key, followed.endpoint.pod, error)
             followed.report = None
 
 
@@ -247,7 +247,7 @@ def _of_job(report: Report, uid: str) -> Report:
     """The report; ValueError if it is another job's: chiefs on one host's network share its address, and a released
     address may be assigned to another pod."""
     if report.job.uid not in ("", uid):
-        raise ValueError("the launcher of another job answered")
+        raise ValueError("a launcher of another job answered")
     return report
 
 

@@ -48,14 +48,14 @@ class Metrics:
         self._requests = requests
         self.registry.register(self)
         self.reconcile = Histogram(
-            "tftraining_reconcile_seconds", "Duration of one pass over one job.", registry=self.registry
+            "tftraining_reconcile_seconds", "Duration of one reconcile of one job.", registry=self.registry
         )
         self._restarts = Total(
             "tftraining_restarts", "Restarts of a gang.", ["reason", "charged", "mode"], registry=self.registry
         )
         self._recovery = Histogram(
             "tftraining_recovery_seconds",
-            "From the end of a training to its going on in all members.",
+            "Time from the end of a training step to the next step of all members.",
             buckets=RECOVERY_BUCKETS,
             registry=self.registry,
         )

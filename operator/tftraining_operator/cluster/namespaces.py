@@ -22,8 +22,8 @@ async def watchable(api: Api, namespaces: tuple[str, ...]) -> tuple[str, ...]:
     for name, refusal in zip(namespaces, refusals, strict=True):
         if refusal is not None:
             logger.warning(
-                "no job in the namespace %s is looked after: take it out of watchNamespaces, or create it and the"
-                " operator's Role in it, and restart the operator: %s",
+                "ignoring the namespace %s: remove it from watchNamespaces, or create it with the operator's Role, and"
+                " restart the operator: %s",
                 name,
                 refusal,
             )

@@ -104,7 +104,7 @@ class NodeStore:
                 if error.status == 404:
                     self._mark_gone(name)
                 else:
-                    logger.warning("whether node %s is there cannot be told: %s; trying again", name, error)
+                    logger.warning("cannot check node %s: %s; retrying", name, error)
                     await asyncio.sleep(PAUSE)
             self._requested.discard(name)
             self._changed(name)

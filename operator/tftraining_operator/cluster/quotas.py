@@ -27,9 +27,7 @@ MOST_WATCHES = 50
 MOST_WOKEN = 5
 # The API server's message about a request that exceeds a quota.
 _EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: ")
-_NO_PERMISSION = (
-    "jobs that a quota holds are not woken when it changes: this account may not list and watch resourcequotas"
-)
+_NO_PERMISSION = "cannot retry jobs as soon as a quota changes: this account may not list and watch resourcequotas"
 
 
 class QuotaRequest(NamedTuple):
@@ -102,7 +100,7 @@ class Quotas:
 
     def note_room(self, key: Key) -> None:
         """Let the job try again."""
-        logger.debug("%s: the quota that holds it has room", key)
+        logger.debug("%s: retrying: its quota has room", key)
         # Move the job to the end, so that the next change wakes another job.
         self._held[key] = self._held.pop(key)
         self._with_room.add(key)

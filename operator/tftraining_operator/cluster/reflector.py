@@ -90,10 +90,10 @@ class Reflector(Generic[K]):
 
     def _handle_error(self, error: ApiError) -> None:
         if error.status == 410:
-            logger.info("the watch of %s has expired: listing again", self.description)
+            logger.info("the watch of %s has expired; listing again", self.description)
             self._version = ""
         else:
-            logger.warning("watching %s: %s; trying again", self.description, error)
+            logger.warning("watching %s: %s; retrying", self.description, error)
 
     async def _once(self) -> None:
         """One watch, after a list if needed."""

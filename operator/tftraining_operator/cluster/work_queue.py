@@ -71,7 +71,7 @@ class WorkQueue:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
         # An error of the API server needs no traceback: it is not a fault of this program.
         trace = None if isinstance(error, ApiError) else error
-        logger.error("%s: the pass failed: %s; trying again in %.1f s", key, error, pause, exc_info=trace)
+        logger.error("%s: reconcile failed: %s; retrying in %.1f s", key, error, pause, exc_info=trace)
         self.add_after(key, pause)
 
     def close(self) -> None:

@@ -171,7 +171,7 @@ class _Lists(Frozen, frozen=True):
 
 
 class ReportedResult(Frozen, frozen=True):
-    """A launcher's final result. An empty verdict means that it was told to stop, or could not continue."""
+    """A launcher's final result. An empty verdict means that the launcher received SIGTERM, or failed."""
 
     verdict: Literal["Succeeded", "Failed", ""]
     reason: str = ""

@@ -52,6 +52,9 @@ IMAGE_REASONS = frozenset(
 )  # fmt: skip
 
 
+# The beginnings of two messages, by which plan/readiness.py recognizes them.
+UNSCHEDULABLE = "cannot be scheduled: "
+PULL_FAILED = "image pull failed"
 # Pattern of the attempt label.
 ATTEMPT = r"\d{1,9}"
 # Limits of reasons and messages, because the status and events that repeat them are limited; kubelets stay below.
@@ -86,7 +89,7 @@ class Pod(Frozen, frozen=True):
     * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
       the spec from which the pod was created.
     * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
-      `unprepared` is why its volumes or its network are not ready, if known.
+      `unprepared` is why its volumes or network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
     * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
@@ -437,7 +440,7 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
     if unplaced := _unscheduled_condition(status):
         if unplaced.get("reason") == GATED:
             return _gated_message(labels)
-        return f"cannot be scheduled: {unplaced.get('message') or unplaced.get('reason', '')}"
+        return f"{UNSCHEDULABLE}{unplaced.get('message') or unplaced.get('reason', '')}"
     waiting = ((who, _waiting_reason(each)) for who, each in _containers(status))
     return next((f"{who}: {why}" for who, why in waiting if why), "")
 
@@ -460,7 +463,7 @@ def _unscheduled_condition(status: Manifest) -> Manifest:
 def _gated_message(labels: Manifest) -> str:
     """The message for a gated pod. The operator may not read Kueue's Workloads, but can name the one to look at."""
     more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
-    return f"waits for its quota: a scheduling gate is still on it{more}"
+    return f"waiting for quota: scheduling gated{more}"
 
 
 def _waiting_reason(container: Manifest) -> str:
@@ -477,7 +480,7 @@ def _waiting_reason(container: Manifest) -> str:
 
 def pull_failure(image: str, words: str) -> str:
     """The message about an image that cannot be pulled, with the kubelet's words."""
-    return f"image pull failed ({image}): {words}" if words else f"image pull failed ({image})"
+    return f"{PULL_FAILED} ({image}): {words}" if words else f"{PULL_FAILED} ({image})"
 
 
 def _preparing(status: Manifest) -> bool:

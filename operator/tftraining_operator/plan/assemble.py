@@ -106,7 +106,7 @@ def _describe(context: Context, draft: Draft) -> Status:
         ready=gang.ready,
         start_time=status.start_time or now.replace(microsecond=0),
     )
-    why = (status.reason or "Starting", f"{gang.ready} replicas train or are done")
+    why = (status.reason or "Starting", f"{gang.ready} replicas training or finished")
     ready = gang.complete and status.phase == "Running"
     return with_condition(status, "Ready", "True" if ready else "False", why, now)
 
@@ -150,12 +150,12 @@ def _running(context: Context, draft: Draft) -> Status:
 
 
 def _who_trains(draft: Draft) -> str:
-    """`3 replicas train`, without the members that have finished before the others."""
+    """`3 replicas training`, and the members that have finished before the others."""
     gang = draft.gang
     finished = frozenset(draft.report.finished if draft.report is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in finished]
     size = len(gang.wanted) - len(done)
-    message = f"{size} replicas train" if size > 1 else "one replica trains" if done else "the replica trains"
+    message = f"{size} replica{'s' * (size != 1)} training"
     return f"{message}; {first_three(done)} {'has' if len(done) == 1 else 'have'} finished" if done else message
 
 
@@ -167,7 +167,7 @@ def _short_of(context: Context, draft: Draft) -> Status:
     reason, message = why_incomplete(draft.gang, context.observed, context.now)
     if reason not in ("PodsNotReady", "CreationRefused"):
         return draft.status
-    return msgspec.structs.replace(draft.status, message=f"{draft.gang.ready} replicas train; {message}")
+    return msgspec.structs.replace(draft.status, message=f"{draft.gang.ready} replicas training; {message}")
 
 
 def _restarting(context: Context, status: Status, report: Report) -> Status:
@@ -194,11 +194,11 @@ def _not_yet(context: Context, draft: Draft) -> Status:
 def _events(old: Status, new: Status) -> tuple[Event, ...]:
     events = []
     if old.phase == "Pending":
-        events.append(Event("Normal", "Started", "creating the Service and the pods of the gang"))
+        events.append(Event("Normal", "Started", "creating the Service and the pods"))
     if new.phase == "Running" and old.phase != "Running":
         last = new.latest_restart
         again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
-        events.append(Event("Normal", "Training", f"{new.ready} replicas train{again}"))
+        events.append(Event("Normal", "Training", f"{new.ready} replicas training{again}"))
     is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
     if late or (new.reason in ("CreationRefused", "PodsNotReady") and is_news):

@@ -54,7 +54,8 @@ def find_missing_secret(context: Context, draft: Draft) -> Incident | None:
     """The incident of a deleted Secret, if launchers with its key are there."""
     if not _in_use(draft):
         return None
-    message = f"{context.missing_secret}, the key of the launchers, was deleted: no new one can join those that run"
+    name = context.missing_secret
+    message = f"{name}, the key of the launchers, was deleted: new launchers cannot join; recreating all pods"
     # Missed: the back-off has counted the loss that made it known.
     return Incident(reason=KEY_LOST, message=message, charged=False, missed=True)
 

@@ -11,7 +11,7 @@ from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.plan.context import Context, Draft
 
-# The job ended by runPolicy.activeDeadlineSeconds: its launchers do not know, and would train on.
+# The job ended by runPolicy.activeDeadlineSeconds: its launchers do not know that, and would keep training.
 TOO_LATE = "DeadlineExceeded"
 # A launcher that knows of the job's end ends its program, with a grace of its own, and then itself.
 LEAVING = timedelta(seconds=10)

@@ -56,8 +56,8 @@ class Context(Frozen, frozen=True):
 class Draft(Frozen, frozen=True):
     """The step as far as the stages before have built it.
 
-    `gang` is the observed pods sorted by what the status in the step makes of them. `report` is what the launcher in
-    the chief's present pod says. A `final` draft leaves nothing to the other stages of its phase.
+    `gang` has the observed pods, classified by the status in the step. `report` is the report of the launcher in the
+    chief's present pod. After a `final` draft no other stage of the same list runs.
     """
 
     step: Step
@@ -89,8 +89,8 @@ class Draft(Frozen, frozen=True):
         return self.but(events=(*self.step.events, *events)) if events else self
 
     def with_deletions(self, pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> "Draft":
-        """The draft with the deletion of these pods: of those that nobody has deleted yet, and by force of those whose
-        node cannot delete them."""
+        """The draft with the deletion of these pods, if not deleted yet; pods on lost nodes are deleted by force, even
+        if a deletion is pending."""
         due = [each for each in pods if not each.terminating or (each.node_lost and each.deletion_deadline)]
         deletions = tuple(PodDeletion(each.name, each.uid, 0 if each.node_lost else grace) for each in due)
         return self.but(delete_pods=(*self.step.delete_pods, *deletions)) if deletions else self

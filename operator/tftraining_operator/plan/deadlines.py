@@ -28,7 +28,7 @@ def check_deadlines(context: Context, draft: Draft) -> Draft:
     done_by, start_by = _active_deadline(context, draft.status), _start_deadline(context, draft)
     if done_by is not None and now >= done_by:
         limit = f"{run.active_deadline_seconds} s (spec.runPolicy.activeDeadlineSeconds)"
-        return _too_late(context, draft, Problem(TOO_LATE, f"not done after {limit}"))
+        return _too_late(context, draft, Problem(TOO_LATE, f"not finished after {limit}"))
     if start_by is not None and now >= start_by:
         limit = f"{run.start_deadline_seconds} s (spec.runPolicy.startDeadlineSeconds)"
         why = why_incomplete(draft.gang, context.observed, now)[1]

@@ -43,7 +43,7 @@ def _end(status: Status, phase: Phase, why: Problem, now: datetime) -> Status:
         completion_time=seconds,
         start_time=status.start_time or seconds,
     )
-    over = (why.reason, "the job is done")
+    over = (why.reason, "the job has ended")
     status = no_progress_over(status, over, now)
     if status.is_true("Suspended"):
         status = with_condition(status, "Suspended", "False", over, now)

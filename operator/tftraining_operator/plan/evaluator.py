@@ -34,7 +34,7 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
     due = _due(lost, context.now)
     if due > context.now:
         return draft.requeued(due)
-    message = f"{_what_happened(lost)}; making its pod anew"
+    message = f"{_what_happened(lost)}; recreating its pod"
     event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
     status = _with_replaced(_counted(draft.status, lost), lost)
     return draft.but(status=status).with_deletions((lost,)).with_events(event)

@@ -28,7 +28,7 @@ from tftraining_operator.model.observed import Observed, Pod
 
 class Gang(Frozen, frozen=True, dict=True, gc=True):
     """The sorted pods; see the module. `wanted` is in the order of ranks, the chief first. `resized` and `outdated` say
-    that pods must be created anew because of the number of workers, or of anything else in the spec."""
+    that pods must be recreated because of the number of workers, or of anything else in the spec."""
 
     wanted: tuple[Replica, ...] = ()
     wanted_evaluators: tuple[Replica, ...] = ()

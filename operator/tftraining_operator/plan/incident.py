@@ -69,8 +69,8 @@ class Incident(Frozen, frozen=True):
         return self.pod.exit.finished_at if self.pod and self.pod.exit else None
 
 
-RESIZED = Incident(reason="Resized", message="the number of workers was changed", charged=False)
-SPEC_CHANGED = Incident(reason="SpecChanged", message="what the pods are made from was changed", charged=False)
+RESIZED = Incident(reason="Resized", message="the number of workers changed", charged=False)
+SPEC_CHANGED = Incident(reason="SpecChanged", message="the pod template or a replica count changed", charged=False)
 # Asked for by a person: neither a failure nor a disruption.
 ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason)
 

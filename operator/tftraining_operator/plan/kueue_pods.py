@@ -1,4 +1,4 @@
-"""Pods of a Kueue queue that nobody can end any more: the operator declares them Failed, so that Kueue lets them go.
+"""Deleted pods of a Kueue queue without a kubelet: the operator sets them to Failed, so that Kueue releases them.
 
 Kueue keeps each pod of a group by a finalizer until all pods of the group have ended, and with the pods their names and
 their quota. A deleted pod that never had a node, or whose node is lost, has no kubelet to say that it has ended.
@@ -12,7 +12,7 @@ from tftraining_operator.plan.step import PodFailure
 
 
 def fail_held_pods(context: Context, draft: Draft) -> Draft:
-    """The draft with the failure of the pods that Kueue holds and nobody can end."""
+    """The draft with the failure of the pods that Kueue holds and that have no kubelet."""
     held = (pod for pod in (*context.observed.pods, *context.observed.earlier) if is_held(pod))
     return draft.but(fail_pods=tuple(PodFailure(pod.name, pod.uid, pod.version, _why(pod)) for pod in held))
 
@@ -24,4 +24,4 @@ def is_held(pod: Pod) -> bool:
 
 
 def _why(pod: Pod) -> str:
-    return f"given up: {pod.message or 'its node is lost'}" if pod.node else "deleted before it was given a node"
+    return f"replaced: {pod.message or 'its node is lost'}" if pod.node else "deleted before scheduling"

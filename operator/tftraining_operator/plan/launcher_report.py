@@ -45,11 +45,11 @@ def merge_report(context: Context, draft: Draft) -> Draft:
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:
-    """The event of a restart in place, once: when the count of such restarts rises."""
+    """The event of a restart in place, published when the count of these restarts rises."""
     last, job = status.last_restart, context.job.key.name
     if status.restarts.in_place <= before.restarts.in_place or last is None:
         return ()
-    answer = "it is restarted alone, the others train on" if last.alone else "restarting in place"
+    answer = "restarting it alone; other members keep training" if last.alone else "restarting in place"
     message = f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last)}"
     given_up = (last.pod or "").removeprefix(f"{job}-") in status.replaced
     harmless = given_up or last.reason not in REASONS
@@ -174,6 +174,6 @@ def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:
         restarts = msgspec.structs.replace(restarts, checkpoint=checkpoint)
     status = msgspec.structs.replace(status, restarts=restarts)
     kept = resumed(record)
-    lost = f", {record.lost_steps} steps had to be done again" if record.lost_steps else ""
+    lost = f"; {record.lost_steps} steps repeated" if record.lost_steps else ""
     why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost}")
     return with_condition(status, "Resumed", "True" if kept else "False", why, now)

@@ -1,23 +1,23 @@
-"""A restart in words for people. Nothing is decided here."""
+"""Messages about restarts, for people. This module never decides anything."""
 
 from tftraining.launch.failure.incident import signal_name
 from tftraining_api.model.status import LastRestart
 
 _REASONS = {
     "Grown": "is back",
-    "MemberLost": "was not heard of any more",
+    "MemberLost": "became unreachable",
     "NodeLost": "was lost with its node",
     "OOMKilled": "ran out of memory (OOMKilled)",
     "PodDeleted": "was deleted",
-    "Stalled": "made no step any more",
-    "Terminated": "was told to stop",
+    "Stalled": "stopped making steps",
+    "Terminated": "was terminated",
 }
 
 
 def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
     if last.reason == "Resized":
-        return "the number of workers was changed"
+        return "the number of workers changed"
     who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"
@@ -31,10 +31,10 @@ def what_happened(job: str, last: LastRestart) -> str:
 
 
 def resumption(last: LastRestart) -> str:
-    """`resumed from epoch 2 after 1.1 s`; epochs and steps are those that were done."""
+    """`resumed from epoch 2 after 1.1 s`; the epoch or step counts the completed ones."""
     after = f" after {last.down_seconds:g} s" if last.down_seconds is not None else ""
     if last.alone:
-        return f"restarted alone{after}, the others trained on"
+        return f"restarted alone{after}; other members kept training"
     if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
         return "started over: no backup found" + (f",{after}" if after else "")
     where = ""
@@ -46,5 +46,5 @@ def resumption(last: LastRestart) -> str:
 
 
 def resumed(last: LastRestart) -> bool:
-    """Whether something of the training before the restart was kept."""
+    """Whether the training resumed from a backup."""
     return bool(last.resumed_from_epoch or last.resumed_from_step)

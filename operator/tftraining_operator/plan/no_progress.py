@@ -1,8 +1,8 @@
-"""The condition NoProgress: whether the training stands still because a member made no step for stallTimeoutSeconds.
+"""The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds.
 
-The launchers' watchdog finds it out and restarts the gang; the condition tells of it until all train again, or the job
-ends or is suspended. A job that never stood still does not have it. It is not called Stalled, as the reason of the
-restart is: tools that read conditions take a Stalled that is True for a job that has failed (see model/kstatus.py).
+The launchers' watchdog detects the stall and restarts the gang; the condition is True until all members make steps
+again, or the job ends or is suspended. A job that never stalled does not have the condition. Its name is not Stalled,
+the reason of the restart, because kstatus reads Stalled=True as a failed job (see model/kstatus.py).
 """
 
 from datetime import datetime
@@ -18,11 +18,18 @@ STALLED = "Stalled"
 def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
     """The status with the condition that follows from the launchers' last restart."""
     if record is not None and record.reason == STALLED and record.down_seconds is None:
-        why = (STALLED, f"{record.pod or 'a member'} made no step for stallTimeoutSeconds; the gang restarts")
+        why = (
+            STALLED,
+            f"{record.pod or 'a member'} made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang",
+        )
         return with_condition(status, NO_PROGRESS, "True", why, now)
     # Only the phase Training ends the condition: a new launcher of the chief knows of no restart, and another incident
     # may delay the next step.
-    return no_progress_over(status, ("Training", "all make steps again"), now) if report.phase == "Training" else status
+    return (
+        no_progress_over(status, ("Training", "all members make steps again"), now)
+        if report.phase == "Training"
+        else status
+    )
 
 
 def no_progress_over(status: Status, why: tuple[str, str], now: datetime) -> Status:

@@ -75,7 +75,7 @@ def _marked(pod: Pod, trouble: Trouble, now: datetime) -> Pod:
     if early and trouble.silent:
         return pod
     if early:
-        when = f"; given up at {clock(trouble.due)}" if trouble.due else ""
+        when = f"; replacing the pod at {clock(trouble.due)}" if trouble.due else ""
         pod = _hushed(pod) if trouble.evicted or (pod.disruption == EVICTED and not pod.deleting) else pod
         return msgspec.structs.replace(pod, ready=False, node_not_ready=True, waiting=f"{trouble.what}{when}")
     lost = msgspec.structs.replace(pod, node_lost=True, running=False, ready=False)
@@ -130,9 +130,9 @@ def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
 
 def _shown_by_pod(pod: Pod, patience: int) -> Trouble | None:
     if pod.node_silent_since is not None:
-        what = f"node {pod.node} has not been heard of since {clock(pod.node_silent_since)}"
+        what = f"node {pod.node} has sent no heartbeat since {clock(pod.node_silent_since)}"
         return Trouble(what, later(pod.node_silent_since, patience))
     if pod.deletion_deadline is not None:
-        what = f"node {pod.node} has not carried out the deletion that was due at {clock(pod.deletion_deadline)}"
+        what = f"node {pod.node} has not deleted the pod, which was due at {clock(pod.deletion_deadline)}"
         return Trouble(what, later(pod.deletion_deadline, patience), silent=True)
     return None

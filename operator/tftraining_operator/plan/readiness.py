@@ -3,7 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
-from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
 
@@ -11,17 +11,15 @@ from tftraining_operator.plan.gang import Gang, finished
 PATIENCE = timedelta(seconds=20)
 # A busy garbage collector removes the objects of a deleted job within this time.
 COLLECTION = timedelta(seconds=30)
-LATE = "Kubernetes should have removed that by now: look for a finalizer, and whether its node is there"
+LATE = "this takes too long: check for finalizers, and that the node still exists"
 _MORE = re.compile(r" \(and \d+ more\)$")
 # The scheduler's message counts nodes, by what each lacks: the counts and their order change with every node.
-_PLACE = re.compile(r"(cannot be scheduled: )(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
+_PLACE = re.compile(rf"({UNSCHEDULABLE})(.*?)((?: \(and \d+ more\))?)$", re.DOTALL)
 _COUNT = re.compile(r"(?<!\S)\d+(?:/\d+)? ")
 # The scheduler's message while a claim is being bound, or is created by the same `kubectl apply` as the job.
-_CLAIM = re.compile(
-    r"cannot be scheduled: .*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE
-)
+_CLAIM = re.compile(rf"{UNSCHEDULABLE}.*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE)
 # The kubelet's message about a failed image pull changes with each try: a port, the number of a request.
-_IMAGE = re.compile(r"\S+: ((?:init )?container \S+: image pull failed \(.*?\))")
+_IMAGE = re.compile(rf"\S+: ((?:init )?container \S+: {PULL_FAILED} \(.*?\))")
 
 
 def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, str]:
@@ -92,18 +90,18 @@ def why_not_started(pod: Pod, now: datetime) -> str:
     early = now < pod.created + PATIENCE
     if pod.waiting or not pod.preparing or early:
         return "" if early and _CLAIM.match(pod.waiting) else pod.waiting
-    return f"its volumes or its network are not ready{_unprepared(pod)}"
+    return f"volumes or network not ready{_unprepared(pod)}"
 
 
 def _unprepared(pod: Pod) -> str:
-    return f": {pod.unprepared}" if pod.unprepared else " (kubectl describe pod shows what is missing)"
+    return f": {pod.unprepared}" if pod.unprepared else " (see kubectl describe pod)"
 
 
 def _left_over(observed: Observed, now: datetime) -> str:
     late = [each.child for each in observed.leftovers if now >= each.since + COLLECTION]
     # The operator does not watch an object without its label: only the refusal of the API server names that object.
     known = [each.child for each in observed.leftovers] or ([observed.refusal.child] if observed.refusal else [])
-    waiting = f"waiting for the removal of what an earlier job of this name has left: {first_three(late or known)}"
+    waiting = f"waiting for the deletion of objects of an earlier job of this name: {first_three(late or known)}"
     trouble = next((f"; {pod.waiting}" for pod in observed.earlier if pod.node_not_ready), "")
     return f"{waiting}{trouble}; {LATE}" if late else f"{waiting}{trouble}"
 

@@ -51,7 +51,7 @@ def fewer_train(report: Report) -> bool:
 def with_fewer(context: Context, draft: Draft, why: str) -> Status:
     """The status of a gang that trains while other members are on their way; `why` is what keeps them."""
     assert draft.report is not None and draft.report.gang is not None
-    message = f"running with {draft.report.gang.size} of {len(context.spec.trainers)} workers; {why}"
+    message = f"training with {draft.report.gang.size} of {len(context.spec.trainers)} workers; {why}"
     return msgspec.structs.replace(draft.status, phase="Running", reason="FewerWorkers", message=message)
 
 
@@ -59,4 +59,6 @@ def _resized(old: Status, new: Status) -> tuple[Event, ...]:
     before, after = (status.replicas.get(WORKER) for status in (old, new))
     if before is None or after is None or before.desired == after.desired:
         return ()
-    return (Event("Normal", RESIZED.reason, f"from {before.desired} to {after.desired} workers"),)
+    return (
+        Event("Normal", RESIZED.reason, f"changing the number of workers from {before.desired} to {after.desired}"),
+    )

@@ -119,12 +119,12 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
 def _with_replaced(context: Context, draft: Draft, restarts: Restarts, incident: Incident, lost: Lost) -> Status:
     """The status that gives the lost pods up, each by its UID, while the other launchers wait or train on."""
     before = draft.status
-    answer = f"making its pod anew{_when(restarts)}, the others {_others(context, lost)}"
+    answer = f"recreating its pod{_when(restarts)}; other members {_others(context, lost)}"
     status = _restarting(before, restarts, incident, answer, context.now)
     status = msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
     if before.phase != "Running" or status.last_restart is None or not _all_restart_alone(context, lost):
         return status
-    message = f"{incident.message}; making its pod anew, the others train on"
+    message = f"{incident.message}; recreating its pod; other members keep training"
     alone = msgspec.structs.replace(status.last_restart, alone=True)
     return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
 
@@ -187,10 +187,10 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
 
 
 def _others(context: Context, lost: Lost) -> str:
-    """What the launchers of the other members do meanwhile."""
+    """What the other members do until the lost ones are back, as a clause of the message."""
     workers = all(each is not None and each.traits.resizable for each in lost.replicas)
     workers = workers and context.spec.chief not in lost.replicas
-    return "go on" if workers and context.spec.min_replicas is not None else "wait for it"
+    return "keep training" if workers and context.spec.min_replicas is not None else "are waiting"
 
 
 def _all_restart_alone(context: Context, lost: Lost) -> bool:
@@ -204,17 +204,19 @@ def _held_by_queue(context: Context, lost: Lost) -> bool:
 
 
 def _refund(context: Context, draft: Draft) -> Draft:
-    """Give the last charge back if a lost node had caused the failure.
+    """Refund the last charge if a lost node had caused the failure.
 
     Without launchers the first sign of a dead node is that the programs on other nodes fail, a minute before the node
-    counts as lost. By then the gang waits for a pod of the attempt before, which no kubelet deletes. `counted` stays:
-    a program did fail.
+    counts as lost. By then a restart is waiting for a previous-attempt pod that no kubelet will delete; refund the
+    charge and record NodeLost. `counted` stays: a program did fail.
     """
     status, last = draft.status, draft.status.last_restart
     pod = next((each for each in draft.gang.stale if _was_lost_before(each, status.attempt)), None)
     if pod is None or last is None or last.exit_code is None:
         return draft
-    message = f"{pod.label} was lost with its node ({pod.message}): the failure that followed costs nothing"
+    message = (
+        f"{pod.label} was lost with its node ({pod.message}): the charge for the failure that followed is refunded"
+    )
     restarts = msgspec.structs.replace(
         status.restarts,
         budget_used=max(0, status.restarts.budget_used - 1),

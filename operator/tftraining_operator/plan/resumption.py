@@ -41,7 +41,7 @@ def announce_earlier_run(context: Context, draft: Draft) -> Draft:
     where = _began(report) if report is not None and _is_first(context, draft, report) else ""
     if not where:
         return draft
-    message = f"the training goes on from {where} of an earlier run in the same directory"
+    message = f"resumed from {where} of an earlier run in the same directory"
     status = with_condition(draft.status, "Resumed", "True", (EARLIER_RUN, message), context.now)
     return draft.but(status=status).with_events(Event("Normal", EARLIER_RUN, message))
 

@@ -51,8 +51,8 @@ def check_launcher_result(context: Context, draft: Draft) -> Draft:
 
 def _why(spec: JobSpec, gang: Gang) -> Problem:
     if spec.success_policy == "AllWorkers":
-        return Problem("AllWorkersSucceeded", "every chief and worker has finished")
-    return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has finished")
+        return Problem("AllWorkersSucceeded", "every chief and worker has succeeded")
+    return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has succeeded")
 
 
 def _failed(gang: Gang) -> Pod | None:
@@ -97,8 +97,8 @@ def _without_python(spec: JobSpec, gang: Gang) -> Problem | None:
         python = _python(spec, pod)
         if any(f"{quote}{python}{quote}" in words for quote in "\"'`"):
             message = (
-                f"{pod.label}: the image has no {python} to run the launcher with: use an image with Python 3.9 or "
-                "newer, or set spec.restartPolicy.mode: Recreate, which needs none"
+                f"{pod.label}: the image has no {python}, and the launcher needs Python 3.9 or newer: use an image "
+                "with Python, or set spec.restartPolicy.mode: Recreate, which uses no launcher"
             )
             return Problem("NoPython", message)
     return None

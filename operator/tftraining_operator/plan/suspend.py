@@ -1,4 +1,4 @@
-"""runPolicy.suspend: no pods while the checkpoints stay, and the way back.
+"""spec.runPolicy.suspend: delete the pods, keep the checkpoints, and resume from them later.
 
 Pods end with their own grace, and no end of a pod on the way is an incident. The temporary save directories are removed
 as soon as no pod can write any more, and the next gang waits for that. The next gang is a new attempt: pods of the old
@@ -17,18 +17,18 @@ from tftraining_operator.plan.step import Event
 from tftraining_operator.plan.success_policy import check_success
 from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
 
-SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true: there are no pods until it is false again")
+SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true; set it to false to resume")
 RESUMED = ("Resumed", "spec.runPolicy.suspend is false")
 
 
 def stay_suspended(context: Context, draft: Draft) -> Draft:
-    """A job that is suspended already: of the pods that are still ending only a success counts."""
+    """A job that is suspended already: only a success of the pods that are still terminating counts."""
     draft = check_success(context, draft)
     return suspend(context, draft) if context.run_policy.suspend and not draft.final else draft
 
 
 def suspend(context: Context, draft: Draft) -> Draft:
-    """The draft of a job that is to have no pods, whatever the stages before have decided short of the job's end."""
+    """The draft without pods; it replaces every decision of the stages before, except the end of the job."""
     draft = Draft.of(context, _suspended(context, draft))
     if context.status.phase != "Suspended":
         draft = draft.with_events(Event("Normal", "Suspended", draft.status.message or ""))
@@ -57,7 +57,7 @@ def resume(context: Context, draft: Draft) -> Draft:
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
     status = without_condition(with_condition(status, "Suspended", "False", RESUMED, context.now), "Cleaned")
-    event = Event("Normal", "Resumed", "the job goes on: making its pods")
+    event = Event("Normal", "Resumed", "resuming: creating the pods")
     return draft.restarted_from(context, status).with_events(event)
 
 

@@ -14,7 +14,7 @@ from tftraining_operator.model.observed import LONGEST_MESSAGE, Observed
 from tftraining_operator.plan.step import Event, Step
 
 UNREADABLE = "Unreadable"
-LEFT_ALONE = "nothing is done with the job until that is corrected, or an operator runs that can read it"
+LEFT_ALONE = "the operator ignores the job: correct it, or run an operator version that can read it"
 
 
 def unreadable(job: Job, observed: Observed) -> Problem | None:

@@ -34,7 +34,7 @@ def remove_workertemp(context: Context, draft: Draft) -> Draft:
     if pod is not None:
         return _watch(context, draft, pod)
     if context.now >= _deadline(context, status):
-        return _give_up(context, draft, f"not done after {LIMIT.seconds // 60} minutes")
+        return _give_up(context, draft, f"not finished after {LIMIT.seconds // 60} minutes")
     tries = status.cleanup.failed_attempts if status.cleanup else 0
     task = CleanupTask(spec.storage, indices(spec, status), spec.launcher.image or context.image, tries + 1)
     return _try(context, draft, spec, task)
@@ -82,7 +82,7 @@ def _unknown(context: Context, draft: Draft, reason: str, message: str) -> Draft
 def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
     """The next step while the cleanup pod exists."""
     if pod.node_lost:
-        # That says nothing of the task, so the next pod is no other try.
+        # A lost node says nothing about the cleanup, so the next pod does not count as another attempt.
         return draft.with_deletions((pod,))
     if pod.succeeded:
         removed, trouble = _result(pod)
@@ -92,7 +92,7 @@ def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
         return _after_failure(context, draft, pod)
     deadline = _deadline(context, draft.status)
     if context.now >= deadline:
-        why = pod.waiting or "the cleanup pod did not end in time"
+        why = pod.waiting or "the cleanup pod did not finish in time"
         return _give_up(context, draft, why).with_deletions((pod,))
     if pod.waiting:
         draft = _unknown(context, draft, "Waiting", f"{pod.name}: {pod.waiting}")
@@ -160,7 +160,7 @@ def _end(context: Context, draft: Draft, message: str) -> Draft:
 
 
 def _give_up(context: Context, draft: Draft, message: str) -> Draft:
-    message = f"{message}; directories named workertemp_<index> may be left in the job's save directories"
+    message = f"{message}; remove directories named workertemp_<index> from the save directories by hand"
     status = _with_cleanup(draft.status, message=message)
     draft = draft.but(status=with_condition(status, "Cleaned", "False", ("CleanupFailed", message), context.now))
     return draft.with_events(Event("Warning", "CleanupFailed", message))

@@ -90,7 +90,7 @@ async def test_a_variable_set_before_the_import_takes_effect(harness: Harness, t
     await program.start(environment, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
     assert ended.lines[-1] == "False python [('blas', 1), ('openmp', 1)]"
-    word = "it sets HDF5_USE_FILE_LOCKING before" if shown else "it has set HDF5_USE_FILE_LOCKING before"
+    word = "it sets HDF5_USE_FILE_LOCKING before" if shown else "it set HDF5_USE_FILE_LOCKING before"
     assert program.mode.startswith(f"plain: {word}")
 
 
@@ -106,4 +106,4 @@ async def test_an_installed_package_can_choose_the_keras_backend(harness: Harnes
     await program.start(environment, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
     assert ended.lines[-1] == "ModuleNotFoundError: No module named 'jax'", "as in a plain start: it is not installed"
-    assert program.mode.startswith("plain: it has set KERAS_BACKEND before")
+    assert program.mode.startswith("plain: it set KERAS_BACKEND before")

@@ -109,7 +109,7 @@ def test_a_start_that_outlasts_the_lease_starts_nothing(tmp_path: Path, fifo: Pa
         gang.wait_for_phase("Training", 2)
         (tmp_path / "hang-create").unlink()
         release(fifo)
-        gang.wait_for(lambda: "another worker-1 is connected" in gang.log("worker-1"))
+        gang.wait_for(lambda: "another launcher of worker-1 is connected" in gang.log("worker-1"))
         assert not [pid for pid in children(old.pid) if name_of(pid) != NAME]
         assert ("worker-1", 1) not in {(name, number) for name, number, _ in gang.starts()}
         assert_one_after_the_other(gang)

@@ -36,7 +36,7 @@ for step in range(1, 10**6):
     time.sleep(0.05)
 """,
 }
-WORD = "tftraining: NoGPU: the container asks for GPUs (2) and TensorFlow sees none"
+WORD = "tftraining: NoGPU: the container requests GPUs (2), but TensorFlow sees none"
 
 
 @pytest.mark.parametrize(("asked", "there", "lacks"), [(2, 0, True), (2, 2, False), (0, 0, False)])

@@ -50,11 +50,11 @@ async def test_more_members_than_the_soft_limit_can_join(
             gang.wait_for((tmp_path / "limits").exists)
             assert gang.status("worker-0")["mode"].partition(":")[0] == ("warm" if warm else "plain")
     assert json.loads((tmp_path / "limits").read_text()) == [64, 4096]
-    assert "files may be open" not in gang.log("worker-0")
+    assert "limit of open files" not in gang.log("worker-0")
 
 
 def test_a_hard_limit_too_low_for_the_gang_is_reported(tmp_path: Path) -> None:
     with chief(tmp_path, 64, 80) as gang:
         gang.start("worker-0")
-        words = "only 80 files may be open here, and the rendezvous of 100 members needs 356: not all members can join"
+        words = "the limit of open files is 80, and the rendezvous of 100 members needs 356: not all members can"
         gang.wait_for(lambda: words in gang.log("worker-0"))

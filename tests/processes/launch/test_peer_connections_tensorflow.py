@@ -43,5 +43,5 @@ def test_a_program_that_waits_for_its_peer_does_not_train(tmp_path: Path) -> Non
         gang.start()
         last = gang.wait_for(lambda: gang.status().get("lastRestart"), PATIENCE)
         assert (last["member"], last["reason"]) == ("worker-0", "Stalled")
-        assert last["message"].startswith("worker-0: not connected to the other programs for 35 s")
+        assert last["message"].startswith("worker-0: no connection to the other programs for 35 s")
         gang.wait_for(lambda: "ensure_initialized" in gang.log("worker-0"))  # its stacks

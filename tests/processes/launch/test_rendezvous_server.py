@@ -85,10 +85,10 @@ async def test_unauthenticated_connections_are_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"attempt": 0}, "this is attempt 1, not 0"),
-        ({"uid": "another"}, "another job"),
+        ({"attempt": 0}, "the attempt is 1, not 0"),
+        ({"uid": "another"}, "belongs to another job"),
         ({"member": "worker-7"}, "worker-7 is not a member"),
-        ({"member": "worker-1"}, "another worker-1 is connected"),
+        ({"member": "worker-1"}, "another launcher of worker-1 is connected"),
     ],
 )
 async def test_a_refused_member_gets_the_reason(tmp_path: Path, change: dict[str, Any], why: str) -> None:

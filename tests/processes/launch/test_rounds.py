@@ -36,7 +36,7 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "100000") as gang:
         gang.start("worker-0")
         gang.wait_for(lambda: gang.get("worker-0", "/healthz") == (200, "ok\n"))
-        assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang\n")
+        assert gang.get("worker-0", "/readyz") == (503, "waiting for the gang to start\n")
         gang.wait_for(lambda: gang.status()["missing"] == ["worker-1"])
         assert (gang.status()["phase"], gang.status()["message"]) == ("Waiting", "waiting for worker-1")
         gang.start("worker-1")

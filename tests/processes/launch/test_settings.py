@@ -65,7 +65,7 @@ def test_a_crash_of_the_launcher_leaves_a_termination_message(tmp_path: Path) ->
     verdict, rest = split_result(message.read_text())
     assert verdict is not None and rest == ""
     assert (verdict.verdict, verdict.reason) == ("", "LauncherFailed")
-    assert verdict.message == "the launcher failed: ZeroDivisionError: division by zero"
+    assert verdict.message == "internal error of the launcher: ZeroDivisionError: division by zero"
 
 
 def test_without_a_command_the_usage_is_printed(tmp_path: Path) -> None:

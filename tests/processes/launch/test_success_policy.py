@@ -40,14 +40,14 @@ def test_a_finished_member_waits_without_a_program(tmp_path: Path) -> None:
         gang.kill_program("worker-0", signal.SIGSTOP)
         gang.wait_for(lambda: gang.status().get("state") == "done")
         status = gang.wait_for_phase("Training")
-        assert (status["pid"], status["message"]) == (None, "all members train; chief-0 has finished")
+        assert (status["pid"], status["message"]) == (None, "all members traininging; chief-0 has finished")
         assert gang.get("chief-0", "/readyz") == (200, "training\n")
         assert not verdict(gang)
         gang.kill_program("worker-0", signal.SIGCONT)
         assert gang.wait() == dict.fromkeys(gang.names, 0)
         assert verdict(gang)
         assert rounds(gang) == {name: [1] for name in gang.names}
-        assert gang.message("worker-0")["message"] == "every chief and worker has finished"
+        assert gang.message("worker-0")["message"] == "every chief and worker has succeeded"
 
 
 @pytest.mark.parametrize("victim", MEMBERS)

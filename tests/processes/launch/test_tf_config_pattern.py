@@ -87,4 +87,4 @@ def test_a_command_that_is_no_python_fails_with_a_long_tf_config(tmp_path: Path)
         assert 126 in gang.wait().values()
         message = gang.message("worker-0")
         assert (message["verdict"], message["reason"], message["exitCode"]) == ("Failed", "NotFound", 126)
-        assert "TF_CONFIG has more than the 131072 bytes" in message["message"]
+        assert "TF_CONFIG is longer than the 131072 bytes" in message["message"]

@@ -11,8 +11,8 @@ from tests.support.launchers.standin import LOST
 
 BOOM = "Traceback (most recent call last):\nValueError: boom\n"
 FOLDED = (
-    "tftraining: this program could not go on because of worker-1; its traceback of 7 lines is left out: "
-    "UnavailableError: Collective ops is aborted by: Socket closed (TFTRAINING_FULL_TRACEBACKS=1 shows it)\n"
+    "tftraining: this program failed because of worker-1; omitting its traceback of 7 lines: "
+    "UnavailableError: Collective ops is aborted by: Socket closed (set TFTRAINING_FULL_TRACEBACKS=1 to see it)\n"
     "closing\n"
 )
 
@@ -58,7 +58,7 @@ def test_full_tracebacks_are_shown_on_request(tmp_path: Path, monkeypatch: pytes
         gang.order("worker-0", "lose worker-1")
         gang.wait()
         assert f"{LOST}\nclosing\n" in gang.log("worker-0")
-        assert "is left out" not in gang.log("worker-0")
+        assert "omitting its traceback" not in gang.log("worker-0")
 
 
 def test_the_first_failure_is_never_folded(tmp_path: Path) -> None:

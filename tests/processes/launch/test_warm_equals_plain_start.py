@@ -296,6 +296,6 @@ async def test_a_fork_does_what_a_plain_start_does(lab: Lab, name: str, capfd: p
     assert name in OF_THE_LAUNCHER or (plain, plain_out, plain_err) == bare
     mode, warm = await lab.observe(case, warm=True)
     warm_out, warm_err = capfd.readouterr()
-    warm_err = "".join(line for line in warm_err.splitlines(True) if not line.startswith("tftraining: started plainly"))
+    warm_err = "".join(line for line in warm_err.splitlines(True) if not line.startswith("tftraining: cold start"))
     assert (warm, warm_out, warm_err) == (plain, plain_out, plain_err)
     assert (mode == "warm") == (name not in PLAIN), mode

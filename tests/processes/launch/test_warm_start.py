@@ -135,7 +135,7 @@ async def test_a_fork_unknown_to_the_launcher_runs_nothing(lab: Lab, monkeypatch
     lab.script("import os\nprint(os.getpid(), file=open(os.environ['OUT'] + '/ran', 'a'))")
     program = await lab.prepared()
     await lab.go(program)
-    assert program.mode == "plain: the warm interpreter was ended: it did not answer"
+    assert program.mode == "plain: the warm interpreter was killed: it did not answer"
     await program.close()
     assert len((lab.directory / "ran").read_text().split()) == 1
 
@@ -203,11 +203,11 @@ async def test_a_start_waits_for_the_warmup_and_kill_does_not(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("tensorflow", "reason"),
     [
-        ("raise ImportError('no such library')", "TensorFlow cannot be imported: ImportError: no such library"),
-        ("1/0", "TensorFlow cannot be imported: ZeroDivisionError: division by zero"),
-        ("raise SystemExit(3)", "TensorFlow cannot be imported: SystemExit: 3"),
-        ("import os; os._exit(3)", "the warm interpreter has died"),
-        ("import os; os.abort()", "the warm interpreter has died"),
+        ("raise ImportError('no such library')", "cannot import TensorFlow: ImportError: no such library"),
+        ("1/0", "cannot import TensorFlow: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "cannot import TensorFlow: SystemExit: 3"),
+        ("import os; os._exit(3)", "the warm interpreter died"),
+        ("import os; os.abort()", "the warm interpreter died"),
     ],
 )
 async def test_a_failed_import_gives_a_plain_start(
@@ -220,7 +220,7 @@ async def test_a_failed_import_gives_a_plain_start(
         assert (await lab.go(program)).lines == ("ran",)
         assert program.mode == f"plain: {reason}"
     await lab.close()
-    assert capfd.readouterr().err.count(f"tftraining: started plainly: {reason}\n") == 1
+    assert capfd.readouterr().err.count(f"tftraining: cold start: {reason}\n") == 1
 
 
 async def test_output_of_the_import_is_printed_once(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +248,7 @@ async def test_a_changed_environment_gets_a_new_warm_interpreter(lab: Lab) -> No
     assert (await lab.go(program)).lines == ("None None {}",)
     lab.extra = {"TF_X": "1", "TF_CONFIG": "[]"}
     assert (await lab.go(program)).lines == ("1 1 []",)
-    assert program.mode == "plain: its environment has changed since the last start"
+    assert program.mode == "plain: its environment changed since the last start"
     assert (await lab.go(program)).lines == ("1 1 []",)
     assert program.mode == "warm"
 
@@ -262,7 +262,7 @@ async def test_a_warm_interpreter_that_dies_is_replaced(lab: Lab) -> None:
         (interpreter,) = children_of(os.getpid())
         os.kill(interpreter, signal.SIGKILL)
         assert (await lab.go(program)).lines == ("ran",)
-        assert program.mode == "plain: the warm interpreter has died"
+        assert program.mode == "plain: the warm interpreter died"
         assert (await lab.go(program)).lines == ("ran",)
     assert program.mode == "warm"
 
@@ -275,7 +275,7 @@ async def test_a_hanging_warm_interpreter_delays_no_start(lab: Lab, monkeypatch:
     (interpreter,) = children_of(os.getpid())
     os.kill(interpreter, signal.SIGSTOP)
     assert (await lab.go(program)).lines == ("ran",)
-    assert program.mode == "plain: the warm interpreter was ended: it did not answer"
+    assert program.mode == "plain: the warm interpreter was killed: it did not answer"
 
 
 async def test_a_command_named_python_that_is_no_python(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ async def test_a_script_changed_between_two_starts(lab: Lab) -> None:
     assert program.mode == "warm"
     lab.script("import os\nos.environ['TF_X'] = '1'\nimport tensorflow\nprint(333)")
     assert (await lab.go(program)).lines == ("333",)
-    assert program.mode == "plain: it sets TF_X before it imports TensorFlow"
+    assert program.mode == "plain: it sets TF_X before importing TensorFlow"
 
 
 @pytest.mark.parametrize("command", [("python", "script.py"), ("python", "-m", "script")])
@@ -308,7 +308,7 @@ async def test_environment_settings_in_a_module_of_the_program(lab: Lab, command
     lab.tensorflow("import os; seen = os.environ.get('TF_X')")
     program = await lab.prepared(*command)
     assert (await lab.go(program)).lines == ("1",)
-    assert program.mode == "plain: it sets TF_X before it imports TensorFlow"
+    assert program.mode == "plain: it sets TF_X before importing TensorFlow"
 
 
 async def test_a_module_that_the_programs_directory_shadows(lab: Lab) -> None:
@@ -371,7 +371,7 @@ async def test_stack_dumps_show_every_thread(lab: Lab, start_warm: bool) -> None
         await until(lambda: "in wait" in shown.read_text(), "stacks")
     seen = shown.read_text()
     assert "in work" in seen
-    assert seen.count("no stacks to show") == 1
+    assert seen.count("cannot show stacks") == 1
     assert program.pid is not None
 
 

@@ -21,7 +21,7 @@ HIDDEN = {
     "a bound method": ("import os\nchange = os.environ.setdefault\nchange('{}', '1')", ""),
     "C": ("import ctypes\nctypes.CDLL(None).setenv(b'{}', b'1', 1)", ""),
 }
-ANEW = "it has set {} before its import of TensorFlow, so it is started anew"
+ANEW = "it set {} before importing TensorFlow; restarting it without the warm interpreter"
 
 
 def hide(lab: Lab, way: str, variable: str, then: str = "") -> None:
@@ -103,7 +103,7 @@ async def test_a_child_process_that_sets_a_variable_is_only_warned(lab: Lab, cap
     assert (await lab.go(await lab.prepared())).lines[-1] == "3"
     assert lab.programs[0].mode == "warm"
     await lab.close()
-    assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow had read it") == 1
+    assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow read it") == 1
 
 
 SEES = """

@@ -60,7 +60,7 @@ def test_what_is_packed_is_what_comes_out() -> None:
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(ValueError, match="7 cannot be cut into 4"):
+    with pytest.raises(ValueError, match="7 cannot be split into 4"):
         mesh.sharded(np.zeros(7), dtensor.Layout(["batch"], mesh.make_mesh(CPUS, 2)))
 
 
@@ -106,7 +106,7 @@ def test_examples_that_fill_up_a_batch_count_for_nothing(digits: Data) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model-parts", "3"], "8 devices cannot be shared out"),
+        (["--model-parts", "3"], "8 devices cannot be divided"),
         (["--batch-size", "12"], "not a multiple of 8"),
         (["--model-parts", "8", "--hidden", "12", "8"], "not multiples of --model-parts"),
         (["--precision", "mixed_float16"], "mixed_bfloat16"),

@@ -66,12 +66,12 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
 @pytest.mark.parametrize(
     ("arguments", "task", "gpus", "message"),
     [
-        ([], Task("ps", 0, 2, False), 0, "not for a task ps-0"),
-        ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs --keep-checkpoints"),
-        (["--keras", "3"], ALONE, 0, "--keras 3 is for the loop custom"),
+        ([], Task("ps", 0, 2, False), 0, "the roles chief, worker and evaluator, not ps-0"),
+        ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs checkpoints: set --keep-checkpoints"),
+        (["--keras", "3"], ALONE, 0, "--keras 3 needs --loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory"),
-        (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "take mixed_bfloat16"),
+        (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "choose mixed_bfloat16"),
         (["--jit"], WORKER, 0, "XLA cannot wait"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pyt
     [
         (["--data", "mnist", "--data-dir", "/no/such"], "", "no file train-images-idx3-ubyte.gz in /no/such"),
         ([], "{", "TF_CONFIG is not JSON"),
-        (["--directory", "/dev/null/x"], "", "cannot make the directory /dev/null/x"),
+        (["--directory", "/dev/null/x"], "", "cannot create the directory /dev/null/x"),
     ],
 )
 def test_what_stops_the_program_is_one_line(
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_model_is_refused(shape: tuple[int, int, int], o
         return State(TrainStep(model, model.optimizer, 8), str(tmp_path))
 
     state_of(program.make_model((8, 8, 1), 0.1)).save(3)
-    with pytest.raises(UsageError, match="does not fit this model"):
+    with pytest.raises(UsageError, match="does not match this model"):
         state_of(program.make_model(shape, 0.1, keras=importlib.import_module(other)))
 
 

@@ -110,10 +110,10 @@ def test_a_cluster_in_one_process_trains(tmp_path: Path, options: tuple[str, ...
 @pytest.mark.parametrize(
     ("task", "cluster", "arguments", "message"),
     [
-        (Task(), {"chief": ["a:1"], "worker": ["a:2"]}, [], "TF_CONFIG names no ps"),
-        (Task(), {"worker": ["a:2"], "ps": ["a:3"]}, [], "TF_CONFIG names no chief"),
-        (Task("evaluator"), CLUSTER, [], "not for a task evaluator-0"),
-        (Task(), CLUSTER, ["--jit"], "--jit cannot be"),
+        (Task(), {"chief": ["a:1"], "worker": ["a:2"]}, [], "TF_CONFIG has no ps"),
+        (Task(), {"worker": ["a:2"], "ps": ["a:3"]}, [], "TF_CONFIG has no chief"),
+        (Task("evaluator"), CLUSTER, [], "the roles chief, worker and ps, not evaluator-0"),
+        (Task(), CLUSTER, ["--jit"], "--jit is not supported"),
         (Task(), CLUSTER, ["--loop", "custom", "--precision", "mixed_float16"], "mixed_bfloat16"),
     ],
 )

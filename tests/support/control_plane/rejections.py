@@ -105,20 +105,25 @@ ROLES = [
         "needs at least a worker or a chief",
     ),
     bad("no template at all", "spec.template", REMOVED, "a role has no pod template: set spec.template"),
-    bad("two chiefs", "spec.replicaSpecs.chief.replicas", 2, "TensorFlow allows one of this role at most"),
-    bad("two evaluators", "spec.replicaSpecs.evaluator.replicas", 2, "TensorFlow allows one of this role at most"),
+    bad("two chiefs", "spec.replicaSpecs.chief.replicas", 2, "TensorFlow allows at most one replica"),
+    bad(
+        "two evaluators",
+        "spec.replicaSpecs.evaluator.replicas",
+        2,
+        "TensorFlow allows at most one replica",
+    ),
     bad("no worker", "spec.replicaSpecs.worker.replicas", 0, "should be greater than or equal to 1"),
     bad("too many workers", "spec.replicaSpecs.worker.replicas", 10001, "should be less than or equal to 10000"),
     bad("half a worker", "spec.replicaSpecs.worker.replicas", 1.5, "must be of type integer"),
     bad("port 0", "spec.replicaSpecs.ps.port", 0, "should be greater than or equal to 1"),
     bad("port 65536", "spec.replicaSpecs.ps.port", 65536, "should be less than or equal to 65535"),
     bad("minReplicas 0", "spec.minReplicas", 0, "should be greater than or equal to 1"),
-    bad("minReplicas above replicas", "spec.minReplicas", 4, "must not be more than spec.replicaSpecs.worker.replicas"),
+    bad("minReplicas above replicas", "spec.minReplicas", 4, "must not exceed spec.replicaSpecs.worker.replicas"),
     Bad(
         "minReplicas with no worker",
         {"spec.replicaSpecs.worker": REMOVED},
         "spec.minReplicas",
-        "must not be more than spec.replicaSpecs.worker.replicas",
+        "must not exceed spec.replicaSpecs.worker.replicas",
     ),
 ]
 
@@ -177,33 +182,33 @@ TEMPLATES = [
         "TF_CONFIG",
         f"{TENSORFLOW}.env.0.name",
         "TF_CONFIG",
-        "TF_CONFIG is made by the operator",
+        "the operator sets TF_CONFIG",
         "spec.template.spec.containers[0].env[0]",
     ),
     bad(
         "TF_CONFIG in an init container",
         "spec.template.spec.initContainers.0.env.0.name",
         "TF_CONFIG",
-        "TF_CONFIG is made by the operator",
+        "the operator sets TF_CONFIG",
         "spec.template.spec.initContainers[0].env[0]",
     ),
     bad(
         "TF_CONFIG in a role's sidecar",
         "spec.replicaSpecs.worker.template.spec.containers",
         [*template()["spec"]["containers"], {"name": "sidecar", "env": [{"name": "TF_CONFIG", "value": "{}"}]}],
-        "TF_CONFIG is made by the operator",
+        "the operator sets TF_CONFIG",
         "spec.replicaSpecs.worker.template.spec.containers[1].env[0]",
     ),
-    bad("restartPolicy Always", "spec.template.spec.restartPolicy", "Always", "must be Never or left out"),
-    bad("restartPolicy OnFailure", "spec.template.spec.restartPolicy", "OnFailure", "must be Never or left out"),
+    bad("restartPolicy Always", "spec.template.spec.restartPolicy", "Always", "must be Never or unset"),
+    bad("restartPolicy OnFailure", "spec.template.spec.restartPolicy", "OnFailure", "must be Never or unset"),
 ]
 
 PATHS = [
     bad("storage with no volume", f"{STORAGE}.volume", REMOVED, "Required value"),
     bad("volume with no source", f"{STORAGE}.volume", {}, "should have at least 1 properties"),
     bad("volume with two sources", f"{STORAGE}.volume.nfs", {}, "must have at most 1 item", f"{STORAGE}.volume"),
-    bad("volume of its own for each pod", f"{STORAGE}.volume", {"emptyDir": {}}, "give every pod a storage of its own"),
-    bad("claim of its own for each pod", f"{STORAGE}.volume", {"ephemeral": {}}, "give every pod a storage of its own"),
+    bad("volume of its own for each pod", f"{STORAGE}.volume", {"emptyDir": {}}, "give every pod its own storage"),
+    bad("claim of its own for each pod", f"{STORAGE}.volume", {"ephemeral": {}}, "give every pod its own storage"),
     *(
         bad(f"mountPath {path!r}", f"{STORAGE}.mountPath", path, "must be an absolute path such as /training")
         for path in ("", "training", "/", "/a/", "/a//b", "/a/../b", "/a/.", "/a:b", "/$(HOME)")

@@ -1,4 +1,4 @@
-"""A certificate authority, and the certificate of a webhook that listens on 127.0.0.1, made anew for each use."""
+"""A certificate authority, and the certificate of a webhook that listens on 127.0.0.1, recreated for each use."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta

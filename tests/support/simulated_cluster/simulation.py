@@ -34,7 +34,7 @@ IMAGE = "operator:1"
 MOST_PASSES = 60
 READ_ONLY = "look at "  # what changes nothing
 CHANGES = ("DELETE ", "PATCH ")  # what asks for no child
-FOREIGN = "exists already and does not belong to this job"
+FOREIGN = "already exists and does not belong to this job"
 
 Write = tuple[str, Callable[[], None]]
 

@@ -115,7 +115,7 @@ STATES: dict[Callable[[], SimulatedCluster], tuple[str, str]] = {
 def as_written_before(status: dict[str, Any]) -> None:
     """Give the status the conditions of the version before: Ready in every phase, and Stalled told of the watchdog."""
     conditions = {each["type"]: dict(each) for each in status.get("conditions", ()) if each["type"] != "Stalled"}
-    false = {"status": "False", "lastTransitionTime": stamp(START), "message": "the job is done"}
+    false = {"status": "False", "lastTransitionTime": stamp(START), "message": "the job has ended"}
     ready = conditions.pop("Ready", {"type": "Ready", "reason": status["reason"], **false})
     if "NoProgress" in conditions:
         conditions["NoProgress"]["type"] = "Stalled"

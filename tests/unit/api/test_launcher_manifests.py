@@ -196,7 +196,7 @@ def test_as_many_rules_as_a_job_may_have_reach_the_chiefs_launcher() -> None:
     arrived = read({**variables, "TFTRAINING_LAUNCHER": value}).policy.rules
     assert len(arrived) == 64
     failure = Failure("worker", None, 9, "OOMKilled")
-    assert decide(arrived, failure, True) == Decision("FailJob", "spec.restartPolicy.rules[63] says FailJob")
+    assert decide(arrived, failure, True) == Decision("FailJob", "matched spec.restartPolicy.rules[63]: FailJob")
 
 
 def test_a_rule_for_a_reason_that_only_pods_have_never_holds_for_a_launcher() -> None:
@@ -206,7 +206,7 @@ def test_a_rule_for_a_reason_that_only_pods_have_never_holds_for_a_launcher() ->
     policy = read(variables).policy
     assert decide(policy.rules, Failure("worker", 1, None, "Error"), True).action == "Restart"
     assert decide(policy.rules, Failure("worker", None, None, "Stalled"), True).rule.startswith(
-        "spec.restartPolicy.rules[1]"
+        "matched spec.restartPolicy.rules[1]"
     )
 
 

@@ -163,7 +163,7 @@ def test_the_launcher_goes_by_the_operator_whatever_the_image_sets() -> None:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (a_job(), "there is none with spec.restartPolicy.mode: Recreate"),
+        (a_job(), "there is no launcher with spec.restartPolicy.mode: Recreate"),
         (a_launched_job().container(command=["bash", "-c"], args=["python x.py"]), "the command (bash -c python x.py)"),
         (a_launched_job().container(command=["python"], args=["-I", "x.py"]), "the command (python -I x.py)"),
         (a_launched_job().container(args=["$(TF_CONFIG)"]), "the template refers to $(TF_CONFIG)"),
@@ -175,7 +175,9 @@ def test_one_that_cannot_be_set_makes_the_job_invalid(job: JobBuilder, said: str
     cluster = SimulatedCluster(job.workers(LARGER)).run()
     assert (cluster.status.phase, cluster.status.reason, cluster.pods) == ("Failed", "InvalidSpec", [])
     message = cluster.status.message or ""
-    assert message.startswith(f"TF_CONFIG of worker-4999 would have {length} bytes, and Linux takes {LONGEST} ")
+    assert message.startswith(
+        f"TF_CONFIG of worker-4999 would have {length} bytes, more than the {LONGEST} that Linux allows "
+    )
     assert said in message
 
 

@@ -102,7 +102,7 @@ def test_one_file_of_a_volume(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("items", "words"),
     [
-        ([{"key": "other", "path": "x"}], "takes the key other, which the ConfigMap program lacks"),
+        ([{"key": "other", "path": "x"}], "uses the key other, missing in the ConfigMap program"),
         ([{"key": "train.py", "path": "../x"}], "has an item with the path ../x: it must be relative"),
         ([{"key": "train.py", "path": "/x"}], "has an item with the path /x: it must be relative"),
     ],
@@ -160,7 +160,7 @@ def test_the_config_maps_of_the_jobs_namespace_are_read(tmp_path: Path) -> None:
         ({"data": {"a": ""}, "binaryData": {"a": ""}}, "has the key a in data and in binaryData"),
         pytest.param(
             {"data": {"a": "x" * (LIMIT + 1)}},
-            f"holds {LIMIT + 1} bytes: Kubernetes takes no more than {LIMIT}",
+            f"has {LIMIT + 1} bytes: the limit of Kubernetes is {LIMIT}",
             id="too large",
         ),
     ],

@@ -35,7 +35,7 @@ def test_a_job(file: Path) -> None:
 def test_other_objects_are_left_out_and_that_is_told(file: Path) -> None:
     job, told = read(file, f"{CLAIM}---\n{JOB}---\n")
     assert job == minimal()
-    assert told == [f"{file}: only the TFTrainingJob is run; left out: PersistentVolumeClaim"]
+    assert told == [f"{file}: running only the TFTrainingJob; skipped: PersistentVolumeClaim"]
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +46,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_several(file: Path) -> None:
     text = f"{JOB}---\n{yaml.safe_dump(minimal('other'))}"
     assert read(file, text, "other")[0] == minimal("other")
-    with pytest.raises(UserError, match=r"2 jobs in it \(minimal, other\): choose one with --job NAME"):
+    with pytest.raises(UserError, match=r"2 jobs \(minimal, other\): choose one with --job NAME"):
         read(file, text)
-    with pytest.raises(UserError, match="no job third in it; there are: minimal, other"):
+    with pytest.raises(UserError, match="no job third; the file has: minimal, other"):
         read(file, text, "third")
 
 
@@ -60,16 +60,16 @@ def test_dates_are_text_as_in_a_cluster(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "nothing in it"),
-        ("---\n", "nothing in it"),
+        ("", "the file is empty"),
+        ("---\n", "the file is empty"),
         ("just words", "not a Kubernetes manifest"),
         ("- a\n- b\n", "not a Kubernetes manifest"),
-        (CLAIM, "no TFTrainingJob in it, only PersistentVolumeClaim"),
+        (CLAIM, "found no TFTrainingJob, only PersistentVolumeClaim"),
         ("a: b: c", ":1:5: not YAML: mapping values are not allowed here"),
-        ("a: 1\nb: 2\na: 3\n", ":3:1: not YAML: the key 'a' is there twice"),
+        ("a: 1\nb: 2\na: 3\n", ":3:1: not YAML: duplicate key 'a'"),
         ("a: !!python/object:os.system {}", "not YAML: could not determine a constructor"),
         (b"\xff\xfe\x00", "not a text file in UTF-8 (byte 0)"),
-        (JOB.replace("tftraining.dev/v1", "kubeflow.org/v1"), "apiVersion 'kubeflow.org/v1' is not known here: use"),
+        (JOB.replace("tftraining.dev/v1", "kubeflow.org/v1"), "unsupported apiVersion 'kubeflow.org/v1': use"),
         ("a: " + "[" * 600, "not YAML: maximum recursion depth exceeded"),
     ],
 )
@@ -94,10 +94,10 @@ def test_what_is_no_job(file: Path, text: str | bytes, words: str) -> None:
         (["run", "{job}", "--env", "x"], "tftj: --env x: must be NAME=VALUE"),
         (["run", "{job}", "--set", "spec.replica=3"], "tftj: --set spec.replica=3: spec has no field replica; did you"),
         (["run", "{job}", "--set", "spec.minReplicas=3"], 'tftj: The TFTrainingJob "minimal" is invalid: spec.minRep'),
-        (["run", "{job}"], "tftj: worker-0: the command 'train' is not found on this machine"),
+        (["run", "{job}"], "tftj: worker-0: command 'train' not found on this machine"),
         (
             ["run", "{job}", "--set", "spec.storage.volume.nfs={}", "--set", COMMAND, "--workdir", "/proc"],
-            "tftj: cannot make the directory /proc/minimal: ",
+            "tftj: cannot create the directory /proc/minimal: ",
         ),
     ],
 )

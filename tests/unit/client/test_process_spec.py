@@ -115,7 +115,7 @@ def test_what_only_a_cluster_has_must_be_given(tmp_path: Path, source: dict[str,
     changes = {f"{CONTAINER}.env": [{"name": "A", "valueFrom": source}, {"name": "B", "value": "$(A)!"}]}
     with pytest.raises(UserError) as error:
         specs(tmp_path, changes)
-    assert str(error.value) == f"the variable A comes from {words}, which is not here: give it with --env A=VALUE"
+    assert str(error.value) == f"the variable A comes from {words}, which only a cluster has: set it with --env A=VALUE"
     environment = specs(tmp_path, changes, A="given")["worker-0"].environment
     assert (environment["A"], environment["B"]) == ("given", "given!")
 
@@ -173,7 +173,7 @@ def test_the_secret_is_readable_by_nobody_else(tmp_path: Path) -> None:
 def test_a_program_that_is_not_here(tmp_path: Path) -> None:
     job = changed(minimal(), {f"{CONTAINER}.command": ["no-such-program"]})
     local = local_job(validate(job), tmp_path)
-    with Ports() as ports, pytest.raises(UserError, match="worker-0: the command 'no-such-program' is not found"):
+    with Ports() as ports, pytest.raises(UserError, match="worker-0: command 'no-such-program' not found"):
         prepare(local, allocate(local, ports, tmp_path), {})
 
 

@@ -69,10 +69,9 @@ def test_a_field_of_a_pod_that_only_a_cluster_can_judge_is_told_of() -> None:
     assert job["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
     assert container(job)["args"] == ["--fast"]
     assert notes == [
-        "--set spec.template.spec.nodeSelector.disk=fast: only a cluster can judge the new field "
-        "spec.template.spec.nodeSelector; it is taken as it is",
-        f"--set {CONTAINER}.args=[--fast]: only a cluster can judge the new field {CONTAINER}.args; "
-        "it is taken as it is",
+        "--set spec.template.spec.nodeSelector.disk=fast: cannot validate the new field "
+        "spec.template.spec.nodeSelector without a cluster; keeping it",
+        f"--set {CONTAINER}.args=[--fast]: cannot validate the new field {CONTAINER}.args without a cluster; keeping it",
     ]
 
 
@@ -93,10 +92,10 @@ def test_a_value_is_yaml_and_may_have_an_equals_sign() -> None:
         ("", "must be PATH=VALUE, such as"),
         ("spec", "must be PATH=VALUE, such as"),
         ("=1", "must be PATH=VALUE, such as"),
-        ("spec.=1", "a path is names with dots between them"),
-        ("spec..storage=1", "a path is names with dots between them"),
-        ("spec.template.spec.containers[name=tensorflow].image=x", "a path is names with dots between them"),
-        ("spec.template.spec.containers[-1].image=x", "a path is names with dots between them"),
+        ("spec.=1", "a path has names separated by dots"),
+        ("spec..storage=1", "a path has names separated by dots"),
+        ("spec.template.spec.containers[name=tensorflow].image=x", "a path has names separated by dots"),
+        ("spec.template.spec.containers[-1].image=x", "a path has names separated by dots"),
         ("spec.minReplicas=[", "the value is not YAML: "),
         ("kind=Job", "only fields of metadata and of spec can be set, not kind"),
         ("status.phase=Failed", "only fields of metadata and of spec can be set, not status"),
@@ -118,7 +117,7 @@ def test_a_value_is_yaml_and_may_have_an_equals_sign() -> None:
         ("spec.template.spec.containers[7].image=x", "spec.template.spec.containers has 1 item, the last is [0]"),
         ("spec.template.spec.containers.1.image=x", "spec.template.spec.containers has 1 item, the last is [0]"),
         ("spec.template.spec.containers.image=x", "containers is a list: write spec.template.spec.containers[0].image"),
-        ("spec.template[0]=x", "spec.template is no list"),
+        ("spec.template[0]=x", "spec.template is not a list"),
         ("spec.storage.saveDirs[0]=x", "spec.storage.saveDirs is not in the manifest: set the whole list"),
     ],
 )

@@ -138,7 +138,7 @@ def test_the_summary_of_a_failure_before_any_step() -> None:
 
 
 FATAL = {**RESTART, "time": "2026-01-01T00:01:00Z", "message": "worker-1: ValueError: boom"}
-BUDGET = "worker-1: ValueError: boom; all 1 restarts (spec.restartPolicy.maxRestarts) are used up"
+BUDGET = "worker-1: ValueError: boom; no restarts left: spec.restartPolicy.maxRestarts is 1"
 
 
 @pytest.mark.parametrize("seen", ["status", "last words", "both"])
@@ -159,7 +159,7 @@ def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
 
 def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
     timeline = Timeline()
-    message = "worker-1 did not join within 5 s (spec.runPolicy.startDeadlineSeconds)"
+    message = "worker-1 did not connect within 5 s (spec.runPolicy.startDeadlineSeconds)"
     timeline.record_status(status("Failed", 1, message=message, lastRestart=RESTART), 9.0)
     assert summary("digits", Result(False, 9.0), timeline)[1].startswith("  restarts  1, ")
 
@@ -185,7 +185,7 @@ def test_a_training_that_goes_on_from_an_earlier_run_says_so_once(progress: dict
     timeline = Timeline()
     lines = [line for at in (1.0, 2.0) for line in timeline.record_status(status("Training", progress=progress), at)]
     found = [line for line in lines if "earlier run" in line]
-    assert found == [f"the training goes on from {where} of an earlier run in the same directory" for where in told]
+    assert found == [f"resumed from {where} of an earlier run in the same directory" for where in told]
 
 
 def test_its_own_restart_is_no_earlier_run() -> None:
@@ -201,4 +201,4 @@ def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:
     timeline.record_status(status("Training", lastRestart=alone, ledger={"inPlace": 1}), 3.0)
     lines = "\n".join(summary("job", Result(succeeded=True, seconds=9.0), timeline))
     assert "1, 0.0 s without training" in lines
-    assert "worker-1 was killed (SIGKILL), the others trained on, 0.5 s away" in lines
+    assert "worker-1 was killed (SIGKILL), other members kept training, 0.5 s away" in lines

@@ -41,7 +41,7 @@ def test_one_problem_is_one_line_and_several_are_a_list() -> None:
     with pytest.raises(InvalidManifest) as one:
         validate(changed(full(), {"spec.minReplicas": 4}))
     assert str(one.value) == (
-        'The TFTrainingJob "full" is invalid: spec.minReplicas: Invalid value: "object": must not be more than '
+        'The TFTrainingJob "full" is invalid: spec.minReplicas: Invalid value: "object": must not exceed '
         "spec.replicaSpecs.worker.replicas; lower it, or raise the replicas"
     )
     with pytest.raises(InvalidManifest) as two:

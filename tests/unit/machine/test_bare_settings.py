@@ -130,6 +130,6 @@ def test_elsewhere_the_command_runs_on_the_machine_as_it_is_and_one_line_says_so
     assert cli.main(["sh", "-c", "echo CI=$CI; exit 3"]) == 3
     out, err = capfd.readouterr()
     assert out == "CI=true\n"
-    assert err == "[lab] not in a bare Debian, but on this machine as it is: only CI=true gets one\n"
+    assert err == "[lab] running on this machine, not in a bare Debian: only CI=true gets one\n"
     assert cli.main(["no-such-command"]) == 127
     assert "no-such-command" in capfd.readouterr().err.splitlines()[-1]

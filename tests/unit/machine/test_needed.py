@@ -18,7 +18,7 @@ def without_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_root")
 def test_what_is_missing_skips_a_test_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="missing on this machine: iproute2 iptables: install them"):
+    with pytest.raises(pytest.skip.Exception, match="missing programs: iproute2 iptables: install them"):
         need_or_skip("ip", "iptables")
 
 

@@ -94,7 +94,7 @@ def damage(file: Path, content: bytes | None) -> None:
         ("train-images-idx3-ubyte.gz", gzip.compress(b"", mtime=0), "not an IDX file of 3 dimensions"),
         ("train-images-idx3-ubyte.gz", idx(2049, 30), "not an IDX file of 3 dimensions"),
         ("train-labels-idx1-ubyte.gz", idx(2051, 30, 4, 5), "not an IDX file of 1 dimension"),
-        ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5, values=b"x"), "is damaged: 1 bytes"),
+        ("train-images-idx3-ubyte.gz", idx(2051, 30, 4, 5, values=b"x"), "is damaged: it has 1 bytes"),
         ("train-labels-idx1-ubyte.gz", idx(2049, 29), "holds 30 images but"),
         ("t10k-labels-idx1-ubyte.gz", idx(2049, 20, values=b"\x0a" * 20), "labels from 0 to 9"),
     ],
@@ -115,5 +115,5 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_digits_have_no_files(folder: Path) -> None:
-    with pytest.raises(DataError, match="leave --data-dir out"):
+    with pytest.raises(DataError, match="remove --data-dir"):
         data.load("digits", str(folder))

@@ -25,7 +25,7 @@ def test_the_help_says_what_and_the_defaults() -> None:
     assert "First line." in text
     assert "Rest." not in text
     assert "of Adam (default 0.5)" in text
-    assert "as many as the data give" in text
+    assert "one pass over the data" in text
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def given(directory: str | Path, **values: object) -> argparse.Namespace:
 def test_a_directory_that_cannot_be_is_named(tmp_path: Path) -> None:
     make_directory("program", given(tmp_path / "a" / "b"))
     assert (tmp_path / "a" / "b").is_dir()
-    with pytest.raises(UsageError, match="cannot make the directory /dev/null/x"):
+    with pytest.raises(UsageError, match="cannot create the directory /dev/null/x"):
         make_directory("program", given("/dev/null/x"))
 
 
 def test_a_directory_with_the_work_of_another_program_is_refused(tmp_path: Path) -> None:
     make_directory("first", given(tmp_path, keras="3", hidden=(7, 5)), "keras", "hidden")
     make_directory("first", given(tmp_path, keras="3", hidden=(7, 5), epochs=9), "keras", "hidden")
-    with pytest.raises(UsageError, match=r" holds the work of first: name another --directory"):
+    with pytest.raises(UsageError, match=r" holds the work of first: choose another --directory"):
         make_directory("second", given(tmp_path))
-    with pytest.raises(UsageError, match=r" holds the work of first with --keras 3 --hidden 7 5: name another"):
+    with pytest.raises(UsageError, match=r" holds the work of first with --keras 3 --hidden 7 5: choose another"):
         make_directory("first", given(tmp_path, keras="legacy", hidden=(7, 6)), "keras", "hidden")
 
 

@@ -38,10 +38,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser("dtensor_mlp", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
     group.add_argument(
-        "--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU (8 if there are no GPUs)"
+        "--logical-devices",
+        type=positive,
+        metavar="N",
+        help="split the CPU into N logical devices (8 if there are no GPUs)",
     )
     group.add_argument(
-        "--model-parts", type=positive, default=1, metavar="N", help="cut the weights into so many parts (1: copies)"
+        "--model-parts",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="split the weights into N parts (1: replicate them)",
     )
     group.add_argument(
         "--hidden",
@@ -49,18 +56,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         nargs=2,
         default=(700, 500),
         metavar="UNITS",
-        help="of the two hidden layers (700 500)",
+        help="units units of the two hidden layers (700 500)",
     )
-    group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N only")
+    group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N images only")
     return parser.parse_args(argv)
 
 
 def check(options: argparse.Namespace, devices: int | None) -> None:
     """UsageError for options unsupported by DTensor, and for sizes not divisible among `devices` (None: unknown)."""
     if options.precision == "mixed_float16":
-        raise UsageError("--precision mixed_float16 needs a scaled loss, which this program has not: mixed_bfloat16")
+        raise UsageError(
+            "--precision mixed_float16 needs a scaled loss, which this program does not have: choose mixed_bfloat16"
+        )
     if devices is not None and devices % options.model_parts:
-        raise UsageError(f"{devices} devices cannot be shared out to --model-parts {options.model_parts}")
+        raise UsageError(f"{devices} devices cannot be divided by --model-parts {options.model_parts}")
     if devices is not None and options.batch_size % (copies := devices // options.model_parts):
         raise UsageError(f"--batch-size {options.batch_size} is not a multiple of {copies}, the copies of the model")
     if any(units % options.model_parts for units in options.hidden):

@@ -27,11 +27,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("mirrored_custom_loop", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
-    group.add_argument("--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU, not on GPUs")
-    group.add_argument("--style", choices=STYLES, default="epoch", help="of the loop (epoch)")
-    group.add_argument("--weight-decay", type=float, default=0.0, metavar="L2", help="a loss of the weights (none)")
     group.add_argument(
-        "--save-every", type=positive, default=2, metavar="EPOCHS", help="a checkpoint every so many epochs (2)"
+        "--logical-devices", type=positive, metavar="N", help="split the CPU into N logical devices, and use no GPU"
+    )
+    group.add_argument("--style", choices=STYLES, default="epoch", help="how the loop iterates over the data (epoch)")
+    group.add_argument("--weight-decay", type=float, default=0.0, metavar="L2", help="L2 loss of the weights (none)")
+    group.add_argument(
+        "--save-every", type=positive, default=2, metavar="EPOCHS", help="epochs between checkpoints (2)"
     )
     return parser.parse_args(argv)
 

@@ -34,7 +34,7 @@ DEFAULTS = Defaults(
     10,
     64,
     0.1,
-    batch="for each worker; together they take this times their number",
+    batch="for each worker; the global batch is this times the number of workers",
     optimizer="plain gradient descent",
     steps_per_epoch=70,
 )
@@ -48,14 +48,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
-    add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
-    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, for the loop custom, Keras 3 (legacy)")
-    add("--save-freq", type=_save_freq, default="epoch", help="how often to back up: 'epoch', or every so many steps")
-    add("--keep-checkpoints", action="store_true", help="one after each epoch, and to the end: for an evaluator")
-    add("--save-every", type=positive, help="also save the model every so many epochs, not only at the end")
-    add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the workers share the data (data)")
-    add("--communication", choices=COMMUNICATION, default="auto", help="of the collectives; nccl needs GPUs")
-    add("--gpus-each", type=positive, metavar="N", help="of a machine that all workers share; default: take all")
+    add("--loop", choices=("fit", "custom"), default="fit", help="the fit of Keras, or a custom training loop (fit)")
+    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, with --loop custom, Keras 3 (legacy)")
+    add("--save-freq", type=_save_freq, default="epoch", help="when to back up: each 'epoch', or every N steps")
+    add("--keep-checkpoints", action="store_true", help="keep a checkpoint of every epoch, for an evaluator")
+    add("--save-every", type=positive, help="also save the model every N epochs, not only at the end")
+    add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the data are sharded among the workers (data)")
+    add(
+        "--communication",
+        choices=COMMUNICATION,
+        default="auto",
+        help="implementation of the collectives; nccl needs GPUs",
+    )
+    add(
+        "--gpus-each",
+        type=positive,
+        metavar="N",
+        help="GPUs per worker on a machine that all workers share; default: all",
+    )
     return parser.parse_args(argv)
 
 
@@ -69,19 +79,19 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
     `gpus` is None while the number is unknown.
     """
     if task.type not in ("chief", "worker", "evaluator"):
-        raise UsageError(f"this program has a part for chief, workers and evaluator, not for a task {task.name}")
+        raise UsageError(f"this program supports the roles chief, worker and evaluator, not {task.name}")
     if task.type == "evaluator" and not options.keep_checkpoints:
-        raise UsageError("an evaluator needs --keep-checkpoints, for all roles: there is nothing for it to measure")
+        raise UsageError("an evaluator needs checkpoints: set --keep-checkpoints for all roles")
     if options.communication == "nccl" and gpus == 0:
-        raise UsageError("--communication nccl needs GPUs, and none is visible: take auto or ring")
+        raise UsageError("--communication nccl needs GPUs, but none is visible: choose auto or ring")
     if options.loop == "fit" and options.keras == "3":
-        raise UsageError("--keras 3 is for the loop custom: fit of Keras 3 fails with several workers")
+        raise UsageError("--keras 3 needs --loop custom: fit of Keras 3 fails with several workers")
     if options.loop == "custom" and options.precision == "mixed_float16":
-        raise UsageError("--precision mixed_float16 is for the loop fit: take mixed_bfloat16")
+        raise UsageError("--precision mixed_float16 needs --loop fit: choose mixed_bfloat16")
     if options.loop == "fit" and options.jit and task.workers > 1:
-        raise UsageError("--jit with several workers is for the loop custom: XLA cannot wait for other workers")
+        raise UsageError("--jit with several workers needs --loop custom: XLA cannot wait for other workers")
     if options.auto_shard == "file" and task.workers > 1:
-        raise UsageError("--auto-shard file shares out files, and these data sets are in memory: take data or off")
+        raise UsageError("--auto-shard file needs files, and these data sets are in memory: choose data or off")
 
 
 if __name__ == "__main__":

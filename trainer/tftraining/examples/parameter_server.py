@@ -38,11 +38,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("parameter_server", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
-    add("--loop", choices=("fit", "custom"), default="fit", help="Keras's, or one of its own (fit)")
-    add("--workers", type=positive, default=2, metavar="N", help="without TF_CONFIG: in this process (2)")
-    add("--ps", type=positive, default=1, metavar="N", help="without TF_CONFIG: in this process (1)")
-    add("--shard-variables", action="store_true", help="spread each large variable over all parameter servers")
-    add("--linger", type=positive, default=20, metavar="SECONDS", help="a server ends this long after the chief (20)")
+    add("--loop", choices=("fit", "custom"), default="fit", help="the fit of Keras, or a custom training loop (fit)")
+    add("--workers", type=positive, default=2, metavar="N", help="workers in this process, without TF_CONFIG (2)")
+    add("--ps", type=positive, default=1, metavar="N", help="parameter servers in this process, without TF_CONFIG (1)")
+    add("--shard-variables", action="store_true", help="shard each large variable across all parameter servers")
+    add(
+        "--linger",
+        type=positive,
+        default=20,
+        metavar="SECONDS",
+        help="seconds after which a server ends when the chief has ended (20)",
+    )
     return parser.parse_args(argv)
 
 
@@ -50,13 +56,13 @@ def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
     """UsageError for a cluster or options that do not work with parameter servers."""
     missing = [role for role in ("chief", "worker", "ps") if not cluster.get(role)]
     if missing:
-        raise UsageError(f"TF_CONFIG names no {missing[0]}: this program needs a chief, workers and a ps")
+        raise UsageError(f"TF_CONFIG has no {missing[0]}: this program needs a chief, workers and a ps")
     if task.type not in cluster:
-        raise UsageError(f"this program has a part for chief, workers and ps, not for a task {task.name}")
+        raise UsageError(f"this program supports the roles chief, worker and ps, not {task.name}")
     if options.jit:
-        raise UsageError("--jit cannot be: the variables are on other machines, where XLA cannot reach them")
+        raise UsageError("--jit is not supported: the variables are on other machines, where XLA cannot reach them")
     if options.precision == "mixed_float16" and options.loop == "custom":
-        raise UsageError("--precision mixed_float16 needs one scale of the loss for all workers: take mixed_bfloat16")
+        raise UsageError("--precision mixed_float16 needs one loss scale for all workers: choose mixed_bfloat16")
 
 
 def part_of_cluster(options: argparse.Namespace) -> tuple[Task, Cluster]:

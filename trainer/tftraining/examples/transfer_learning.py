@@ -30,20 +30,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("transfer_learning", __doc__, DEFAULTS)
     add = parser.add_argument_group("this program").add_argument
-    add("--folders", metavar="FOLDER", help="the pictures, one folder a class (default DIRECTORY/pictures)")
-    add("--make-folders", action="store_true", help="first write them there, from --data, if they are not there")
-    add("--pictures", type=positive, metavar="N", help="with --make-folders: so many (all)")
-    add("--validation", type=float, default=0.2, metavar="PART", help="of the pictures, held back from training (0.2)")
-    add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of what the network sees (32)")
-    add("--width", type=float, default=0.35, help="of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
+    add(
+        "--folders",
+        metavar="FOLDER",
+        help="folder with the pictures, one folder per class (default DIRECTORY/pictures)",
+    )
+    add("--make-folders", action="store_true", help="create these folders from --data if they are missing")
+    add("--pictures", type=positive, metavar="N", help="number of pictures for --make-folders (all)")
+    add("--validation", type=float, default=0.2, metavar="PART", help="fraction of the pictures for validation (0.2)")
+    add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of the network input (32)")
+    add("--width", type=float, default=0.35, help="width width of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
     add(
         "--weights",
         default="none",
         metavar="FILE",
-        help="to start from: a file, another run's best/weights, imagenet, or none (none)",
+        help="initial weights: a file, another run's best/weights, imagenet, or none (none)",
     )
-    add("--fine-tune", action="store_true", help="train all layers, also those that had weights")
-    add("--logical-devices", type=positive, metavar="N", help="train on N parts of the CPU, not on GPUs")
+    add("--fine-tune", action="store_true", help="train all layers, pretrained ones included")
+    add("--logical-devices", type=positive, metavar="N", help="split the CPU into N logical devices, and use no GPU")
     return parser.parse_args(argv)
 
 
@@ -55,7 +59,7 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(f"--size {options.size}: MobileNetV2 needs 32 pixels at least")
     known = options.weights in ("none", "imagenet") or Path(options.weights).is_file()
     if not known and not is_checkpoint(options.weights):
-        raise UsageError(f"no file {options.weights} with weights: name another, or imagenet, or none")
+        raise UsageError(f"no weights file {options.weights}: choose another, imagenet or none")
 
 
 def is_checkpoint(path: str) -> bool:
@@ -93,7 +97,7 @@ def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
         )
     except Exception as error:  # h5py, the download and Keras each raise their own errors
         reason = " ".join(str(error).split())[:300]
-        raise UsageError(f"--weights {options.weights} cannot be had: {reason}") from error
+        raise UsageError(f"cannot load --weights {options.weights}: {reason}") from error
     base.trainable = none or options.fine_tune
     for layer in base.layers:
         # With the default of 0.999, inference needs thousands of training steps before it works.

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     except Exception as error:
         traceback.print_exc()
-        write_crash_message(f"the launcher failed: {type(error).__name__}: {error}")
+        write_crash_message(f"internal error of the launcher: {type(error).__name__}: {error}")
         return 1
 
 

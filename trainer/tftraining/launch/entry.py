@@ -8,8 +8,8 @@ import os
 import sys
 
 MESSAGE = (
-    "the launcher needs Python 3.9 or later, and the image has %d.%d: "
-    "use an image with a newer one, or set spec.restartPolicy.mode: Recreate" % sys.version_info[:2]
+    "the launcher needs Python 3.9 or later, but the image has %d.%d: "
+    "use an image with a newer Python, or set spec.restartPolicy.mode: Recreate" % sys.version_info[:2]
 )
 
 

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         install(Path(arguments[0]))
     except OSError as error:
-        print(f"tftraining: the launcher cannot be installed in {arguments[0]}: {error}", file=sys.stderr)
+        print(f"tftraining: cannot install the launcher in {arguments[0]}: {error}", file=sys.stderr)
         return 1
     return 0
 

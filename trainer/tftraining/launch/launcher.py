@@ -176,13 +176,13 @@ class Launcher:
         try:
             await write_with_timeout(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
         except OSError as error:
-            self._program.log(f"tftraining: the verdict could not be left in {directory}: {error.strerror}")
+            self._program.log(f"tftraining: cannot write the verdict to {directory}: {error.strerror}")
 
     async def _remove_finished_copies(self) -> None:
         """Remove this member's copies of finished fits: a job that has ended does not resume."""
         problems = await with_timeout(lambda: finished_copy.remove_listed(self._finished_copies), STORAGE_SECONDS)
         for warning in problems or ():
-            self._program.log(f"tftraining: not removed: {warning}")
+            self._program.log(f"tftraining: cannot remove {warning}")
 
     async def _bind(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
         """Open a server; retry while an earlier process holds the port. OSError after PORT_SECONDS."""
@@ -192,7 +192,7 @@ class Launcher:
                 return await opening(port)
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise OSError(f"the {what} port {port} cannot be had: {error.strerror}") from None
+                    raise OSError(f"cannot bind {what} port {port}: {error.strerror}") from None
             await asyncio.sleep(0.2)
 
     # Signals and the end.
@@ -215,7 +215,7 @@ class Launcher:
         try:
             await write_with_timeout(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
         except OSError as error:
-            self._program.log(f"tftraining: {path}: {error.strerror}")
+            self._program.log(f"tftraining: cannot write the termination message {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
         return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._control.ledger
@@ -294,4 +294,4 @@ async def with_timeout(read: Callable[[], _T], seconds: float) -> _T | None:
 async def write_with_timeout(write: Callable[[], object], seconds: float) -> None:
     """Run `write` in a thread; OSError if it fails or takes longer than `seconds`."""
     if not await with_timeout(lambda: (write(), True)[1], seconds):
-        raise OSError(errno.ETIMEDOUT, f"the storage did not take it within {seconds:g} s")
+        raise OSError(errno.ETIMEDOUT, f"the storage did not answer within {seconds:g} s")

@@ -49,4 +49,4 @@ def read_success(directory: Path | None, uid: str) -> Result | None:
         return None
     if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):
         return None
-    return Result(SUCCEEDED, "AlreadySucceeded", f"the job has succeeded before: {directory / FILE} says so")
+    return Result(SUCCEEDED, "AlreadySucceeded", f"the job has already succeeded, according to {directory / FILE}")

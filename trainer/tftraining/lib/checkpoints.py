@@ -102,7 +102,7 @@ def _load_all(load: Callable[[], Any], whole: str, path: str) -> None:
             status.expect_partial()  # or TensorFlow repeats the error in a dozen lines
         reason = " ".join(str(error).split())[:300]
         raise UsageError(
-            f"the checkpoint {path} does not fit this model ({reason}): name another --directory or --weights"
+            f"the checkpoint {path} does not match this model ({reason}): choose another --directory or --weights"
         ) from error
 
 

@@ -57,7 +57,7 @@ def load(name: str, directory: str | None = None) -> Data:
     """The data set `name`: from the IDX files in `directory` if one is given, from scikit-learn or Keras otherwise."""
     if name == "digits":
         if directory is not None:
-            raise DataError("the data set digits comes with scikit-learn and has no files: leave --data-dir out")
+            raise DataError("the data set digits comes with scikit-learn, without files: remove --data-dir")
         return _digits()
     if directory is not None:
         return Data(_from_idx(Path(directory), "train"), _from_idx(Path(directory), "t10k"))
@@ -93,7 +93,7 @@ def _from_keras(name: str) -> Data:
         train, test = getattr(datasets, name).load_data()
     except Exception as error:  # urllib, ssl and Keras each raise their own errors
         reason = " ".join(str(error).split())
-        raise DataError(f"cannot download {name} ({reason}): name a folder with its IDX files by --data-dir") from error
+        raise DataError(f"cannot download {name} ({reason}): give a folder with its IDX files by --data-dir") from error
     return Data(_from_bytes(*train), _from_bytes(*test))
 
 
@@ -122,7 +122,7 @@ def _read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
     shape = header.unpack_from(content)[1:]
     values = np.frombuffer(content, np.uint8, offset=header.size)
     if values.size != int(np.prod(shape, dtype=np.int64)):
-        raise DataError(f"{path} is damaged: {values.size} bytes of data where its header promises {shape}")
+        raise DataError(f"{path} is damaged: it has {values.size} bytes of data, and its header has the shape {shape}")
     return values.reshape(shape)
 
 

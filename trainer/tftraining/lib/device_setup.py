@@ -27,7 +27,7 @@ def prepare(
     """
     gpus = tf.config.get_visible_devices("GPU")
     if options.precision == "mixed_float16" and not gpus:
-        raise UsageError("--precision mixed_float16 needs GPUs, and none is visible: take mixed_bfloat16 or float32")
+        raise UsageError("--precision mixed_float16 needs GPUs, but none is visible: choose mixed_bfloat16 or float32")
     set_seed(options.seed, ordered=ordered and not options.jit, keras=keras)
     for gpu in gpus if options.memory_growth else ():
         tf.config.experimental.set_memory_growth(gpu, True)

@@ -49,14 +49,14 @@ def write_folders(examples: Examples, folder: Path, limit: int | None = None) ->
 def find_pictures(folder: Path) -> Pictures:
     """All images in the folders of the classes. DataError if there are fewer than two classes."""
     if not folder.is_dir():
-        raise DataError(f"no folder {folder}: it should hold one folder a class (--make-folders writes some)")
+        raise DataError(f"no folder {folder}: it must have one folder per class (--make-folders creates them)")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     found = [(str(path), label) for label, name in enumerate(names) for path in _files(folder / name)]
     parts = [name for name in names if name in ("train", "test", "validation")]
     if not found and parts:
-        raise DataError(f"{folder} holds {' and '.join(parts)}, not classes: name one of them, {folder / parts[-1]}")
+        raise DataError(f"{folder} holds {' and '.join(parts)}, not classes: choose one of them, {folder / parts[-1]}")
     if len({label for _, label in found}) < 2:
-        raise DataError(f"{folder} holds pictures of fewer than two classes: it should hold one folder a class")
+        raise DataError(f"{folder} has pictures of fewer than two classes: it must have one folder per class")
     return Pictures(tuple(file for file, _ in found), tuple(label for _, label in found), tuple(names))
 
 

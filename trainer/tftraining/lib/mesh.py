@@ -44,7 +44,7 @@ def _shard(array: NDArray[Any] | tf.Tensor, layout: dtensor.Layout, location: di
         index = 0 if dimension == dtensor.UNSHARDED else location[dimension]
         length, rest = divmod(int(size), parts)
         if rest:
-            raise ValueError(f"a dimension of {size} cannot be cut into {parts} equal parts")
+            raise ValueError(f"a dimension of {size} cannot be split into {parts} equal parts")
         cuts.append(slice(index * length, (index + 1) * length))
     return tf.convert_to_tensor(array[tuple(cuts)])
 

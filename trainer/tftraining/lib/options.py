@@ -53,35 +53,42 @@ def make_parser(program: str, description: str | None, defaults: Defaults) -> ar
 
 def _add_training(group: argparse._ArgumentGroup, defaults: Defaults) -> None:
     add, steps = group.add_argument, defaults.steps_per_epoch
-    add("--epochs", type=positive, default=defaults.epochs, help="default %(default)s")
+    add("--epochs", type=positive, default=defaults.epochs, help="number of epochs (default %(default)s)")
     add(
         "--steps-per-epoch",
         type=positive,
         default=steps,
         metavar="STEPS",
-        help=f"default {steps or 'as many as the data give'}",
+        help=f"default {steps or 'one pass over the data'}",
     )
     add(
         "--batch-size",
         type=positive,
         default=defaults.batch_size,
         metavar="IMAGES",
-        help=f"{defaults.batch} (default %(default)s)",
+        help=f"batch size {defaults.batch} (default %(default)s)",
     )
     add(
         "--learning-rate",
         type=positive_number,
         default=defaults.learning_rate,
         metavar="RATE",
-        help=f"of {defaults.optimizer} (default %(default)s)",
+        help=f"learning rate of {defaults.optimizer} (default %(default)s)",
     )
-    add("--seed", type=int, default=1, help="of the weights and of the order of the data (default 1)")
+    add("--seed", type=int, default=1, help="random seed of the weights and the order of the data (default 1)")
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--data", choices=DATA_SETS, default="digits", help="default digits, which needs no download")
     group.add_argument(
-        "--data-dir", metavar="FOLDER", help="the gzipped IDX files of mnist or fashion_mnist, instead of a download"
+        "--data",
+        choices=DATA_SETS,
+        default="digits",
+        help="data set (data set (default digits, which needs no download))",
+    )
+    group.add_argument(
+        "--data-dir",
+        metavar="FOLDER",
+        help="folder with folder with the gzipped IDX files of mnist or fashion_mnist, instead of a download",
     )
 
 
@@ -93,25 +100,25 @@ def _add_output(group: argparse._ArgumentGroup, program: str) -> None:
         type=local_path,
         metavar="FOLDER",
         default=default,
-        help=f"for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
+        help=f"directory directory for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
     )
-    group.add_argument("--plot", metavar="FILE.png", help="draw the curves of loss and accuracy")
+    group.add_argument("--plot", metavar="FILE.png", help="plot loss and accuracy")
     group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")
 
 
 def _add_machine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--precision", choices=PRECISIONS, default="float32", help="mixed: the matrices in 16 bits, the weights in 32"
+        "--precision", choices=PRECISIONS, default="float32", help="mixed_*: 16-bit computations, 32-bit weights"
     )
     group.add_argument("--jit", action="store_true", help="compile with XLA")
-    group.add_argument("--memory-growth", action="store_true", help="take GPU memory as it is needed, not all at once")
+    group.add_argument("--memory-growth", action="store_true", help="allocate GPU memory on demand, not all at once")
 
 
 def positive(text: str) -> int:
     """A number from 1 up."""
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 1")
     return value
 
 
@@ -119,14 +126,16 @@ def positive_number(text: str) -> float:
     """A finite number above 0."""
     value = float(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+        raise argparse.ArgumentTypeError(f"{text} must be a number above 0")
     return value
 
 
 def local_path(text: str) -> str:
     """A path on this machine or in a mounted volume."""
     if is_url(text):
-        raise argparse.ArgumentTypeError(f"{text} is a URL: object storage is not supported, name a mounted directory")
+        raise argparse.ArgumentTypeError(
+            f"{text} is a URL, and object storage is not supported: give a mounted directory"
+        )
     return text
 
 
@@ -148,7 +157,7 @@ def make_directory(program: str, options: argparse.Namespace, *deciding: str) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the directory {folder}: {error.strerror}") from error
+        raise UsageError(f"cannot create the directory {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write to the directory {folder}")
     # A round trip through JSON turns tuples into lists, as in the mark.
@@ -157,7 +166,7 @@ def make_directory(program: str, options: argparse.Namespace, *deciding: str) ->
     if there is None:
         write_atomically(folder / MARK, json.dumps(own) + "\n")
     elif different := [name for name in own if name in there and there[name] != own[name]]:
-        raise UsageError(f"{folder} holds the work of {_words(there, different)}: name another --directory")
+        raise UsageError(f"{folder} holds the work of {_words(there, different)}: choose another --directory")
 
 
 def _read_mark(path: Path) -> dict[str, object] | None:

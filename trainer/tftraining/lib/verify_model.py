@@ -40,7 +40,7 @@ def verify(model: str, name: str, directory: str | None) -> dict[str, float]:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True)
         measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, IndexError, ValueError) as error:
-        raise VerificationError(f"the saved model {model} is of no use to a single process: {error}") from error
+        raise VerificationError(f"a single process cannot use the saved model {model}: {error}") from error
     return measured
 
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="tftraining.lib.verify_model", description="Load a saved model and train it one step."
     )
-    parser.add_argument("--model", required=True, help="saved model: a directory, or of Keras 3 a .keras file")
+    parser.add_argument("--model", required=True, help="saved model: a directory, or a .keras file of Keras 3")
     parser.add_argument("--data", choices=DATA_SETS, default="digits")
     parser.add_argument("--data-dir", help="folder with the gzipped IDX files")
     arguments = parser.parse_args(argv)

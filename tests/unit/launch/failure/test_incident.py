@@ -21,7 +21,7 @@ def test_the_description_of_an_exit() -> None:
     [
         ("NotFound", "the command was not found"),
         ("SyntaxError", "the program has a syntax error"),
-        ("ImportError", "the program cannot import what it needs"),
+        ("ImportError", "the program cannot import a module"),
     ],
 )
 def test_fatal_kinds_are_explained_in_the_description(kind: str, words: str) -> None:

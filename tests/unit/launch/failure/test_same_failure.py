@@ -61,7 +61,7 @@ class Fit:
         return self._end("worker-1", exited(self.chief.membership.gang["worker-1"].round, code, number, **MADE))
 
     def gets_a_new_chief(self) -> None:
-        """The chief's launcher dies and is made anew: what it knew is with the other one."""
+        """The chief's launcher dies and is recreated: what it knew is with the other one."""
         known = self.chief.decisions.ledger.to_json()
         self.chief = self._new(Ledger())
         number = 1000 + int(self.now)
@@ -104,7 +104,7 @@ def test_the_third_time_in_a_row_is_the_end_and_says_what_it_is() -> None:
     fit = Fit()
     assert [fit.fails(), fit.fails(), fit.fails()] == [False, False, True]
     assert (fit.verdict.verdict, fit.verdict.reason, fit.verdict.member) == ("Failed", "SameFailure", "worker-1")
-    words = "worker-1: ValueError: boom; the same failure 3 times in a row (spec.restartPolicy.sameFailureLimit)"
+    words = "worker-1: ValueError: boom; the same failure 3 times in a row reaches spec.restartPolicy.sameFailureLimit"
     assert fit.verdict.message == words
     assert fit.chief.decisions.ledger.process_failures == 2, "the failure that ends the job is no restart"
 

@@ -70,8 +70,8 @@ def test_the_welcome_has_the_last_round_and_the_start_deadline() -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"uid": "other"}, "this is the rendezvous of another job"),
-        ({"attempt": 2}, "this is attempt 1, not 2"),
+        ({"uid": "other"}, "this rendezvous belongs to another job"),
+        ({"attempt": 2}, "the attempt is 1, not 2"),
         ({"member": "worker-2"}, "worker-2 is not a member of this job"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_resumed_chief_gives_up_members_that_stay_silent() -> None:
 def test_a_second_launcher_of_a_member_is_refused_until_the_first_is_silent() -> None:
     chief = start_gang()
     other = hello("worker-1", 1.0, incarnation="another")
-    assert "another worker-1 is connected" in chief.handle_hello(other, 1.0)
+    assert "another launcher of worker-1 is connected" in chief.handle_hello(other, 1.0)
     for tenths in range(5, 45, 5):
         chief.handle_frame("worker-0", heartbeat(1, tenths / 10), tenths / 10)
         chief.tick(tenths / 10)
@@ -643,7 +643,9 @@ def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> Non
     assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "worker-1")
 
 
-@pytest.mark.parametrize(("silent", "words"), [(0.5, "'s launcher is gone"), (1.5, " was not heard of for 1.5 s")])
+@pytest.mark.parametrize(
+    ("silent", "words"), [(0.5, "'s launcher disconnected"), (1.5, " sent no heartbeat for 1.5 s")]
+)
 def test_the_message_names_silence_only_after_a_second(silent: float, words: str) -> None:
     chief = start_gang()
     send_heartbeats(chief, 5.0)
@@ -675,7 +677,7 @@ def test_an_early_exit_with_0_explains_its_peers_failure(exception: str, after: 
         "Error",
         True,
     )
-    early = "worker-1 ended with exit code 0 before the others had finished; worker-0: "
+    early = "worker-1 exited with code 0 before the other members finished; worker-0: "
     assert chief.last_incident.message.startswith(early) == (member == "worker-1")
     assert chief.decisions.ledger.process_failures == 1
 
@@ -724,7 +726,7 @@ def test_programs_that_never_reach_their_peers_stall_in_the_first_round() -> Non
     assert chief.last_incident is not None
     assert chief.last_incident.reason == "Stalled"
     limit = "40 s (spec.runPolicy.stallTimeoutSeconds)"
-    assert chief.last_incident.message == f"worker-0, worker-1: not connected to the other programs for {limit}"
+    assert chief.last_incident.message == f"worker-0, worker-1: no connection to the other programs for {limit}"
     assert chief.decisions.ledger.process_failures == 1
 
 
@@ -748,7 +750,9 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
         chief.tick(second)
     assert chief.decisions.result is not None
     assert chief.decisions.result.reason == "StartDeadlineExceeded"
-    assert chief.decisions.result.message.startswith("worker-1, worker-2, worker-3 and 2 more did not join within 10 s")
+    assert chief.decisions.result.message.startswith(
+        "worker-1, worker-2, worker-3 and 2 more did not connect within 10 s"
+    )
 
 
 def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:

@@ -440,7 +440,7 @@ def test_a_full_round_keeps_the_members_own_tf_config() -> None:
 def test_tf_config_has_the_addresses_of_added_workers() -> None:
     told = round_environment.of_round(settings(0, 1, workerAddress="w%d:1"), [[0, 2]], 3, "own")
     assert json.loads(told["TF_CONFIG"])["cluster"]["worker"] == ["w0:1", "w1:1", "w2:1"]
-    with pytest.raises(ValueError, match="the address of worker-1 is not known"):
+    with pytest.raises(ValueError, match="the address of worker-1 is unknown"):
         round_environment.of_round(settings(0, 1), [[0, 1]], 2, "own")
 
 

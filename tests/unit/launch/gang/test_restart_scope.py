@@ -45,12 +45,14 @@ def test_a_failed_worker_restarts_alone() -> None:
     assert take_sent(chief) == [("worker-1", "stop")]
     status = gang_status(chief, 11.0)
     assert (status["phase"], status["reason"], status["missing"]) == ("Training", "Killed", [])
-    assert status["message"] == "worker-1 was killed (SIGKILL); it is restarted alone, the others train on"
+    assert status["message"] == "worker-1 was killed (SIGKILL); restarting it alone; other members keep training"
     chief.handle_frame("worker-1", {"type": "ready", "round": 1}, 11.5)
     assert take_sent(chief) == [("worker-1", "start")]
     assert [chief.membership.gang[name].round for name in MEMBERS] == [1, 1, 2, 1]
     status = gang_status(chief, 12.0)
-    assert status["message"] == "worker-1 was killed (SIGKILL); restarted alone after 0.5 s, the others trained on"
+    assert (
+        status["message"] == "worker-1 was killed (SIGKILL); restarted alone after 0.5 s; other members kept training"
+    )
     assert (status["ledger"]["processFailures"], status["ledger"]["inPlace"]) == (1, 1)
     last = status["lastRestart"]
     assert (last["member"], last["alone"], last["downSeconds"]) == ("worker-1", True, 0.5)
@@ -95,7 +97,7 @@ def test_restarts_of_a_single_worker_back_off_and_use_the_budget() -> None:
     chief.handle_frame("worker-1", exited(chief.membership.gang["worker-1"].round, 1), now)
     assert chief.decisions.result is not None
     assert (chief.decisions.result.verdict, chief.decisions.result.reason) == ("Failed", "MaxRestartsExceeded")
-    budget = "all 3 restarts (spec.restartPolicy.maxRestarts) are used up"
+    budget = "no restarts left: spec.restartPolicy.maxRestarts is 3"
     assert chief.decisions.result.message == f"worker-1 failed with exit code 1; {budget}"
 
 
@@ -202,7 +204,7 @@ def test_a_failure_with_action_ignore_is_not_charged_but_backs_off() -> None:
     ledger = chief.decisions.ledger
     assert (chief.decisions.result, ledger.process_failures, ledger.without_progress) == (None, 0, 1)
     status = gang_status(chief, 11.0)
-    assert "rules[0] says Ignore" in status["message"]
+    assert "rules[0]: Ignore" in status["message"]
     assert (status["failure"]["member"], status["failure"]["exitCode"]) == ("worker-1", 3)
 
 
@@ -211,7 +213,7 @@ def test_a_rule_fails_the_job_in_spite_of_the_budget() -> None:
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, kind="OOMKilled"), 11.0)
     assert chief.decisions.result is not None
     assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "worker-1")
-    message = "worker-1 ran out of memory (OOMKilled); spec.restartPolicy.rules[0] says FailJob"
+    message = "worker-1 ran out of memory (OOMKilled); matched spec.restartPolicy.rules[0]: FailJob"
     assert chief.decisions.result.message == message
 
 

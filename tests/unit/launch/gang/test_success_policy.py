@@ -29,7 +29,7 @@ def test_the_job_succeeds_when_the_last_chief_or_worker_finishes() -> None:
     finish(chief, "worker-0", now=9.0)
     assert succeeded(chief)
     assert (
-        chief.decisions.result is not None and chief.decisions.result.message == "every chief and worker has finished"
+        chief.decisions.result is not None and chief.decisions.result.message == "every chief and worker has succeeded"
     )
 
 

@@ -46,8 +46,8 @@ def test_the_phase_of_a_member(state: str, progress: Snapshot, phase: str) -> No
     ("me", "state", "progress", "why"),
     [
         ("worker-0", "done", NO_STEP, ""),
-        ("worker-0", "ready", NO_STEP, "waiting for the gang"),
-        ("worker-0", "running", NO_STEP, "the program has made no step yet"),
+        ("worker-0", "ready", NO_STEP, "waiting for the gang to start"),
+        ("worker-0", "running", NO_STEP, "the program has not made a step yet"),
         ("worker-0", "running", STEP, ""),
         ("evaluator-0", "running", NO_STEP, ""),
     ],

@@ -29,9 +29,9 @@ from tftraining.launch.in_user_process.eligibility import (
         ("python -O train.py", "python -O"),
         ("python -m", "python -m"),
         ("python -um train", "python -um"),
-        ("sh -c python", "sh is no Python"),
-        ("pythonw train.py", "pythonw is no Python"),
-        ("./train", "train is no Python"),
+        ("sh -c python", "sh is not Python"),
+        ("pythonw train.py", "pythonw is not Python"),
+        ("./train", "train is not Python"),
     ],
 )
 def test_a_command_is_parsed_into_an_invocation_or_a_reason(command: str, wanted: Invocation | str) -> None:
@@ -130,7 +130,7 @@ def test_an_import_that_may_not_happen_does_not_count() -> None:
 
 def test_the_programs_own_modules_are_examined() -> None:
     settings = {"settings": "import os\nos.environ['TF_A'] = '1'", "settings.more": ""}
-    assert reason("import settings", settings) == "it sets TF_A before it imports TensorFlow"
+    assert reason("import settings", settings) == "it sets TF_A before importing TensorFlow"
     assert reason("import json\nfrom settings import more\nimport tensorflow", settings)
     assert not reason("import tensorflow\nimport settings", settings)
     assert not reason("import model\nimport settings", {**settings, "model": "import tf_keras"})

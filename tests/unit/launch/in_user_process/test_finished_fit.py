@@ -158,7 +158,7 @@ def test_a_failed_save_leaves_the_backup_to_keras(
     backup.fails["save"] = OSError(28, "No space left on device")
     fit(1, backup)
     assert names(tmp_path) == {"list"}
-    said = "tftraining: the end of this fit is not kept: OSError: [Errno 28] No space left on device\n"
+    said = "tftraining: cannot save the end of this fit: OSError: [Errno 28] No space left on device\n"
     assert capsys.readouterr().err == said
 
 
@@ -184,7 +184,7 @@ def test_a_peer_that_dies_at_the_end_of_fit_leaves_the_backup(
     fit(1, StandIn(tmp_path / "chief", [0, 0, RuntimeError("Socket closed")]))
     finished_copy.drop_mark(str(tmp_path / "chief.finished-1"))  # it died before that
     assert (
-        "a member is lost, the next start goes on from the backup: RuntimeError: Socket closed"
+        "a member was lost; the next start resumes from the backup: RuntimeError: Socket closed"
         in capsys.readouterr().err
     )
     fit(2, backup := StandIn(tmp_path / "chief", [0, 0]))

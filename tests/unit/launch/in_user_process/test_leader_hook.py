@@ -135,4 +135,4 @@ def test_a_tensorflow_without_the_methods_stays_unchanged(
 ) -> None:
     monkeypatch.setattr(leader_hook, "after_import", lambda names, extend: extend(types.SimpleNamespace()))
     leader_hook.install(lambda _: None, {"TF_CONFIG": config(WORKERS, "worker", 1)})
-    assert capsys.readouterr().err.startswith("tftraining: the leader will not be waited for")
+    assert capsys.readouterr().err.startswith("tftraining: cannot wait for the TensorFlow leader")

@@ -94,7 +94,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_programs_own_package_is_examined_even_if_installed(installed: Path, tmp_path: Path) -> None:
     assert (
         reason_for_plain_start(SourceFinder(str(tmp_path)).module_sources("firm.train"))
-        == "it sets TF_A before it imports TensorFlow"
+        == "it sets TF_A before importing TensorFlow"
     )
     script = installed / "firm/train.py"
     assert reason_for_plain_start(SourceFinder(str(script.parent)).script_sources(str(script)))

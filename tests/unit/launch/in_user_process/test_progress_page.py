@@ -275,7 +275,7 @@ def test_errors_end_the_reports_with_one_line(tmp_path: Path, capsys: pytest.Cap
 
 def test_invalid_reports_do_not_raise(shared: Page, capsys: pytest.CaptureFixture[str]) -> None:
     shared.tracker().report("five", None, None, None)  # type: ignore[arg-type]
-    assert "no more progress is reported: ValueError" in capsys.readouterr().err
+    assert "progress reports stopped: ValueError" in capsys.readouterr().err
 
 
 def test_a_destroyed_page_reads_as_empty(shared: Page) -> None:

@@ -37,6 +37,8 @@ def test_a_limit_that_was_not_raised_stays() -> None:
 
 @pytest.mark.parametrize(("members", "short"), [(256, False), (257, True)])
 def test_a_limit_too_low_for_the_gang_is_described(members: int, short: bool) -> None:
-    words = f"only {SOFT} files may be open here, and the rendezvous of 257 members needs 513: not all members can join"
+    words = (
+        f"the limit of open files is {SOFT}, and the rendezvous of 257 members needs 513: not all members can connect"
+    )
     assert open_files.describe_shortage(members).startswith(words) == short
     assert bool(open_files.describe_shortage(members)) == short

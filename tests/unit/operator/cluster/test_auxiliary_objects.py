@@ -34,7 +34,7 @@ async def test_what_is_there_already_is_brought_up_to_date_unread() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(b"404 page not found\n", 404), f"the cluster knows no PodGroup of {API}: install its scheduler"),
+        (Answer(b"404 page not found\n", 404), f"the cluster has no PodGroup of {API}: install its scheduler"),
         (NO_SUCH_NAMESPACE, 'namespaces "ns" not found'),
         (Answer({"reason": "BadRequest", "message": "the queue is closed"}, 400), "the queue is closed"),
     ],

@@ -173,6 +173,6 @@ async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
         children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
-        with pytest.raises(WriteRefused, match="loses its labels as often as it is given them"):
+        with pytest.raises(WriteRefused, match="its labels keep disappearing"):
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
         assert fake.count(f"PATCH {place}/job-worker-0") == 1

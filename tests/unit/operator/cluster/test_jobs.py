@@ -79,4 +79,4 @@ async def test_the_audit_goes_on_after_a_namespace_that_was_deleted(caplog: pyte
         fake.on(path.format("ns"), listing([job("missed", 5)], 20))
         await jobs.audit(("gone", "ns"), lambda key: None)
         assert known(jobs) == {"missed": "5"}
-        assert "the jobs in gone could not be compared with the API server: 403 Forbidden: no Role" in caplog.text
+        assert "cannot list the jobs in gone: 403 Forbidden: no Role" in caplog.text

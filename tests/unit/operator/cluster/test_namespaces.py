@@ -28,5 +28,5 @@ async def test_what_cannot_be_listed_is_left_out_unless_nothing_would_remain(
         for name, answer in zip("ab", answers, strict=True):
             fake.on(f"GET /apis/tftraining.dev/v1/namespaces/{name}/tftrainingjobs", answer)
         assert await watchable(api, ("a", "b")) == left
-    warned = [f"the namespace {name} " in caplog.text for name in "ab"]
+    warned = [f"the namespace {name}: " in caplog.text for name in "ab"]
     assert warned == [name not in left for name in "ab"]

@@ -62,13 +62,13 @@ async def get(url: str) -> tuple[int, str]:
 
 async def test_the_pages_turn_red_and_green_with_what_they_ask() -> None:
     dead: list[str] = []
-    runner = await serve(free_port(), lambda: dead, lambda: ["pods are not listed yet"], CollectorRegistry())
+    runner = await serve(free_port(), lambda: dead, lambda: ["pods are not synced yet"], CollectorRegistry())
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         assert await get(f"{url}/healthz") == (200, "ok")
-        assert await get(f"{url}/readyz") == (500, "pods are not listed yet")
-        dead.append("the events has ended")
-        assert await get(f"{url}/healthz") == (500, "the events has ended")
+        assert await get(f"{url}/readyz") == (500, "pods are not synced yet")
+        dead.append("the event writer has stopped")
+        assert await get(f"{url}/healthz") == (500, "the event writer has stopped")
     finally:
         await runner.cleanup()
 
@@ -90,11 +90,11 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
         operator = await Operator.start(msgspec.structs.replace(OperatorConfig(), port=free_port()))
         try:
             await asyncio.sleep(0.05)
-            assert operator.dead() == ["the events has ended"]
+            assert operator.dead() == ["the event writer has stopped"]
             assert operator.unready() == [
-                "pods in all namespaces are not listed yet",
-                "services in all namespaces are not listed yet",
-                "nodes are not listed yet",
+                "pods in all namespaces are not synced yet",
+                "services in all namespaces are not synced yet",
+                "nodes are not synced yet",
             ]
             assert "KeyError: 'bug'" in caplog.text
         finally:
@@ -129,13 +129,13 @@ async def test_the_start_waits_for_the_api_server_and_is_well_meanwhile(
         operator = await starting
         try:
             assert fake.count("GET /apis/tftraining.dev/v1") == 6
-            assert "503 : starting; trying again in 0.05 s" in caplog.text
+            assert "503 : starting; retrying in 0.05 s" in caplog.text
         finally:
             await operator.stop()
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(403, "does not answer as it should: 403"), (404, "is not installed: kubectl apply")]
+    ("status", "said"), [(403, "unexpected answer of the API server: 403"), (404, "is not installed: kubectl apply")]
 )
 async def test_what_does_not_pass_by_itself_ends_the_start(status: int, said: str) -> None:
     async with serving() as (fake, api):

@@ -79,7 +79,7 @@ async def test_a_failing_pass_is_tried_again_later_and_the_others_go_on(caplog: 
         await asyncio.sleep(0.6)
     assert passes == [A, B, A]
     assert not queue._failures, "a success is the end of it"
-    assert "ns/a: the pass failed: 500 InternalError: etcd is away; trying again in 0.5 s" in caplog.text
+    assert "ns/a: reconcile failed: 500 InternalError: etcd is away; retrying in 0.5 s" in caplog.text
     assert "Traceback" not in caplog.text
 
 

@@ -85,7 +85,7 @@ def test_an_exhausted_budget_fails_the_job(allowed: int) -> None:
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
     assert cluster.status.restarts.counted == allowed
     assert cluster.status.message == (
-        f"worker-1 failed: exit code 3; all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
+        f"worker-1 failed: exit code 3; no restarts left: spec.restartPolicy.maxRestarts is {allowed}"
     )
     assert cluster.status.failure is not None and cluster.status.failure.exit_code == 3
     assert cluster.status.completion_time is not None

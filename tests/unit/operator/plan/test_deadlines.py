@@ -30,7 +30,7 @@ def test_a_job_that_runs_too_long(new_job: NewJob) -> None:
     cluster.api.now = cluster.timer
     cluster.settle()
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "DeadlineExceeded")
-    assert cluster.status.message == "not done after 100 s (spec.runPolicy.activeDeadlineSeconds)"
+    assert cluster.status.message == "not finished after 100 s (spec.runPolicy.activeDeadlineSeconds)"
     assert cluster.api.writes[-2:] == ["delete pod/mnist-worker-0", "delete pod/mnist-worker-1"], "nobody is waited for"
     assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "Failed")
     assert cluster.run().pods == []
@@ -140,7 +140,7 @@ def no_volume(cluster: SimulatedCluster) -> str:
     """The volumes of worker-1 cannot be mounted; the kubelet says so in an event only."""
     cluster.kubelet.set_waiting("mnist-worker-1", "ContainerCreating")
     cluster.kubelet.condition("mnist-worker-1", {"type": "PodReadyToStartContainers", "status": "False"})
-    return "worker-1: its volumes or its network are not ready (kubectl describe pod shows what is missing)"
+    return "worker-1: volumes or network not ready (see kubectl describe pod)"
 
 
 def no_quota(cluster: SimulatedCluster) -> str:
@@ -174,7 +174,7 @@ def test_the_reason_beside_those_whom_the_launchers_miss(hold_up: Callable[[Simu
     cluster.kubelet.start("mnist-worker-0", ready=False)
     cluster.settle().wait(60).settle()
     assert (cluster.status.phase != "Running", cluster.status.message) == (True, why)
-    missing = "worker-1 did not join within 60 s (spec.runPolicy.startDeadlineSeconds)"
+    missing = "worker-1 did not connect within 60 s (spec.runPolicy.startDeadlineSeconds)"
     cluster.launchers.end("Failed", "StartDeadlineExceeded", missing, {})
     cluster.run_timers()
     assert (cluster.status.phase, cluster.status.message) == ("Failed", f"{missing}; {why}")
@@ -267,7 +267,7 @@ def test_the_chiefs_launcher_holds_it_where_it_runs() -> None:
     cluster.kubelet.start("mnist-worker-0", ready=False)
     held(cluster, "worker-1")
     assert cluster.wait(3600).run().status.phase == "Starting"
-    missing = "worker-1 did not join within 60 s (spec.runPolicy.startDeadlineSeconds)"
+    missing = "worker-1 did not connect within 60 s (spec.runPolicy.startDeadlineSeconds)"
     cluster.launchers.end("Failed", "StartDeadlineExceeded", missing, {})
     assert cluster.run().status.message == f"{missing}; worker-1: {HELD}"
 
@@ -326,7 +326,9 @@ def test_a_stall_is_a_condition_until_all_train_again() -> None:
     cluster = stalled()
     condition = cluster.status.condition("NoProgress")
     assert condition is not None and condition.status == "True"
-    assert condition.message == "mnist-worker-1 made no step for stallTimeoutSeconds; the gang restarts"
+    assert (
+        condition.message == "mnist-worker-1 made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang"
+    )
     assert cluster.status.phase == "Restarting"
     cluster.run()
     assert (cluster.status.phase, no_progress(cluster)) == ("Running", ("False", "Training"))

@@ -64,7 +64,7 @@ def test_the_others_go_on_while_a_lost_worker_is_replaced() -> None:
     cluster = why_not_started(a_launched_job().workers(3).set("minReplicas", 2))
     status = cluster.status
     assert (status.phase, status.reason, status.ready) == ("Running", "FewerWorkers", "2/3")
-    assert status.message == "running with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
+    assert status.message == "training with 2 of 3 workers; worker-1: cannot be scheduled: 0/3 nodes"
     assert status.condition("Ready") is None, "neither complete nor something to be waited for"
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 1, 1)
     last = status.last_restart
@@ -131,7 +131,7 @@ def test_forced_deletions_one_after_another_are_a_loss_each(least: int | None) -
         assert cluster.status.last_restart is not None and cluster.status.last_restart.pod == f"mnist-{pod}"
         if least:
             assert (cluster.status.phase, cluster.status.ready) == ("Running", f"{4 - number}/4")
-            assert (cluster.status.message or "").startswith(f"running with {4 - number} of 4 workers")
+            assert (cluster.status.message or "").startswith(f"training with {4 - number} of 4 workers")
             there = [len(cluster.launchers.running), cluster.status.replicas["worker"].ready]
             assert there == [4 - number] * 2
     before = cluster.launchers.round
@@ -193,19 +193,19 @@ def test_a_pod_that_was_not_there_is_not_lost() -> None:
     assert (cluster.status.ready, losses(cluster)) == ("3/3", (0, 0, 0))
 
 
-@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "keep training"), ("worker-0", "are waiting")])
 def test_the_words_for_one_that_is_gone_say_it_too(pod: str, others: str) -> None:
     cluster = running(a_launched_job().workers(3).set("minReplicas", 2))
     cluster.kubelet.force_delete(cluster.name(pod))
     cluster.step()
-    assert cluster.status.message == f"the pod of {pod} is gone; making its pod anew, the others {others}"
+    assert cluster.status.message == f"the pod of {pod} is gone; recreating its pod; other members {others}"
 
 
-@pytest.mark.parametrize(("pod", "others"), [("worker-1", "go on"), ("worker-0", "wait for it")])
+@pytest.mark.parametrize(("pod", "others"), [("worker-1", "keep training"), ("worker-0", "are waiting")])
 def test_the_words_of_the_loss_say_what_the_others_do(pod: str, others: str) -> None:
     cluster = running(a_launched_job().workers(3).set("minReplicas", 2)).delete(pod)
     cluster.step()
-    assert cluster.status.message == f"{pod} was deleted; making its pod anew, the others {others}"
+    assert cluster.status.message == f"{pod} was deleted; recreating its pod; other members {others}"
 
 
 # --- another size
@@ -224,13 +224,13 @@ def test_the_pods_of_those_who_stay_are_kept(before: int, after: int) -> None:
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.in_place) == (0, 0, 1)
     assert status.restarts.recreated == 0
     assert status.last_restart is not None and status.last_restart.reason == "Resized"
-    assert status.message == "the number of workers was changed; resumed from epoch 2 after 1.1 s"
+    assert status.message == "the number of workers changed; resumed from epoch 2 after 1.1 s"
     assert status.replicas["worker"].desired == after
     assert status.replicas["worker"].highest == max(before, after) - 1
     assert orders(cluster)["workers"] == after
     assert cluster.launchers.round == 2
     told = [(note.type, note.reason, note.message) for note in cluster.events]
-    assert told[0] == ("Normal", "Resized", f"from {before} to {after} workers")
+    assert told[0] == ("Normal", "Resized", f"changing the number of workers from {before} to {after}")
     assert not cluster.step()
 
 
@@ -241,7 +241,7 @@ def test_the_gang_trains_on_until_the_new_workers_stand_ready() -> None:
     while cluster.poll_launchers() or cluster.step():
         pass
     assert (cluster.status.phase, cluster.status.reason, cluster.status.ready) == ("Running", "FewerWorkers", "2/3")
-    assert cluster.status.message == "running with 2 of 3 workers; waiting for worker-2 to start"
+    assert cluster.status.message == "training with 2 of 3 workers; waiting for worker-2 to start"
     assert cluster.launchers.round == 1
     settings = {name: cluster.launchers.settings(name) for name in ("worker-0", "worker-2")}
     assert {name: told["needed"] for name, told in settings.items()} == {"worker-0": True, "worker-2": False}
@@ -448,10 +448,10 @@ def test_a_growth_that_finds_no_room_can_be_taken_back_for_nothing() -> None:
     cluster.kubelet.condition("mnist-worker-2", condition)
     while cluster.poll_launchers() or cluster.step():
         pass
-    assert cluster.status.message == "running with 2 of 3 workers; worker-2: cannot be scheduled: 0/3 nodes"
+    assert cluster.status.message == "training with 2 of 3 workers; worker-2: cannot be scheduled: 0/3 nodes"
     cluster.api.edit(REPLICAS, 2)
     cluster.run()
-    assert (cluster.pods, cluster.status.message) == (["worker-0", "worker-1"], "2 replicas train")
+    assert (cluster.pods, cluster.status.message) == (["worker-0", "worker-1"], "2 replicas training")
     assert (cluster.launchers.round, cluster.status.restarts.in_place) == (1, 0)
 
 
@@ -461,7 +461,7 @@ def test_a_growth_that_a_quota_refuses_is_told_while_the_others_train() -> None:
     cluster.api.edit(REPLICAS, 3)
     cluster.run().wait(600).run()
     assert (cluster.status.phase, cluster.status.ready) == ("Running", "2/3")
-    assert cluster.status.message == "running with 2 of 3 workers; pod/mnist-worker-2: exceeded quota: pods=2"
+    assert cluster.status.message == "training with 2 of 3 workers; pod/mnist-worker-2: exceeded quota: pods=2"
     cluster.api.refusals.clear()
     assert cluster.run_timers().status.ready == "3/3"
 
@@ -511,7 +511,7 @@ def test_a_failure_while_fewer_train_is_charged_and_refills_with_progress() -> N
     )
 
 
-# --- another size without launchers: all pods are made anew, as the next attempt
+# --- another size without launchers: all pods are recreated, as the next attempt
 
 
 def workers_in_tf_config(cluster: SimulatedCluster, name: str) -> int:
@@ -546,7 +546,7 @@ def test_scaling_says_why_the_gang_restarts() -> None:
     cluster.api.edit(REPLICAS, 3)
     cluster.settle()
     assert cluster.status.reason == "Resized"
-    assert cluster.status.message == "the number of workers was changed; restarting the gang as attempt 2"
+    assert cluster.status.message == "the number of workers changed; restarting the gang as attempt 2"
     assert (cluster.status.replicas["worker"].desired, cluster.status.ready) == (3, "0/3")
 
 

@@ -102,10 +102,10 @@ def test_the_group_is_there_before_any_pod() -> None:
 @pytest.mark.parametrize("job", [a_job(), a_job().role("evaluator")], ids=["workers", "evaluator"])
 def test_a_scheduler_that_is_not_there_is_said_and_waited_for(job: JobBuilder) -> None:
     cluster = SimulatedCluster(grouped(job))
-    cluster.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    cluster.api.refusals[GROUP] = (404, "the cluster has no PodGroup")
     cluster.settle()
     assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
-    assert cluster.status.message == f"{GROUP}: the cluster knows no PodGroup"
+    assert cluster.status.message == f"{GROUP}: the cluster has no PodGroup"
     assert cluster.pods == [] and not cluster.step(), "no hot loop"
     del cluster.api.refusals[GROUP]
     assert cluster.run_timers().status.phase == "Running"
@@ -122,10 +122,10 @@ def test_a_group_that_is_refused_is_tried_again(code: int) -> None:
 
 def test_a_scheduler_that_never_comes_ends_the_wait() -> None:
     cluster = SimulatedCluster(grouped(a_job().set("runPolicy.startDeadlineSeconds", 60)))
-    cluster.api.refusals[GROUP] = (404, "the cluster knows no PodGroup")
+    cluster.api.refusals[GROUP] = (404, "the cluster has no PodGroup")
     cluster.settle().wait(61).settle()
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "StartDeadlineExceeded")
-    assert cluster.status.message is not None and "the cluster knows no PodGroup" in cluster.status.message
+    assert cluster.status.message is not None and "the cluster has no PodGroup" in cluster.status.message
 
 
 def test_the_group_grows_with_the_gang() -> None:
@@ -285,8 +285,7 @@ def test_the_time_in_the_queue_is_not_the_jobs() -> None:
     cluster.wait(3600).settle()
     assert cluster.status.phase == "Starting"
     assert cluster.status.message == (
-        "worker-0: waits for its quota: a scheduling gate is still on it,"
-        " see kubectl describe workload mnist-job-uid-1 (and 1 more)"
+        "worker-0: waiting for quota: scheduling gated, see kubectl describe workload mnist-job-uid-1 (and 1 more)"
     )
     for name in ("worker-0", "worker-1"):
         now = cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ")

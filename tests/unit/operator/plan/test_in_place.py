@@ -39,7 +39,7 @@ def test_starting_becomes_running_when_all_train() -> None:
     assert (cluster.status.phase, cluster.status.message) == ("Starting", "waiting for worker-0, worker-1 to start")
     cluster.poll_launchers()
     assert cluster.settle().status.phase == "Running"
-    assert cluster.status.message == "2 replicas train"
+    assert cluster.status.message == "2 replicas training"
 
 
 def test_a_report_that_is_older_than_readiness_delays_the_phase_and_never_turns_it_back() -> None:
@@ -240,7 +240,7 @@ def test_a_deleted_pod_is_made_anew_alone_and_free() -> None:
     cluster.launchers.advance(2, 70)
     cluster.delete("worker-1").settle()
     assert cluster.status.phase == "Restarting"
-    assert cluster.status.message == "worker-1 was deleted; making its pod anew, the others wait for it"
+    assert cluster.status.message == "worker-1 was deleted; recreating its pod; other members are waiting"
     assert cluster.pods == ["worker-0", "worker-1", "worker-2"], "the name is taken until the pod is gone"
     cluster.run()
     after = uids(cluster)
@@ -385,7 +385,7 @@ def test_the_chiefs_verdict_ends_the_job() -> None:
     cluster.launchers.advance(10, 700)
     cluster.launchers.finish()
     cluster.run()
-    assert (cluster.status.phase, cluster.status.message) == ("Succeeded", "worker-0 (the chief) has finished")
+    assert (cluster.status.phase, cluster.status.message) == ("Succeeded", "worker-0 (the chief) has succeeded")
 
 
 def test_the_verdict_of_any_member_counts_if_the_chief_is_gone() -> None:
@@ -460,8 +460,8 @@ def test_an_image_without_python_fails_at_once(words: str) -> None:
     cluster.exit("worker-1", code=128, reason="StartError", message=words).run()
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "NoPython")
     assert cluster.status.message == (
-        "worker-1: the image has no python to run the launcher with: use an image with Python 3.9 or newer, or set "
-        "spec.restartPolicy.mode: Recreate, which needs none"
+        "worker-1: the image has no python, and the launcher needs Python 3.9 or newer: use an image with Python, or "
+        "set spec.restartPolicy.mode: Recreate, which uses no launcher"
     )
     assert cluster.status.restarts.counted == 0
 

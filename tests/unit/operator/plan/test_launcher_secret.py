@@ -1,5 +1,5 @@
 """Row: disruptions. Somebody deletes the Secret by which the launchers know each other: nobody misses it until a new
-pod is needed; then all are made anew with a new key, once, announced and charged to nobody.
+pod is needed; then all are recreated with a new key, once, announced and charged to nobody.
 """
 
 from collections.abc import Callable

@@ -178,18 +178,13 @@ def test_a_volume_that_does_not_come_is_told_only_after_20_seconds() -> None:
     assert cluster.timer is not None and (cluster.timer - cluster.now).total_seconds() == 20
     assert cluster.wait(19).settle().status.reason == "PodsStarting"
     cluster.wait(1).settle()
-    assert cluster.status.message == (
-        "worker-0: its volumes or its network are not ready (kubectl describe pod shows what is missing)"
-    )
+    assert cluster.status.message == ("worker-0: volumes or network not ready (see kubectl describe pod)")
     assert cluster.timer is not None and (cluster.timer - cluster.now).total_seconds() == 580, "the start deadline"
 
 
 def test_what_the_kubelet_has_said_of_a_volume_is_told_in_its_words() -> None:
     held = replace(parse_pod_of(starting(1)), preparing=True, unprepared='secret "s" not found')
-    assert (
-        why_not_started(held, held.created + PATIENCE)
-        == 'its volumes or its network are not ready: secret "s" not found'
-    )
+    assert why_not_started(held, held.created + PATIENCE) == 'volumes or network not ready: secret "s" not found'
     assert why_not_started(held, held.created) == ""
 
 
@@ -311,6 +306,6 @@ def test_who_has_finished_is_found_without_comparing_everybody_with_everybody() 
     report = replace(cluster.launcher_report.report, finished=names)
     cluster.launcher_report = replace(cluster.launcher_report, report=report)
     assert (
-        cluster.plan().status.message == "one replica trains; worker-1, worker-2, worker-3 and 196 more have finished"
+        cluster.plan().status.message == "1 replica training; worker-1, worker-2, worker-3 and 196 more have finished"
     )
     assert Name.compared < 10 * len(names)

@@ -94,7 +94,7 @@ def test_a_foreign_pod_in_the_way_is_named_and_the_job_starts_once_it_is_gone() 
     }
     cluster.settle()
     assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
-    assert cluster.status.message == "pod/mnist-worker-1: exists already and does not belong to this job"
+    assert cluster.status.message == "pod/mnist-worker-1: already exists and does not belong to this job"
     cluster.kubelet.force_delete("mnist-worker-1")
     assert cluster.run_timers().status.phase == "Running"
 
@@ -105,7 +105,7 @@ def test_a_foreign_service_in_the_way_keeps_every_pod_from_being_made() -> None:
     cluster.settle()
     assert cluster.pods == []
     assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
-    assert cluster.status.message == "service/mnist: exists already and does not belong to this job"
+    assert cluster.status.message == "service/mnist: already exists and does not belong to this job"
     del cluster.api.services["mnist"]
     assert cluster.run_timers().status.phase == "Running"
 

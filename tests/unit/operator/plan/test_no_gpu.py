@@ -7,7 +7,7 @@ import pytest
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 
-MESSAGE = "worker-1 asks for GPUs, and TensorFlow sees none in it"
+MESSAGE = "worker-1 requests GPUs, but TensorFlow sees none"
 
 
 def lacking(*members: str) -> SimulatedCluster:
@@ -22,8 +22,8 @@ def told(cluster: SimulatedCluster) -> list[tuple[str, str]]:
 
 def test_one_warning_and_a_word_in_the_message() -> None:
     cluster = lacking("worker-1")
-    assert told(cluster) == [("Warning", f"{MESSAGE}: the image has to bring NVIDIA's CUDA libraries")]
-    assert (cluster.status.phase, cluster.status.message) == ("Running", f"2 replicas train; {MESSAGE} (NoGPU)")
+    assert told(cluster) == [("Warning", f"{MESSAGE}: install NVIDIA's CUDA libraries in the image")]
+    assert (cluster.status.phase, cluster.status.message) == ("Running", f"2 replicas training; {MESSAGE} (NoGPU)")
     condition = cluster.status.condition("NoGPU")
     assert condition is not None and (condition.status, condition.reason) == ("True", "NoGPU")
     assert cluster.status.is_true("Ready"), "it is no failure"
@@ -32,7 +32,7 @@ def test_one_warning_and_a_word_in_the_message() -> None:
 def test_several_are_named() -> None:
     cluster = lacking("worker-0", "worker-1")
     assert cluster.status.message == (
-        "2 replicas train; worker-0, worker-1 ask for GPUs, and TensorFlow sees none in them (NoGPU)"
+        "2 replicas training; worker-0, worker-1 request GPUs, but TensorFlow sees none (NoGPU)"
     )
 
 
@@ -55,7 +55,7 @@ def test_it_is_over_when_the_gpus_are_seen() -> None:
     cluster.wait(60).run()
     condition = cluster.status.condition("NoGPU")
     assert condition is not None and (condition.status, condition.reason) == ("False", "Training")
-    assert cluster.status.message == "2 replicas train"
+    assert cluster.status.message == "2 replicas training"
 
 
 def test_a_job_that_lacks_none_says_nothing() -> None:

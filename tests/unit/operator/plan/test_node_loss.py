@@ -66,7 +66,7 @@ def test_what_is_said_until_then(cluster: SimulatedCluster) -> None:
     cluster.run()
     assert (cluster.status.phase, cluster.status.reason) == ("Running", "NodeNotReady")
     assert cluster.status.message == (
-        "worker-1: node node-b has not been ready since 2026-03-01T12:00:00Z; given up at 2026-03-01T12:01:00Z"
+        "worker-1: node node-b has not been ready since 2026-03-01T12:00:00Z; replacing the pod at 2026-03-01T12:01:00Z"
     )
     cluster.wait(60).settle()
     assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Normal", "NodeLost")

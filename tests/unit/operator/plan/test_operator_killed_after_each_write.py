@@ -142,7 +142,7 @@ STORIES: dict[str, tuple[Act, ...]] = {
     "resumed": (SUSPENDED, cleaned, RESUMED),
     "resumed at another size": (SUSPENDED, edit((WORKERS, 2)), cleaned, RESUMED),
     "suspended in a restart": (lambda cluster: (delete("worker-1")(cluster), cluster.settle(), SUSPENDED(cluster)),),
-    "made anew for its spec": (UNSEEN,),
+    "recreated for its spec": (UNSEEN,),
     "told of a limit": (edit(("restartPolicy.maxRestarts", 3)),),
     "succeeds": (finish("worker-0"), cleaned),
     "fails": (crash, crash, crash, cleaned),

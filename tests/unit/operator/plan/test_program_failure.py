@@ -59,7 +59,7 @@ def test_the_time_without_training_is_told() -> None:
     cluster = SimulatedCluster(a_job()).run().exit("worker-1").settle().wait(7).run()
     last = cluster.status.last_restart
     assert last is not None and last.down_seconds == 7.0
-    assert cluster.events[-1].message == "2/2 replicas train, 7 s after Error"
+    assert cluster.events[-1].message == "2/2 replicas training, 7 s after Error"
 
 
 @pytest.mark.parametrize("crashed", [("worker-0",), ("worker-2",), ("worker-0", "worker-1", "worker-2")])

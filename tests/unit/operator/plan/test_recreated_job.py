@@ -14,7 +14,7 @@ from tftraining_operator.plan.creation_errors import EARLIER, LONGEST, judge
 from tftraining_operator.plan.readiness import LATE
 
 SECOND = "the-second-job"
-WAITING = "waiting for the removal of what an earlier job of this name has left:"
+WAITING = "waiting for the deletion of objects of an earlier job of this name:"
 
 
 def created_again(cluster: SimulatedCluster) -> SimulatedCluster:
@@ -79,7 +79,7 @@ def test_what_stays_for_too_long_is_worth_one_warning(cluster: SimulatedCluster)
     created_again(cluster).settle()
     assert cluster.timer is not None
     cluster.wait((cluster.timer - cluster.now).total_seconds()).settle()
-    assert cluster.status.message is not None and "look for a finalizer" in cluster.status.message
+    assert cluster.status.message is not None and "check for finalizers" in cluster.status.message
     cluster.api.pods.pop("mnist-worker-0")
     cluster.wait(5).settle()
     warnings = [note for note in cluster.events if note.type == "Warning"]
@@ -154,7 +154,7 @@ def test_a_pod_on_a_dead_node_is_given_up_in_time_and_not_before(job: JobBuilder
     cluster = left_on_a_dead_node(job).run()
     assert cluster.status.message == (
         f"{WAITING} pod/mnist-worker-1; node node-b has not been ready since 2026-03-01T12:00:00Z;"
-        " given up at 2026-03-01T12:01:00Z"
+        " replacing the pod at 2026-03-01T12:01:00Z"
     )
     cluster.wait(59).run()
     assert (cluster.status.reason, owners(cluster)) == ("Stopping", {"job-uid"})
@@ -260,7 +260,7 @@ def resuming(epoch: int, step: int) -> SimulatedCluster:
 @pytest.mark.parametrize(("epoch", "step", "where"), [(3, 210, "epoch 3"), (0, 40, "step 40")])
 def test_a_job_that_goes_on_from_it_says_so_once(epoch: int, step: int, where: str) -> None:
     cluster = resuming(epoch, step)
-    message = f"the training goes on from {where} of an earlier run in the same directory"
+    message = f"resumed from {where} of an earlier run in the same directory"
     assert [note.message for note in cluster.events if note.reason == "EarlierRun"] == [message]
     condition = cluster.status.condition("Resumed")
     assert condition is not None and (condition.status, condition.reason) == ("True", "EarlierRun")

@@ -46,7 +46,7 @@ def test_the_restart_goes_on_when_the_deletion_is_allowed() -> None:
     cluster.exit("worker-1").run()
     cluster.api.refusals.clear()
     cluster.run_timers()
-    assert (cluster.status.phase, cluster.status.message) == ("Running", "2 replicas train")
+    assert (cluster.status.phase, cluster.status.message) == ("Running", "2 replicas training")
 
 
 def test_a_refused_deletion_is_tried_again_less_and_less_often() -> None:

@@ -36,7 +36,7 @@ def test_a_rule_fails_the_job(job: Any) -> None:
     cluster = ruled({"action": "FailJob", "onReasons": ["OOMKilled"]}, job=job())
     cluster.exit("worker-1", code=137, reason="OOMKilled", message="the last line").run_timers()
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "FailedByRule")
-    expected = "worker-1 failed: exit code 137 (SIGKILL, OOMKilled); spec.restartPolicy.rules[0] says FailJob"
+    expected = "worker-1 failed: exit code 137 (SIGKILL, OOMKilled); matched spec.restartPolicy.rules[0]: FailJob"
     assert cluster.status.message == expected
     assert cluster.status.failure is not None
     assert (cluster.status.failure.reason, cluster.status.failure.log_tail) == ("OOMKilled", "the last line")
@@ -57,7 +57,7 @@ def test_a_failure_that_is_ignored_is_neither_charged_nor_a_disruption(job: Any)
     assert (cluster.status.phase, restarts.counted, restarts.disruptions, restarts.recreated) == ("Running", 0, 0, 3)
     assert cluster.status.failure is not None and cluster.status.failure.exit_code == 3
     assert restarts.without_progress == 3, "it waits longer and longer all the same"
-    assert any("rules[0] says Ignore" in note.message for note in cluster.events)
+    assert any("rules[0]: Ignore" in note.message for note in cluster.events)
 
 
 def test_a_rule_for_one_role_leaves_the_others_alone() -> None:
@@ -85,7 +85,7 @@ def test_without_a_launcher_the_log_tells_what_no_restart_can_mend() -> None:
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "ImportError")
     assert cluster.status.message is not None
     assert cluster.status.message.endswith(
-        "the program cannot import what it needs: ModuleNotFoundError: No module named 'x'"
+        "the program cannot import a module: ModuleNotFoundError: No module named 'x'"
     )
 
 

@@ -58,7 +58,7 @@ BOTH = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", 
 @BOTH
 def test_all_roles_get_their_pods_and_the_gang_is_counted_without_the_evaluator(job: Any) -> None:
     cluster = running(everybody(job()))
-    assert (cluster.pods, cluster.status.ready, cluster.status.message) == (ALL, "4/4", "4 replicas train")
+    assert (cluster.pods, cluster.status.ready, cluster.status.message) == (ALL, "4/4", "4 replicas training")
     assert set(cluster.status.replicas) == {"chief", "worker", "ps", "evaluator"}
     assert counts(cluster, "ps") == {"desired": 1, "active": 1, "ready": 1, "failed": 0}
     assert counts(cluster, "evaluator")["desired"] == 1
@@ -106,7 +106,7 @@ def test_any_mix_starts_is_told_of_itself_and_ends_with_its_chief(
         }
     finish(cluster, chief)
     assert until_it_cleans(cluster).status.phase == "Succeeded"
-    assert cluster.status.message == f"{chief} (the chief) has finished"
+    assert cluster.status.message == f"{chief} (the chief) has succeeded"
 
 
 @BOTH
@@ -133,7 +133,9 @@ def test_a_lost_worker_is_made_anew_alone_while_the_others_train(job: Any) -> No
     before = uids(cluster)
     cluster.exit("worker-1", code=137).settle()
     assert (cluster.status.phase, cluster.status.reason) == ("Running", "Error")
-    assert cluster.status.message is not None and cluster.status.message.endswith("its pod anew, the others train on")
+    assert cluster.status.message is not None and cluster.status.message.endswith(
+        "its pod; other members keep training"
+    )
     cluster.run()
     after = uids(cluster)
     assert {name for name in after if after[name] != before[name]} == {"worker-1"}
@@ -166,7 +168,7 @@ def test_a_worker_and_a_server_that_fail_together_are_one_incident_of_the_gang()
 def test_with_launchers_the_others_wait_for_a_server() -> None:
     cluster = running(servers(a_launched_job())).delete("ps-0").settle()
     assert cluster.status.phase == "Restarting"
-    assert cluster.status.message is not None and cluster.status.message.endswith("the others wait for it")
+    assert cluster.status.message is not None and cluster.status.message.endswith("other members are waiting")
     assert cluster.run().status.attempt == 1
 
 
@@ -187,7 +189,10 @@ def test_a_lone_restart_in_place_changes_neither_the_phase_nor_any_pod() -> None
     assert cluster.launchers.crash("worker-1")
     cluster.run()
     assert (cluster.status.phase, uids(cluster)) == ("Running", before)
-    assert cluster.status.message == "worker-1 was killed (SIGKILL); restarted alone after 1.1 s, the others trained on"
+    assert (
+        cluster.status.message
+        == "worker-1 was killed (SIGKILL); restarted alone after 1.1 s; other members kept training"
+    )
     assert (cluster.status.restarts.counted, cluster.status.restarts.in_place) == (1, 1)
     assert cluster.status.last_restart is not None and cluster.status.last_restart.alone
 
@@ -235,7 +240,7 @@ def test_a_worker_that_cannot_come_back_is_named_while_the_others_train() -> Non
     cluster.kubelet.condition("mnist-worker-1", condition)
     cluster.settle().wait(100).settle()
     assert (cluster.status.phase, cluster.status.ready) == ("Running", "3/4")
-    assert cluster.status.message == f"3/4 replicas train; worker-1: cannot be scheduled: {why}"
+    assert cluster.status.message == f"3/4 replicas training; worker-1: cannot be scheduled: {why}"
 
 
 # --- the end
@@ -336,7 +341,7 @@ def test_an_evaluator_on_its_way_out_is_no_disruption_when_the_size_is_changed_b
 def test_an_evaluator_that_does_not_go_holds_nobody_up() -> None:
     cluster = running(everybody(a_launched_job()))
     cluster.api.edit("replicaSpecs.worker.replicas", 1)
-    cluster.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are made anew
+    cluster.api.edit("launcher", {"terminationGraceSeconds": 6})  # what pods are made from, so all are recreated
     cluster.settle()
     for name in list(cluster.api.pods):
         if "evaluator" not in name:
@@ -351,7 +356,7 @@ def test_a_quota_that_has_no_room_for_the_evaluator_is_told_and_holds_nobody_up(
     cluster.api.refusals["pod/mnist-evaluator-0"] = (403, "exceeded quota")
     cluster.run()
     assert (cluster.status.phase, cluster.status.ready) == ("Running", "4/4")
-    assert cluster.status.message == "4 replicas train; pod/mnist-evaluator-0: exceeded quota"
+    assert cluster.status.message == "4 replicas training; pod/mnist-evaluator-0: exceeded quota"
     cluster.exit("worker-1").run()
     assert cluster.status.ready == "4/4"
     del cluster.api.refusals["pod/mnist-evaluator-0"]
@@ -392,7 +397,7 @@ def test_an_evaluator_whose_image_is_missing_is_told_and_holds_nobody_up() -> No
     assert cluster.status.phase == "Running"
     assert (
         cluster.status.message
-        == "4 replicas train; evaluator-0: container tensorflow: image pull failed (trainer:1): no such image"
+        == "4 replicas training; evaluator-0: container tensorflow: image pull failed (trainer:1): no such image"
     )
 
 

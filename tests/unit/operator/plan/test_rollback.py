@@ -87,7 +87,7 @@ def test_a_job_that_has_begun_does_not_fail_for_a_spec_that_a_new_one_fails_for(
     cluster.api.edit("replicaSpecs.worker.replicas", 0)
     assert everything(cluster.run()) == before
     assert reason_and_message(cluster)[1].startswith(
-        "spec.replicaSpecs needs a chief or a worker with at least one replica; nothing"
+        "spec.replicaSpecs needs a chief or a worker with at least one replica; the operator"
     )
 
 

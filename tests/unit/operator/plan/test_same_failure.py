@@ -50,7 +50,7 @@ def test_the_third_time_in_a_row_is_the_end() -> None:
     cluster = running()
     assert [fails(cluster), fails(cluster), fails(cluster)] == ["", "", "SameFailure"]
     status = cluster.status
-    words = "worker-1: ValueError: boom; the same failure 3 times in a row (spec.restartPolicy.sameFailureLimit)"
+    words = "worker-1: ValueError: boom; the same failure 3 times in a row reaches spec.restartPolicy.sameFailureLimit"
     assert status.message == words
     assert status.failure is not None and status.failure.exception == BOOM
     assert status.failure.log_tail is not None and status.failure.log_tail.endswith(BOOM)

@@ -371,7 +371,7 @@ def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(
     last, restarts = cluster.status.last_restart, cluster.status.restarts
     assert last is not None and last.reason == "SpecChanged"
     assert (restarts.counted, restarts.disruptions, restarts.without_progress) == (0, 0, 0)
-    assert cluster.status.message == "2 replicas train"
+    assert cluster.status.message == "2 replicas training"
 
 
 def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
@@ -431,7 +431,7 @@ ROLES = [("ps", 1, 2), ("ps", 2, 1), ("chief", 0, 1), ("chief", 1, 0), ("evaluat
 def test_another_size_of_a_role_after_a_suspension_that_was_over_too_soon(
     new_job: NewJob, workers: int, role: str, before: int, after: int
 ) -> None:
-    """Launchers can be told of another number of workers, and of nothing else: the whole gang is made anew, once."""
+    """Launchers can be told of another number of workers, and of nothing else: the whole gang is recreated, once."""
     cluster = SimulatedCluster(new_job().storage().role(role, replicas=before)).run()
     suspend(cluster).api.edit(f"replicaSpecs.{role}.replicas", after)
     cluster.api.edit("replicaSpecs.worker.replicas", workers)

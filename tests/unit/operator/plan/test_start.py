@@ -32,7 +32,7 @@ def test_the_trajectory_of_an_undisturbed_start() -> None:
 
 def test_what_the_status_of_a_running_job_says() -> None:
     status = SimulatedCluster(a_job()).run().status
-    assert (status.phase, status.ready, status.message) == ("Running", "2/2", "2 replicas train")
+    assert (status.phase, status.ready, status.message) == ("Running", "2/2", "2 replicas training")
     assert status.attempt == 1
     assert status.start_time is not None and status.completion_time is None
     assert status.selector == "tftraining.dev/job-name=mnist,tftraining.dev/role=worker"
@@ -50,7 +50,7 @@ def test_a_chief_and_workers_start_together() -> None:
 
 def test_a_chief_alone_is_a_gang() -> None:
     cluster = SimulatedCluster(a_job().without("worker").chief()).run()
-    assert (cluster.pods, cluster.status.message) == (["chief-0"], "the replica trains")
+    assert (cluster.pods, cluster.status.message) == (["chief-0"], "1 replica training")
 
 
 def test_a_pod_that_runs_but_is_not_ready_does_not_train_yet() -> None:

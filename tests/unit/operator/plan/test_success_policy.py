@@ -9,7 +9,7 @@ def test_the_trajectory_of_a_success() -> None:
     cluster.trajectory.clear()
     cluster.exit("worker-0", code=0).settle()
     assert cluster.trajectory[0] == "Succeeded 2/2 ChiefSucceeded"
-    assert cluster.status.message == "worker-0 (the chief) has finished"
+    assert cluster.status.message == "worker-0 (the chief) has succeeded"
     assert cluster.status.is_true("Succeeded")
     assert cluster.status.condition("Failed") is None
     assert not cluster.status.is_true("Ready")

@@ -15,7 +15,7 @@ def test_the_chief_alone_does_not_decide() -> None:
     assert (cluster.status.phase, cluster.status.ready) == ("Running", "3/3")
     cluster.exit("worker-2", code=0).run().exit("worker-1", code=0).run()
     assert (cluster.status.phase, cluster.status.reason) == ("Succeeded", "AllWorkersSucceeded")
-    assert cluster.status.message == "every chief and worker has finished"
+    assert cluster.status.message == "every chief and worker has succeeded"
 
 
 def test_a_chief_and_workers() -> None:
@@ -52,9 +52,9 @@ def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
 
 def test_who_has_finished_is_not_said_to_train() -> None:
     cluster = SimulatedCluster(all_workers().workers(3)).run().exit("worker-1", code=0).run()
-    assert cluster.status.message == "2 replicas train; worker-1 has finished"
+    assert cluster.status.message == "2 replicas training; worker-1 has finished"
     cluster.exit("worker-0", code=0).run().delete("worker-1").run()
-    assert cluster.status.message == "one replica trains; worker-0, worker-1 have finished"
+    assert cluster.status.message == "1 replica training; worker-0, worker-1 have finished"
 
 
 # --- with launchers, which count for themselves and end together
@@ -68,11 +68,11 @@ def launched() -> SimulatedCluster:
 def test_with_launchers_the_chief_alone_does_not_decide_either(launched: SimulatedCluster) -> None:
     launched.launchers.finish("worker-0")
     assert (launched.run().status.phase, launched.status.ready) == ("Running", "2/2")
-    assert launched.status.message == "one replica trains; worker-0 has finished"
+    assert launched.status.message == "1 replica training; worker-0 has finished"
     assert not launched.launchers.verdict_in
     launched.launchers.finish("worker-1")
     assert (launched.run().status.phase, launched.status.reason) == ("Succeeded", "AllWorkersSucceeded")
-    assert launched.status.message == "every chief and worker has finished"
+    assert launched.status.message == "every chief and worker has succeeded"
 
 
 def test_with_launchers_a_failure_after_the_chief_is_done_restarts_in_place(launched: SimulatedCluster) -> None:

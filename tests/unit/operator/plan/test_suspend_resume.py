@@ -52,7 +52,7 @@ def test_the_trajectory_of_a_suspension() -> None:
         "Starting 0/2 PodsStarting",
         "Running 2/2 Training",
     ]
-    assert cluster.status.message == "2 replicas train"
+    assert cluster.status.message == "2 replicas training"
 
 
 @MODES
@@ -109,7 +109,7 @@ def test_suspended_while_it_restarts() -> None:
     assert (cluster.status.phase, cluster.attempts(), cluster.status.restarts.counted) == ("Running", {"4"}, 2)
     last = cluster.status.last_restart
     assert last is not None and last.down_seconds is None, "that restart never came to its end"
-    assert cluster.events[-1].message == "2/2 replicas train"
+    assert cluster.events[-1].message == "2/2 replicas training"
 
 
 def test_suspended_while_launchers_restart() -> None:
@@ -122,7 +122,7 @@ def test_suspended_while_launchers_restart() -> None:
     suspend(cluster).run()
     assert (cluster.status.phase, cluster.status.progress and cluster.status.progress.epoch) == ("Suspended", 4)
     resume(cluster).run()
-    assert (cluster.status.phase, cluster.status.message) == ("Running", "2 replicas train")
+    assert (cluster.status.phase, cluster.status.message) == ("Running", "2 replicas training")
     assert (cluster.status.restarts.counted, cluster.status.restarts.in_place) == (1, 0)
 
 

@@ -253,7 +253,7 @@ def test_a_pod_group_is_asked_for_by_the_job() -> None:
 @row('`successPolicy: ""`')
 @BOTH
 def test_the_chief_otherwise_worker_0_decides(job: Any) -> None:
-    assert finish(running(job())).status.message == "worker-0 (the chief) has finished"
+    assert finish(running(job())).status.message == "worker-0 (the chief) has succeeded"
 
 
 @row("`successPolicy: AllWorkers`")

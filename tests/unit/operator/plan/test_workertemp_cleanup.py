@@ -113,7 +113,7 @@ def test_after_three_failed_tries_it_gives_up_and_says_what_may_be_left() -> Non
     assert pauses == [5, 10, 0]
     assert cluster.pods == ["worker-0"]
     assert (cleaned(cluster).status, cleaned(cluster).reason) == ("False", "CleanupFailed")
-    assert cleaned(cluster).message.startswith("OSError: no; directories named workertemp_<index> may be left")
+    assert cleaned(cluster).message.startswith("OSError: no; remove directories named workertemp_<index>")
     assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "CleanupFailed")
     assert not cluster.wait(3600).step()
 
@@ -130,7 +130,7 @@ def test_a_cleanup_pod_that_never_runs_is_given_up_after_ten_minutes() -> None:
     assert end is not None and (cluster.now - end).total_seconds() == 600
     assert cleaned(cluster).status == "False"
     assert cleaned(cluster).message.startswith(
-        "container cleanup: image pull failed (operator:1): no such image; directories"
+        "container cleanup: image pull failed (operator:1): no such image; remove directories"
     )
     assert cluster.pods == ["worker-0"]
 
@@ -142,7 +142,7 @@ def test_a_writer_that_never_stops_is_given_up_after_ten_minutes() -> None:
     cluster.api.now = cluster.timer
     cluster.settle()
     assert cleaned(cluster).status == "False"
-    assert cleaned(cluster).message.startswith("not done after 10 minutes")
+    assert cleaned(cluster).message.startswith("not finished after 10 minutes")
 
 
 @pytest.mark.parametrize(

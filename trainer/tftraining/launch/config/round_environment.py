@@ -37,7 +37,7 @@ def _address(settings: Settings, known: Sequence[str], index: int) -> str:
     if index < len(known):
         return known[index]
     if settings.worker_address is None:
-        raise ValueError(f"the address of worker-{index} is not known")
+        raise ValueError(f"the address of worker-{index} is unknown")
     return settings.worker_address.replace("%d", str(index))
 
 

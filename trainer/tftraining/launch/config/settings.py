@@ -108,7 +108,7 @@ def read(environment: Mapping[str, str]) -> Settings:
 
 def _object(environment: Mapping[str, str], variable: str) -> dict[str, Any]:
     if variable not in environment:
-        raise SettingsError(f"{variable} is not set: the operator and `tftj run` set it for each replica")
+        raise SettingsError(f"{variable} is not set; the operator and `tftj run` set it for each replica")
     try:
         value = parse(environment[variable])
     except ValueError as error:
@@ -129,7 +129,7 @@ def _gang(config: Mapping[str, Any]) -> Gang:
     if not members or role_of(members[0]) not in TRAINER_ROLES:
         raise SettingsError("TF_CONFIG: the cluster has neither a chief nor a worker")
     if me not in members and not is_outside_gang(me):
-        raise SettingsError(f"TF_CONFIG: the task {me} is not in the cluster")
+        raise SettingsError(f"TF_CONFIG: the cluster has no task {me}")
     return Gang(members, me)
 
 

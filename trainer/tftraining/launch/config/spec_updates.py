@@ -36,7 +36,7 @@ class Orders:
         try:
             return obeyed(self._settings, parse(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            self._say(f"tftraining: the orders in {self._path} make no sense, so nothing changes: {error}")
+            self._say(f"tftraining: ignoring invalid spec update {self._path}: {error}")
             return None
 
 
@@ -45,7 +45,7 @@ def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
     policy, workers = decode_updates(orders, settings.policy), int(orders["workers"])
     gang = settings.gang.resized(workers)
     if settings.gang.chief not in gang.members:
-        raise ValueError(f"a gang of {workers} workers is without its chief")
+        raise ValueError(f"a gang of {workers} workers lacks its chief")
     return gang, policy
 
 

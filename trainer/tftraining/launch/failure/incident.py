@@ -17,7 +17,7 @@ from tftraining.launch.failure.exit import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, 
 FATAL = {
     NOT_FOUND: "the command was not found",
     SYNTAX_ERROR: "the program has a syntax error",
-    IMPORT_ERROR: "the program cannot import what it needs",
+    IMPORT_ERROR: "the program cannot import a module",
     KERAS3_FIT: (
         "model.fit of Keras 3 does not work with two or more workers: install tf_keras in the image (the launcher then "
         "sets TF_USE_LEGACY_KERAS=1), or use a custom training loop"

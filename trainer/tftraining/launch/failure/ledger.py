@@ -99,4 +99,4 @@ def backoff(without_progress: int) -> float:
 
 def used_up(max_restarts: int) -> str:
     """Why a job fails instead of restarting, in words."""
-    return f"all {max_restarts} restarts (spec.restartPolicy.maxRestarts) are used up"
+    return f"no restarts left: spec.restartPolicy.maxRestarts is {max_restarts}"

@@ -100,7 +100,7 @@ def decide(rules: Sequence[Rule], failure: Failure, proven: bool) -> Decision:
     """The action after a failure; `proven` is whether the job ever made a step."""
     for number, rule in enumerate(rules):
         if _holds(rule, failure):
-            return Decision(rule.action, f"spec.restartPolicy.rules[{number}] says {rule.action}")
+            return Decision(rule.action, f"matched spec.restartPolicy.rules[{number}]: {rule.action}")
     # If no start has ever made a step, every further start would end the same.
     return Decision(FAIL_JOB if failure.reason in FATAL and not proven else RESTART)
 

@@ -59,7 +59,7 @@ class SameFailure:
 
     def describe(self) -> str:
         """The row in words."""
-        return f"the same failure {self.count} times in a row (spec.restartPolicy.sameFailureLimit)"
+        return f"the same failure {self.count} times in a row reaches spec.restartPolicy.sameFailureLimit"
 
 
 NO_FAILURE = SameFailure()

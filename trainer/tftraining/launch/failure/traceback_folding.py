@@ -144,8 +144,8 @@ class _Block:
         lines = [*self._lines, *([self._begun] if self._begun else [])]
         own = len(lines) if self._error is None else self._error + 1 + _length_of_text(lines[self._error + 1 :])
         end = b"" if self._begun and own < len(lines) else b"\n"
-        told = f"its traceback of {own} lines is left out: {self._reason(lines[:own])} ({VARIABLE}=1 shows it)"
-        first = f"tftraining: this program could not go on because of {member}; {told}\n".encode()
+        told = f"omitting its traceback of {own} lines: {self._reason(lines[:own])} (set {VARIABLE}=1 to see it)"
+        first = f"tftraining: this program failed because of {member}; {told}\n".encode()
         return first + (b"\n".join(lines[own:]) + end if own < len(lines) else b"")
 
     def _fits(self, line: bytes) -> bool:
@@ -173,7 +173,7 @@ class _Block:
     def _reason(self, lines: list[bytes]) -> str:
         """The exception, with the most informative line of its message."""
         if self._error is None:
-            return "it was killed while it printed it"
+            return "killed while printing it"
         name, _, first = lines[self._error].partition(b": ")
         text = [first, *lines[self._error + 1 :]]
         telling = _readable(_NODE.sub(b"", next(filter(_TELLING.search, text), first)))[:REASON_LENGTH]

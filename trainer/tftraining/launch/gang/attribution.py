@@ -1,6 +1,6 @@
 """Attributes an incident to the member that failed first, not to members that failed because of it.
 
-Pure. It must never charge a member for being lost or told to stop, nor for a failure that another's exit caused.
+Pure. It must never charge a member for a loss or a SIGTERM, nor for a failure that another member's exit caused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Attribution:
     def attribute_chief_loss(self, seconds: float, step: int | None, now: float) -> Incident:
         """The loss of the previous launcher of the chief, `seconds` ago at `step`."""
         chief = self._membership.chief
-        lost = self._make_incident(chief, "MemberLost", f"{chief}'s launcher was lost", now - seconds)
+        lost = self._make_incident(chief, "MemberLost", f"{chief}'s launcher was restarted", now - seconds)
         return replace(lost, time=self._wall() - seconds, step=step)
 
     def attribute_disconnect(self, peer: Peer, now: float) -> Incident:
@@ -41,7 +41,7 @@ class Attribution:
         if peer.leaving:
             return self._make_termination(peer, now)
         silent_seconds = now - peer.last_frame_at
-        how = f" was not heard of for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher is gone"
+        how = f" sent no heartbeat for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher disconnected"
         return self._make_incident(peer.name, "MemberLost", f"{peer.name}{how}", now)
 
     def detect_stall(self, now: float) -> Incident | None:
@@ -54,13 +54,13 @@ class Attribution:
             return None
         limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
         connecting = {program.member for program in programs if program.progress.connecting}
-        how = "not connected to the other programs" if connecting.issuperset(stalled_names) else "no step"
+        how = "no connection to the other programs" if connecting.issuperset(stalled_names) else "no step"
         message = f"{summarize_names(stalled_names)}: {how} for {limit}"
         return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
 
     def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""
-        message = f"the gang becomes one of {len(self._membership.gang)}"
+        message = f"the gang shrinks to {len(self._membership.gang)} members"
         return self._make_incident(self._membership.chief, RESIZED, message, now)
 
     def attribute_newcomers(self, newcomers: list[Peer], resized: bool, now: float) -> Incident:
@@ -82,7 +82,7 @@ class Attribution:
             if found is not None:
                 return found
         if (early_peer := self._find_early_exit(program_exit, now)) is not None:
-            message = f"{early_peer.name} ended with exit code 0 before the others had finished; {description}"
+            message = f"{early_peer.name} exited with code 0 before the other members finished; {description}"
             incident = self._make_incident(early_peer.name, "Error", message, now)
             return replace(incident, charged=True, exit=early_peer.exit)
         if last_incident is not None and restart_scope.explains_exit(program_exit, last_incident, now):
@@ -113,14 +113,16 @@ class Attribution:
         if other.leaving:
             return self._make_termination(other, now)
         if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
-            return self._make_incident(other.name, "MemberLost", f"{other.name} is silent; {description}", now)
+            return self._make_incident(
+                other.name, "MemberLost", f"{other.name} sends no heartbeats; {description}", now
+            )
         if other.stuck_seconds >= timeout:
-            message = f"{other.name} stands still (stopped or hanging for {other.stuck_seconds:.0f} s); {description}"
+            message = f"{other.name} hangs (process stopped or blocked for {other.stuck_seconds:.0f} s); {description}"
             return replace(self._make_incident(other.name, "Stalled", message, now), charged=True)
         return None
 
     def _make_termination(self, peer: Peer, now: float) -> Incident:
-        return self._make_incident(peer.name, "Terminated", f"{peer.name} was told to stop", now)
+        return self._make_incident(peer.name, "Terminated", f"{peer.name} received SIGTERM", now)
 
     def _make_incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident of member `name`; `at` in monotonic seconds."""

@@ -72,9 +72,9 @@ class Decisions:
             self._fail_job(decision.reason(incident.reason), decision.explain(incident.message), incident)
 
     def fail_start_deadline(self, missing: list[str]) -> None:
-        """Fail the job: these members did not join within the start deadline."""
+        """Fail the job: these members did not connect within the start deadline."""
         limit = f"{self._membership.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
-        self._fail_job("StartDeadlineExceeded", f"{summarize_names(missing)} did not join within {limit}")
+        self._fail_job("StartDeadlineExceeded", f"{summarize_names(missing)} did not connect within {limit}")
 
     def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
@@ -84,7 +84,7 @@ class Decisions:
         else:
             finished, is_met = chief, peer.name == chief
         if is_met and self.result is None:
-            self.result = Result(SUCCEEDED, SUCCEEDED, f"{finished} has finished", chief, None)
+            self.result = Result(SUCCEEDED, SUCCEEDED, f"{finished} has succeeded", chief, None)
 
     def _apply_rules(self, incident: Incident, has_stepped: bool) -> restart_rules.Decision:
         failure = restart_rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)

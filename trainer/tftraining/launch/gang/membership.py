@@ -95,15 +95,15 @@ class Membership:
     def find_refusal(self, name: str, incarnation: str, frame: Mapping[str, Any]) -> str:
         """Why a launcher with this hello frame may not join; "" if it may."""
         if frame["uid"] != self.job.uid:
-            return "this is the rendezvous of another job"
+            return "this rendezvous belongs to another job"
         if frame["attempt"] != self.job.attempt:
-            return f"this is attempt {self.job.attempt}, not {frame['attempt']}"
+            return f"the attempt is {self.job.attempt}, not {frame['attempt']}"
         if name not in self.gang and not is_outside_gang(name):
             return f"{name} is not a member of this job"
         known = self.find_peer(name)
         if known is not None and known.is_connected and known.incarnation != incarnation:
             # The connected launcher keeps its place until it falls silent: its program may still run.
-            return f"another {name} is connected"
+            return f"another launcher of {name} is connected"
         return ""
 
     def apply_spec_update(self, gang: Gang, policy: Policy) -> bool:

@@ -97,12 +97,12 @@ def why_not_training(control: ProgramControl, settings: Settings, now: float) ->
     if control.state == "done":
         return ""
     if control.state != "running":
-        return "waiting for the gang"
+        return "waiting for the gang to start"
     me, snapshot = settings.gang.me, control.program.snapshot()
     passive = is_outside_gang(me) or only_serves(me, settings.gang, snapshot)
     if passive or is_training(snapshot, control.started_at, now):
         return ""
-    return "the program has made no step yet"
+    return "the program has not made a step yet"
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
@@ -115,7 +115,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
     incident = coordinator.last_incident
     if not coordinator.rounds.running:
         missing = summarize_names(coordinator.rounds.missing)
-        waiting = f"waiting for {missing}" if missing else "about to start"
+        waiting = f"waiting for {missing}" if missing else "starting the programs"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
@@ -130,9 +130,9 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.last_incident
     if incident is None:
-        return "Training", f"{_training_members(coordinator)} train"
+        return "Training", f"{_training_members(coordinator)} training"
     if incident.alone and coordinator.member_back_at is None:
-        return incident.reason, f"{incident.message}; it is restarted alone, the others train on"
+        return incident.reason, f"{incident.message}; restarting it alone; other members keep training"
     return "Resumed", _resumed_message(coordinator, incident)
 
 
@@ -154,7 +154,7 @@ def _without_gpu(coordinator: Coordinator) -> list[str]:
 def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     if incident.alone:
-        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s, the others trained on"
+        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s; other members kept training"
     fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing else ""
     return f"{incident.message}; {_resumption(restart)} after {restart.get('downSeconds')} s{fewer}"
 

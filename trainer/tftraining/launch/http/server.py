@@ -97,7 +97,7 @@ class HttpServer:
         if len(request_line) != 3 or not request_line[2].startswith("HTTP/1."):
             return Response(400, "this is an HTTP server\n")
         if request_line[0] != "GET":
-            return Response(405, "only GET\n")
+            return Response(405, "only GET is supported\n")
         path, _, query = request_line[1].partition("?")
         if path not in self._pages:
             return Response(404, f"there are: {' '.join(self._pages)}\n")

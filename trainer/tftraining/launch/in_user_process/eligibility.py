@@ -37,7 +37,7 @@ def parse_invocation(command: Sequence[str]) -> Invocation | str:
     """Parse a Python command; a string is the reason why a fork cannot run it."""
     name = command[0].rpartition("/")[2]
     if not PYTHON.match(name):
-        return f"{name} is no Python"
+        return f"{name} is not Python"
     rest = list(command[1:])
     options: list[str] = []
     while rest and rest[0] == "-u":
@@ -112,10 +112,10 @@ def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
     """The reason for a plain start, and whether running the module certainly imports TensorFlow."""
     budget[0] -= 1
     if budget[0] < 0:
-        return "it has too many modules to look through", False
+        return "it has too many modules to analyse", False
     for event in find_effects(source.text):
         if event.sets:
-            return f"it sets {event.sets} before it imports TensorFlow", False
+            return f"it sets {event.sets} before importing TensorFlow", False
         root = event.module.partition(".")[0]
         if root in TENSORFLOW and not event.level:
             if event.certain:
@@ -219,7 +219,7 @@ def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Effect]:
 def _set(line: int, names: Sequence[str | None]) -> Iterator[Effect]:
     for name in names:
         if name is None:
-            yield Effect(line, sets="variables that cannot be told from its text")
+            yield Effect(line, sets="variables that static analysis cannot determine")
         elif not is_read_later(name):
             yield Effect(line, sets=name)
 

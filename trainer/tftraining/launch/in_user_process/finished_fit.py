@@ -46,7 +46,7 @@ class Keeper:
                 return None
             return self._agree_on_fit(callbacks, backup)
         except Exception as error:
-            _log(f"the end of this fit is not kept: {_describe(error)}")
+            _log(f"cannot save the end of this fit: {_describe(error)}")
             return None
 
     def _agree_on_fit(self, callbacks: Any, backup: Backup) -> Fit | None:
@@ -69,7 +69,7 @@ class Keeper:
             epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
             return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
         except Exception as error:
-            _log(f"the end of this fit is not kept: {_describe(error)}")
+            _log(f"cannot save the end of this fit: {_describe(error)}")
             return ""
 
     def _find_copy(self, backup: Backup, identity: str) -> int:
@@ -84,7 +84,7 @@ class Keeper:
                     finished_copy.add_to_list(path, self.file)
                     found = finished_copy.copy_number(path)
         except Exception as error:
-            _log(f"no look at the finished trainings beside {backup.path}: {_describe(error)}")
+            _log(f"cannot read the finished fits beside {backup.path}: {_describe(error)}")
         return found
 
     def _repair_or_remove(self, path: str, backup: Backup, unmarked: bool) -> None:
@@ -111,7 +111,7 @@ class Fit:
         try:
             self._backup.after_begin()
         except Exception as error:  # a user-defined BackupAndRestore
-            _log(f"the end of this fit is not kept: {_describe(error)}")
+            _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
         if self.copy:
             self._restore()
@@ -126,7 +126,7 @@ class Fit:
                 finished_copy.drop_mark(self.copy)
             raise
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
-        _log(f"this fit had ended before the restart, after epoch {self.mark['done']}: its end is restored")
+        _log(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
         """Run Keras' on_train_end, the `method`, then keep or return the final state."""
@@ -155,7 +155,7 @@ class Fit:
             # All wait for the mark: a member that fails right after `fit` would end the others before it is written.
             kept = backup.sum_over_members(int(bool(path))) and backup.sum_over_members(int(self._save(path, logs)))
         except Exception as error:
-            return _log(f"a member is lost, the next start goes on from the backup: {_describe(error)}")
+            return _log(f"a member was lost; the next start resumes from the backup: {_describe(error)}")
         if not backup.writes:
             return None
         return finished_copy.keep_state(path) if kept else self._delete_as_keras_does(path)
@@ -167,7 +167,7 @@ class Fit:
             if path:
                 finished_copy.write_mark(path, self._mark_content(logs))
         except Exception as error:
-            _log(f"the end of this fit is not kept: {_describe(error)}")
+            _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
         return bool(path)
 
@@ -186,7 +186,7 @@ class Fit:
             else:
                 os.makedirs(path)
         except Exception as error:
-            _log(f"the end of this fit is not kept: {_describe(error)}")
+            _log(f"cannot save the end of this fit: {_describe(error)}")
             return ""
         return path
 

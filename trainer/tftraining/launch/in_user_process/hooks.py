@@ -56,7 +56,7 @@ def arm() -> None:
         try:
             _arm()
         except Exception as error:
-            sys.stderr.write(f"tftraining: no progress will be reported: {error!r}\n")
+            sys.stderr.write(f"tftraining: cannot report progress: {error!r}\n")
 
 
 def _arm() -> None:

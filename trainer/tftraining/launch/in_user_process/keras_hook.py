@@ -66,7 +66,7 @@ def _keep_finished_fits(
 
             finished_fit.extend(finished_fit.make_keeper(fit_settings, environment, takes_part), cls)
     except Exception as error:
-        sys.stderr.write(f"tftraining: the end of Keras' fit cannot be kept: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot save the end of Keras fit: {type(error).__name__}: {error}\n")
 
 
 def _claim_callback_list(module: Any, mark: str) -> type | None:
@@ -89,7 +89,7 @@ def _report_progress(tracker: Tracker, module: Any) -> None:
         _call_after(cls, "on_train_end", functools.partial(_on_train_end, tracker))
         _report_batches(cls, tracker)
     except Exception as error:
-        sys.stderr.write(f"tftraining: the progress of Keras cannot be followed: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot track the progress of Keras: {type(error).__name__}: {error}\n")
 
 
 def _call_after(cls: type, name: str, action: Callable[..., None]) -> None:
@@ -131,7 +131,7 @@ def _on_train_begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     try:
         _report_backups(tracker, callbacks)
     except Exception as error:
-        sys.stderr.write(f"tftraining: backups cannot be followed: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: cannot track backups: {type(error).__name__}: {error}\n")
 
 
 def _report_backups(tracker: Tracker, callbacks: Any) -> None:

@@ -52,7 +52,7 @@ def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], mo
         _wrap(module.Context, "enable_collective_ops", leader, connects)  # MultiWorkerMirroredStrategy
         _wrap(module.Context, "set_server_def", None, connects)  # ParameterServerStrategy
     except AttributeError as error:
-        sys.stderr.write(f"tftraining: the leader will not be waited for, restarts may take a second more: {error}\n")
+        sys.stderr.write(f"tftraining: cannot wait for the TensorFlow leader, restarts may take longer: {error}\n")
 
 
 def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None]) -> None:

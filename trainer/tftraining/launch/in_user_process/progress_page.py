@@ -46,7 +46,7 @@ class PageWriter:
         finally:
             os.close(fd)
         if self._map[: len(MAGIC)] != MAGIC:
-            raise ValueError(f"{path} is no progress page of this version")
+            raise ValueError(f"{path} is not a progress page of this version")
         self.epoch = self.epochs = self.step = self.steps_per_epoch = NONE
         self.first_step = self.first_epoch = NONE
         self.count = 0

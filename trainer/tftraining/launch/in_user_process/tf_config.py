@@ -12,7 +12,7 @@ NAME = "TF_CONFIG"
 # The longest string that Linux accepts in a new process's environment: `NAME=`, value and NUL together (execve(2),
 # MAX_ARG_STRLEN: 32 pages of 4 KiB).
 LONGEST = 131072
-TOO_LONG = f"{NAME} has more than the {LONGEST} bytes that Linux takes, which only a Python can be told"
+TOO_LONG = f"{NAME} is longer than the {LONGEST} bytes that Linux allows; only a Python program can get it"
 
 #: Each role's name, its number of members, and their address with `%d` for the index.
 Cluster = tuple[tuple[str, int, str], ...]

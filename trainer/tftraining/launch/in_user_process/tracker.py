@@ -165,7 +165,7 @@ class Tracker:
     def _stop_reporting(self, error: Exception) -> None:
         self._writer, self._path = None, ""
         try:
-            sys.stderr.write(f"tftraining: no more progress is reported: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"tftraining: progress reports stopped: {type(error).__name__}: {error}\n")
         except Exception:
             return
 

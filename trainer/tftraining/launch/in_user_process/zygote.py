@@ -118,14 +118,14 @@ class UserProgram:
                 raise NeedsPlainStart(f"there is no module {self.target}")
             reason = reason_for_plain_start(found)
         except (OSError, UnparsableSource) as error:
-            raise NeedsPlainStart(f"{self.target} cannot be read: {error}") from error
+            raise NeedsPlainStart(f"cannot read {self.target}: {error}") from error
         if reason:
             raise NeedsPlainStart(reason)
         self._source_stamps = {path: _stamp(path) for path in finder.read_paths}
 
     def _checked_script(self) -> str:
         if not os.path.isfile(self.target) or self.target.endswith((".pyc", ".pyz", ".zip")):
-            raise NeedsPlainStart(f"{self.target} is no Python file")
+            raise NeedsPlainStart(f"{self.target} is not a Python file")
         return self.target
 
     def check_shadowing(self, withheld: WithheldModules) -> None:
@@ -139,7 +139,9 @@ class UserProgram:
             spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
             own_file = getattr(known_modules.get(name), "__file__", None)
             if spec is not None and spec.origin and own_file and not _is_same_file(spec.origin, own_file):
-                raise NeedsPlainStart(f"its directory has a module {name}, which TensorFlow would import")
+                raise NeedsPlainStart(
+                    f"its directory has a module {name}, which would shadow the one that TensorFlow imports"
+                )
         self._directory_stamp = now
 
     def set_up_main(self) -> None:
@@ -186,9 +188,7 @@ def import_tensorflow() -> tuple[WithheldModules, dict[str, str]]:
     try:
         import tensorflow  # noqa: F401, PLC0415
     except (Exception, SystemExit) as error:
-        raise NeedsPlainStart(
-            f"TensorFlow cannot be imported: {type(error).__name__}: {error}".splitlines()[0]
-        ) from error
+        raise NeedsPlainStart(f"cannot import TensorFlow: {type(error).__name__}: {error}".splitlines()[0]) from error
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
     set_by_import = {name: value for name, value in os.environ.items() if before.get(name) != value}
@@ -230,7 +230,7 @@ def fork(launcher: LauncherConnection) -> bool:
         launcher.send(pid=pid)  # by now the launcher's child; it waits until the launcher has its pid
         os.write(start_writer, json.dumps(launcher.receive()["go"]).encode())
     else:
-        launcher.send(refused="cannot fork twice")
+        launcher.send(refused="the second fork failed")
     for fd in (pid_reader, start_reader, start_writer):
         os.close(fd)
     return False
@@ -280,7 +280,7 @@ def end_for_plain_start(program: int, path: str | None, variable: str) -> None:
         progress_page.PageWriter(path).record_changed_variable(variable)
         os._exit(1)
     sys.stderr.write(
-        f"tftraining: {variable} was set after TensorFlow had read it: set it in the container, or turn warmStart off\n"
+        f"tftraining: {variable} was set after TensorFlow read it: set it in env, or set warmStart: false\n"
     )
 
 

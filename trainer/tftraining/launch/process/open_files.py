@@ -38,6 +38,6 @@ def describe_shortage(members: int) -> str:
     if limit == resource.RLIM_INFINITY or limit >= need:
         return ""
     return (
-        f"only {limit} files may be open here, and the rendezvous of {members} members needs {need}: not all members "
-        "can join. Raise the hard limit of open files (RLIMIT_NOFILE) in the container's runtime"
+        f"the limit of open files is {limit}, and the rendezvous of {members} members needs {need}: not all members "
+        "can connect; raise the hard limit (RLIMIT_NOFILE) in the container runtime"
     )

@@ -113,9 +113,9 @@ class Program:
             self._starting = None
         left = await self._process.kill() if self._process is not None else []
         if left:
-            self.log(f"tftraining: killed, but still there after some seconds: process {', '.join(map(str, left))}")
+            self.log(f"tftraining: processes still exist seconds after SIGKILL: {', '.join(map(str, left))}")
         if self.lease.is_fenced:
-            self.log("tftraining: this launcher stood still until its lease was over: the watchdog ended the program")
+            self.log("tftraining: the launcher hung until its lease expired; the lease watchdog killed the program")
         self.lease.end()
         self.is_idle = not left
         self._output.release_held()
@@ -139,7 +139,7 @@ class Program:
         page_fd = self._page_fd if self.pid is not None else None
         pid = progress_reader.read_stack_pid(page_fd) if page_fd is not None else None
         if pid is None or not handles_signal(pid, stack_dump.SIGNAL):
-            self.log("tftraining: no stacks to show: the program is not (yet) a Python process that would answer")
+            self.log("tftraining: cannot show stacks: the program is not (yet) a Python process with our handler")
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, stack_dump.SIGNAL)
@@ -182,7 +182,7 @@ class Program:
         kills, plain = oom.count_kills(), False
         try:
             if self._warm is None:
-                raise WarmStartRefused("warm start is off")
+                raise WarmStartRefused("spec.launcher.warmStart is false")
             pid: int | None = await self._warm.fork(env, self._abort)
             self._set_mode("warm")
         except WarmStartRefused as refusal:
@@ -215,7 +215,9 @@ class Program:
     async def _restart_plainly(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
         """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
         if self._warm is not None:
-            await self._warm.disable(f"it has set {variable} before its import of TensorFlow, so it is started anew")
+            await self._warm.disable(
+                f"it set {variable} before importing TensorFlow; restarting it without the warm interpreter"
+            )
         if self._process is not None:
             await self._process.kill()
         if not self._abort.is_set():
@@ -247,7 +249,7 @@ class Program:
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self._mode, "warm"):
-            self.log(f"tftraining: started plainly: {mode.partition(': ')[2]}")
+            self.log(f"tftraining: cold start: {mode.partition(': ')[2]}")
         self._mode = mode
 
     def _new_page(self) -> dict[str, str]:
@@ -258,7 +260,7 @@ class Program:
         try:
             self._page_fd = progress_reader.create(path)
         except OSError as error:
-            self.log(f"tftraining: no progress can be shown: {error}")
+            self.log(f"tftraining: cannot create the progress page: {error}")
             return {}
         return {hooks.PROGRESS: str(path)}
 

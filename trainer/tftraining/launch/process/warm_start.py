@@ -24,7 +24,7 @@ from tftraining.launch.process.session import StartError, spawn
 ZYGOTE = Path(__file__).parents[1] / "in_user_process" / "zygote.py"
 # The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
 # program by name must not kill the interpreter that starts it again.
-TITLE = "tftraining: the warm interpreter, which the program is forked from"
+TITLE = "tftraining: warm interpreter that forks the training program"
 HELLO_SECONDS = 60.0  # an interpreter on a cold disk may take this long to come up
 IMPORT_SECONDS = 300.0
 FORK_SECONDS = 10.0
@@ -134,11 +134,11 @@ class WarmInterpreter:
         if self.pid is not None and not self.refusal:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
-        self._mark_unusable(f"the warm interpreter was ended: {why}")
+        self._mark_unusable(f"the warm interpreter was killed: {why}")
 
     async def close(self) -> None:
         """Kill the interpreter and release all resources."""
-        self.kill("it is not needed any more")
+        self.kill("it is no longer needed")
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -155,7 +155,7 @@ class WarmInterpreter:
         with contextlib.suppress(OSError, ValueError):
             while line := await reader.readline():
                 self._handle_message(json.loads(line))
-        self._mark_unusable("the warm interpreter has died")
+        self._mark_unusable("the warm interpreter died")
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         self._hello.set()
@@ -237,9 +237,9 @@ class WarmStarts:
             await self.prepare(env)
         interpreter = self._interpreter
         if interpreter is None:
-            raise WarmStartRefused("its warm interpreters died")
+            raise WarmStartRefused("its warm interpreters died repeatedly")
         if not interpreter.matches(env):
-            raise WarmStartRefused("its environment has changed since the last start")
+            raise WarmStartRefused("its environment changed since the last start")
         interpreter.pause_warmup(False)
         await _unless_aborted(interpreter.wait_until_ready(), abort)
         return await interpreter.fork(env)
@@ -268,5 +268,5 @@ async def _unless_aborted(waiting: Coroutine[Any, Any, None], abort: asyncio.Eve
     aborted.cancel()
     if not paused.done():
         paused.cancel()
-        raise WarmStartRefused("it was stopped before it began")
+        raise WarmStartRefused("the start was cancelled")
     await paused

@@ -81,7 +81,7 @@ class RendezvousClient:
         self._send(type="leaving")
         await self._program.terminate()
         if self.control.result is None:
-            self.control.result = Result("", "Terminated", f"{self.settings.gang.me} was told to stop")
+            self.control.result = Result("", "Terminated", f"{self.settings.gang.me} received SIGTERM")
         return self.control.result
 
     # One connection.
@@ -93,7 +93,7 @@ class RendezvousClient:
         except ConnectionRefusedError:
             return "no launcher listens there yet"
         except (OSError, asyncio.TimeoutError) as error:
-            return str(error) or "no answer"
+            return str(error) or "connection timed out"
         return ""
 
     async def _hold_session(self) -> None:
@@ -105,7 +105,7 @@ class RendezvousClient:
             channel = await connect(reader, writer, self._secret, hello)
             answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
-                raise ProtocolError(f"refused: {answer.get('why')}")
+                raise ProtocolError(f"the chief refused the connection: {answer.get('why')}")
             self._join(channel, answer, hello["t"])
             await self._converse(channel)
         finally:
@@ -203,7 +203,7 @@ class RendezvousClient:
             now = time.monotonic()
             left = self.chief.lease_deadline - now
             if left <= 0 or self._program.lease.is_over:
-                raise ProtocolError(f"the chief was not heard of for {self.chief.silent_seconds(now):.1f} s")
+                raise ProtocolError(f"the chief sent no heartbeat for {self.chief.silent_seconds(now):.1f} s")
             self.control.send_heartbeat(now)
             await asyncio.sleep(min(interval, left))
 

@@ -199,8 +199,8 @@ class ProgramControl:
             return
         if not seen and not self._sees_no_gpu:
             self.program.log(
-                f"tftraining: NoGPU: the container asks for GPUs ({requested}) and TensorFlow sees none: it trains on "
-                "the CPU. See that the image has NVIDIA's CUDA libraries"
+                f"tftraining: NoGPU: the container requests GPUs ({requested}), but TensorFlow sees none and trains on "
+                "the CPU: install NVIDIA's CUDA libraries in the image"
             )
         self._sees_no_gpu = not seen
 

@@ -68,7 +68,7 @@ class Channel:
         line, _, self._received = self._received.partition(b"\n")
         seal, _, body = line.partition(b" ")
         if not hmac.compare_digest(seal, self._receiving.sign(body)):
-            raise ProtocolError("a frame is not signed with this job's key")
+            raise ProtocolError("a frame has an invalid signature: the launchers have different keys")
         return _parse(body)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ async def connect(
     own_nonce = secrets.token_hex(16)
     greeting = _parse(await _with_timeout(_read_line(reader)))
     if greeting.get("tftraining") != 1:
-        raise ProtocolError("something else than a launcher of this version listens there")
+        raise ProtocolError("the server at this address is no launcher of a compatible version")
     channel = Channel(reader, writer, _derive_key(secret, str(greeting.get("nonce")), own_nonce), b"member")
     writer.write(own_nonce.encode() + b"\n")
     channel.send(first_frame)
@@ -128,7 +128,7 @@ async def _with_timeout(step: Awaitable[_T]) -> _T:
     try:
         return await asyncio.wait_for(step, HANDSHAKE_SECONDS)
     except asyncio.TimeoutError:
-        raise ProtocolError(f"no greeting within {HANDSHAKE_SECONDS:g} s") from None
+        raise ProtocolError(f"the handshake timed out after {HANDSHAKE_SECONDS:g} s") from None
 
 
 def _derive_key(secret: bytes, chief_nonce: str, member_nonce: str) -> bytes:

@@ -56,11 +56,11 @@ if sys.version_info >= (3, 9):
         try:
             _set_what_is_not_exported()
         except Exception as _error:
-            sys.stderr.write("tftraining: TF_CONFIG cannot be set: %r\n" % (_error,))
+            sys.stderr.write("tftraining: cannot set TF_CONFIG: %r\n" % (_error,))
             os._exit(1)  # without TF_CONFIG the program would train alone
     try:
         _prepare()
     except Exception as _error:
-        sys.stderr.write("tftraining: no progress will be reported: %r\n" % (_error,))
+        sys.stderr.write("tftraining: cannot report progress: %r\n" % (_error,))
 if sys.version_info >= (3, 5):
     _run_the_users_own()
