@@ -78,7 +78,7 @@ def _resources_of(own: Manifest) -> dict[str, str]:
 
 
 def volumes(job: Job) -> list[Manifest]:
-    """The volumes: the launcher, the key (readable by the pod's fsGroup only), and the orders."""
+    """The volumes: the launcher, the key (readable by the pod's fsGroup only), and the spec updates."""
     name = secret_name(job.key.name, job.uid)
     key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
     told = {"path": spec_updates.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}

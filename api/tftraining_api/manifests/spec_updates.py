@@ -15,15 +15,15 @@ from tftraining_api.model.spec import JobSpec, Manifest
 VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders"
 
 
-def orders(spec: JobSpec) -> Manifest:
-    """The orders of the present spec."""
+def spec_update(spec: JobSpec) -> Manifest:
+    """The fields of the present spec that running launchers take."""
     worker = spec.role(WORKER)
     return {"workers": worker.replicas if worker else 0, **encode_updates(spec)}
 
 
 def written(spec: JobSpec) -> str:
     """The annotation of a new pod."""
-    return json.dumps(orders(spec))
+    return json.dumps(spec_update(spec))
 
 
 def changed(spec: JobSpec, present: str) -> str | None:
@@ -32,8 +32,8 @@ def changed(spec: JobSpec, present: str) -> str | None:
     Fields that the pod was created without stay out: a new version of the operator changes no running pod.
     """
     try:
-        told = json.loads(present)
-        wanted = {**told, **{name: value for name, value in orders(spec).items() if name in told}}
+        old = json.loads(present)
+        wanted = {**old, **{name: value for name, value in spec_update(spec).items() if name in old}}
     except (ValueError, TypeError):
         return written(spec)
-    return None if wanted == told else json.dumps(wanted)
+    return None if wanted == old else json.dumps(wanted)

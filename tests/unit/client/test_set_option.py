@@ -71,7 +71,8 @@ def test_a_field_of_a_pod_that_only_a_cluster_can_judge_is_told_of() -> None:
     assert notes == [
         "--set spec.template.spec.nodeSelector.disk=fast: cannot validate the new field "
         "spec.template.spec.nodeSelector without a cluster; keeping it",
-        f"--set {CONTAINER}.args=[--fast]: cannot validate the new field {CONTAINER}.args without a cluster; keeping it",
+        f"--set {CONTAINER}.args=[--fast]: cannot validate the new field "
+        f"{CONTAINER}.args without a cluster; keeping it",
     ]
 
 

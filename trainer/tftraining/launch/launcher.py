@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tftraining.launch.config import round_environment, spec_updates
 from tftraining.launch.config.settings import VARIABLE, Settings
-from tftraining.launch.config.spec_updates import Orders
+from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
 from tftraining.launch.failure.incident import exit_code
 from tftraining.launch.failure.ledger import Ledger
@@ -75,7 +75,7 @@ class Launcher:
             "launcher": self._control.incarnation,
         }
         self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
-        self._spec_updates = Orders(settings, self._program.log)
+        self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
         if settings.is_chief:
             self._rendezvous = RendezvousServer(self._make_coordinator(), secret, self._record_success)
@@ -148,14 +148,14 @@ class Launcher:
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings
-        gang, policy = self._spec_updates.news() or (settings.gang, settings.policy)
+        gang, policy = self._spec_updates.poll() or (settings.gang, settings.policy)
         job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _apply_spec_updates(self) -> None:
         """Poll for spec updates while the job runs; only the chief's launcher applies them, for the whole gang."""
         while self._rendezvous is not None:
-            if (update := self._spec_updates.news()) is not None:
+            if (update := self._spec_updates.poll()) is not None:
                 self._rendezvous.apply_spec_update(*update)
                 self._warn_of_open_file_limit(len(update[0].members))
             await asyncio.sleep(spec_updates.SECONDS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tftraining.launch.config.settings import SettingsError, read
-from tftraining.launch.config.spec_updates import obeyed
+from tftraining.launch.config.spec_updates import apply_update
 
 CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
 
@@ -54,8 +54,8 @@ def test_an_older_operator_does_not_tell_of_steps(told: dict[str, object], prove
 def test_orders_change_what_they_name_and_nothing_else() -> None:
     settings = read(environment(budgetReset="Never", successPolicy="AllWorkers"))
     workers = {"workers": len(settings.gang.trainers)}
-    assert obeyed(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
-    _, policy = obeyed(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
+    assert apply_update(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
+    _, policy = apply_update(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
     assert (policy.refills_budget, policy.all_workers) == (True, False)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.simulated_gang.members import send_heartbeats, send_ready
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.config.policy import Gang, Policy
-from tftraining.launch.config.spec_updates import obeyed
+from tftraining.launch.config.spec_updates import apply_update
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
@@ -287,8 +287,8 @@ def test_orders_tell_it_and_those_of_an_older_operator_do_not() -> None:
         def __init__(self) -> None:
             self.gang = gang
 
-    assert obeyed(Told(), {"workers": 2, "sameFailureLimit": 0})[1].same_failure_limit == 0  # type: ignore[arg-type]
-    assert obeyed(Told(), {"workers": 2})[1].same_failure_limit == 4  # type: ignore[arg-type]
+    assert apply_update(Told(), {"workers": 2, "sameFailureLimit": 0})[1].same_failure_limit == 0  # type: ignore[arg-type]
+    assert apply_update(Told(), {"workers": 2})[1].same_failure_limit == 4  # type: ignore[arg-type]
 
 
 def test_a_worker_that_restarts_alone_is_no_exception() -> None:

@@ -44,7 +44,7 @@ class Settings:
     largest_gang: int  # the most trainers (members that make steps) that this job has ever had
     proven: bool  # the operator knows that the job may have made a step before
     needed: bool  # False for a member whose pod was created while the others trained
-    orders: Path | None  # the file with updates of the spec while the job runs
+    spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
 
     @property
@@ -151,7 +151,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         largest_gang=int(raw.get("largestGang") or 0),
         proven=bool(raw.get("proven", False)),  # older operators do not send it
         needed=bool(raw.get("needed", True)),
-        orders=_path(raw.get("orders")),
+        spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
     )
 

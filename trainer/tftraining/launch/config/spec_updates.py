@@ -18,31 +18,31 @@ BYTES = 64 * 1024
 SECONDS = 0.5  # between two reads of the file
 
 
-class Orders:
+class SpecUpdates:
     """The file of updates, read again and again. `say` logs an invalid file."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
-        self._path = settings.orders
+        self._path = settings.spec_updates_file
         self._settings = settings
         self._say = say
         self._seen = ""
 
-    def news(self) -> tuple[Gang, Policy] | None:
+    def poll(self) -> tuple[Gang, Policy] | None:
         """The present gang and policy, if the file has changed since the last call; else None."""
         text = _read(self._path)
         if not text or text == self._seen:
             return None
         self._seen = text
         try:
-            return obeyed(self._settings, parse(text))
+            return apply_update(self._settings, parse(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._say(f"tftraining: ignoring invalid spec update {self._path}: {error}")
             return None
 
 
-def obeyed(settings: Settings, orders: dict[str, Any]) -> tuple[Gang, Policy]:
-    """The gang and the policy after these orders; ValueError, TypeError or KeyError if they are invalid."""
-    policy, workers = decode_updates(orders, settings.policy), int(orders["workers"])
+def apply_update(settings: Settings, update: dict[str, Any]) -> tuple[Gang, Policy]:
+    """The gang and the policy after the update; ValueError, TypeError or KeyError if the update is invalid."""
+    policy, workers = decode_updates(update, settings.policy), int(update["workers"])
     gang = settings.gang.resized(workers)
     if settings.gang.chief not in gang.members:
         raise ValueError(f"a gang of {workers} workers lacks its chief")
