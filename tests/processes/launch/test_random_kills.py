@@ -48,7 +48,7 @@ class RecordedProgram:
         return None
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return self not in self.at_work
 
     @property

@@ -15,7 +15,7 @@ from tftraining.launch.roles import is_outside_gang, traits_of
 
 @dataclass(frozen=True)
 class JobContext:
-    """The job of the rendezvous: members must send its UID and attempt. `proven`: the job made a step before."""
+    """The job of the rendezvous: members must send its UID and attempt. `has_stepped`: the job made a step before."""
 
     uid: str
     attempt: int

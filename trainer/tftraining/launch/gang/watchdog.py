@@ -1,6 +1,6 @@
 """Finds stalled members: those that report steps and have made none for too long.
 
-Pure. It must never blame a program that has never reported anything, nor one that has ended: silence proves nothing.
+Pure. It must never name a program that has never reported anything, nor one that has ended: silence proves nothing.
 A program that connects to its peers makes no step either, but is watched: in that call it can only wait.
 """
 
@@ -15,8 +15,8 @@ from tftraining.launch.progress import Snapshot
 class WatchedProgram:
     """One member's program in the present round.
 
-    `reporter`: it has reported in this round or an earlier one, or waits for its peers. `stuck`: the seconds for which
-    it has been stopped or hanging in the kernel.
+    `is_watched`: it has reported in this round or an earlier one, or waits for its peers. `stuck_seconds`: how long it
+    has been stopped or hanging in the kernel.
     """
 
     member: str
@@ -32,10 +32,10 @@ class WatchedProgram:
 
 
 def find_stalled(programs: list[WatchedProgram], timeout: float, now: float) -> list[str]:
-    """The members to blame once one has made no step for `timeout` seconds; none while all make steps.
+    """The stalled members once one has made no step for `timeout` seconds; none while all make steps.
 
-    Members that train together stop at the same step, whichever is the cause. Blame the stopped processes, else the
-    members with the fewest steps, which may be all.
+    Members that train together stop at the same step, whichever is the cause. So these are the members whose
+    processes are stopped, else the members with the fewest steps, which may be all.
     """
     watched = [program for program in programs if program.is_watched]
     if not any(now - program.last_step_at > timeout for program in watched):

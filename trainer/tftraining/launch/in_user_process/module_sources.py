@@ -28,7 +28,7 @@ class SourceFinder:
         self.read_paths: set[str] = set()
 
     def script_sources(self, path: str) -> list[Source]:
-        """The script's source. OSError if it cannot be read, NotPlainPython if it is no text."""
+        """The script's source. OSError if it cannot be read, UnparsableSource if it is no text."""
         self._package = outermost_package(path)
         return self._source(path, "")
 
@@ -110,7 +110,7 @@ def find_spec(name: str, path: Path, directory: str) -> importlib.machinery.Modu
 
 
 def read_source(path: str) -> str:
-    """The text of a module, decoded by its declared encoding; NotPlainPython if that fails."""
+    """The text of a module, decoded by its declared encoding; UnparsableSource if that fails."""
     try:
         with tokenize.open(path) as file:
             return file.read()

@@ -138,7 +138,7 @@ class StreamForwarder:
         self.wake_writer()
 
     def wake_writer(self) -> None:
-        """Make the thread write the data that `take` has read."""
+        """Make the thread write the data that `read_available` has read."""
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
             os.write(self._wake, b".")
 

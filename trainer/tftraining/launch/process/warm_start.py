@@ -102,7 +102,7 @@ class WarmInterpreter:
             os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
     async def wait_until_ready(self) -> None:
-        """Return when the interpreter can fork; Refused if it cannot or does not answer."""
+        """Return when the interpreter can fork; WarmStartRefused if it cannot or does not answer."""
         try:
             await asyncio.wait_for(self._hello.wait(), HELLO_SECONDS)
             await asyncio.wait_for(self._decided.wait(), IMPORT_SECONDS)
@@ -112,8 +112,9 @@ class WarmInterpreter:
             raise WarmStartRefused(self.refusal)
 
     async def fork(self, env: Mapping[str, str]) -> int:
-        """The pid of a new process, our child, that runs the program once `let_go` is called. Refused if there is
-        none, and then none will run."""
+        """The pid of a new process, our child, that runs the program once `release` is called.
+
+        WarmStartRefused if there is none, and then none will run."""
         self._answer = asyncio.get_running_loop().create_future()
         self._send(environment=dict(env))
         try:
@@ -229,8 +230,9 @@ class WarmStarts:
             self._interpreter.pause_warmup(paused)
 
     async def fork(self, env: Mapping[str, str], abort: asyncio.Event) -> int:
-        """The pid of a new process of the program, which waits for `let_go`; Refused if it needs a plain start, or if
-        `abort` is set first."""
+        """The pid of a new process of the program, which waits for `release`.
+
+        WarmStartRefused if it needs a plain start, or if `abort` is set first."""
         if isinstance(self._invocation, str):
             raise WarmStartRefused(self._invocation)
         if self._interpreter is None:
@@ -262,7 +264,7 @@ class WarmStarts:
 
 
 async def _unless_aborted(waiting: Coroutine[Any, Any, None], abort: asyncio.Event) -> None:
-    """Await `waiting`, or raise Refused as soon as `abort` is set."""
+    """Await `waiting`, or raise WarmStartRefused as soon as `abort` is set."""
     paused, aborted = asyncio.ensure_future(waiting), asyncio.ensure_future(abort.wait())
     await asyncio.wait({paused, aborted}, return_when=asyncio.FIRST_COMPLETED)
     aborted.cancel()

@@ -60,7 +60,7 @@ class Channel:
         return b"\n" in self._received
 
     async def receive(self) -> Frame:
-        """The next frame; WireError if the connection fails."""
+        """The next frame; ProtocolError if the connection fails."""
         while not self.has_pending:
             if len(self._received) > FRAME_BYTES:
                 raise ProtocolError("a frame is too long")
@@ -96,7 +96,7 @@ class _Signer:
 
 
 async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
-    """The chief's side: greet a new connection; return the channel and the member's first frame, or raise WireError."""
+    """The chief's side: greet a connection; return the channel and the member's first frame, or raise ProtocolError."""
     own_nonce = secrets.token_hex(16)
     writer.write(json.dumps({"tftraining": 1, "nonce": own_nonce}).encode() + b"\n")
     return await _with_timeout(_read_first_frame(reader, writer, secret, own_nonce))
@@ -144,7 +144,7 @@ async def _read_line(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _read_bytes(reading: Awaitable[bytes]) -> bytes:
-    """The bytes read, never empty; WireError if the connection ends."""
+    """The bytes read, never empty; ProtocolError if the connection ends."""
     try:
         data = await reading
     except (ConnectionResetError, BrokenPipeError):
