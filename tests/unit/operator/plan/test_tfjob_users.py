@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import World
 from tests.unit.operator.plan.conftest import until_it_cleans
