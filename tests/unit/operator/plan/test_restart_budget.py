@@ -1,11 +1,12 @@
-"""Row: budgets. maxRestarts is counted in the status, survives the operator, and is refilled by progress only; restarts
-wait only where there was none.
+"""maxRestarts, budgetReset and the back-off. The status counts the charged restarts across operators, pods, attempts and
+suspensions; only progress refills the budget; restarts are delayed only without progress.
 """
 
 import pytest
 
-from tests.support.simulated_cluster.builders import JobBuilder
+from tests.support.simulated_cluster.builders import JobBuilder, a_job
 from tests.support.simulated_cluster.simulation import World
+from tftraining_api.model.status import Restarts
 
 
 def running(job: JobBuilder) -> World:
@@ -15,7 +16,7 @@ def running(job: JobBuilder) -> World:
 
 
 def trained(world: World, epochs: int) -> None:
-    """The training comes so much further: epochs where a launcher tells of them, otherwise a minute and more each."""
+    """The training progresses by so many epochs; without launchers by a minute and more for each."""
     if world.launched:
         epoch = (world.launchers.progress or {"epoch": 1})["epoch"] + epochs
         world.launchers.advance(epoch, 70 * epoch)
@@ -26,7 +27,7 @@ def trained(world: World, epochs: int) -> None:
 
 
 def crash(world: World) -> float:
-    """The program of worker-1 is killed; how long it takes until all train again, or until the job has failed."""
+    """Kill the program of worker-1; return the seconds until all train again, or until the job has failed."""
     before = world.now
     if world.launched:
         world.launchers.crash("worker-1")
@@ -42,7 +43,7 @@ def lose_whole_pod(world: World) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])
-def test_so_many_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int) -> None:
+def test_max_restarts_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int) -> None:
     world = running(job.max_restarts(allowed))
     for number in range(allowed):
         crash(world)
@@ -51,6 +52,11 @@ def test_so_many_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int)
     assert (world.status.phase, world.status.reason) == ("Failed", "MaxRestartsExceeded")
     restarts = world.status.restarts
     assert (restarts.counted, restarts.budget_used) == (allowed, allowed), "the last failure is no restart"
+    if not world.launched:  # launchers write the message themselves
+        used_up = f"all {allowed} restarts (spec.restartPolicy.maxRestarts) are used up"
+        assert world.status.message == f"worker-1 failed: exit code 137 (SIGKILL); {used_up}"
+    assert world.status.failure is not None and world.status.failure.pod == "mnist-worker-1"
+    assert world.status.completion_time is not None
 
 
 def test_it_is_counted_across_restarts_of_the_operator(job: JobBuilder) -> None:
@@ -95,9 +101,11 @@ def test_progress_refills_it(job: JobBuilder) -> None:
     assert world.status.reason == "MaxRestartsExceeded"
 
 
-def test_never_means_never(job: JobBuilder) -> None:
-    world = running(job.max_restarts(1).set("restartPolicy.budgetReset", "Never"))
-    crash(world)
+def test_with_budget_reset_never_progress_ends_the_delays_and_refills_nothing(job: JobBuilder) -> None:
+    world = running(job.max_restarts(2).set("restartPolicy.budgetReset", "Never"))
+    for _ in range(2):
+        trained(world, 5)
+        assert crash(world) == 0
     trained(world, 5)
     crash(world)
     assert world.status.reason == "MaxRestartsExceeded"
@@ -136,3 +144,58 @@ def test_the_status_of_an_older_operator_has_used_nothing_yet(job: JobBuilder) -
     world.api.job["status"]["restarts"] = {"counted": 4}
     world.run()
     assert (world.status.phase, world.status.restarts.budget_used) == ("Running", 0)
+
+
+# --- without launchers
+
+
+def test_the_first_restart_is_immediate_and_the_delays_of_the_next_ones_double() -> None:
+    world = World(a_job().max_restarts(100)).run()
+    assert [crash(world) for _ in range(10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_nothing_is_created_before_the_delay_is_over() -> None:
+    world = World(a_job()).run()
+    crash(world)
+    world.exit("worker-0").settle()
+    world.kubelet.remove_deleted()
+    world.forget()
+    assert world.settle().pods == []
+    assert world.status.message is not None and "restarting the gang in 1 s as attempt 3" in world.status.message
+    assert world.wait(0.9).settle().pods == []
+    assert world.wait(0.1).settle().pods == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(("seconds", "phase"), [(59, "Failed"), (60, "Running")])
+def test_a_minute_of_training_refills_the_budget_and_ends_the_delays(seconds: float, phase: str) -> None:
+    world = World(a_job().max_restarts(2)).run()
+    assert [crash(world), crash(world)] == [0, 1]
+    world.wait(seconds)
+    assert crash(world) == 0
+    assert world.status.phase == phase
+    if phase == "Running":
+        assert world.status.restarts == Restarts(counted=3, recreated=3, budget_used=1, without_progress=1)
+
+
+def test_the_minute_counts_to_the_crash_not_to_its_discovery() -> None:
+    world = World(a_job()).run()
+    crash(world)
+    world.exit("worker-1").wait(600).settle()
+    assert world.status.restarts.budget_used == 2
+
+
+def test_max_restarts_may_be_raised_while_the_job_runs() -> None:
+    world = World(a_job().max_restarts(0)).run()
+    world.api.edit("restartPolicy.maxRestarts", 1)
+    crash(world)
+    assert world.status.phase == "Running"
+
+
+def test_max_restarts_lowered_below_the_used_budget_fails_the_job_only_at_the_next_failure() -> None:
+    world = World(a_job()).run()
+    for _ in range(3):
+        crash(world)
+    world.api.edit("restartPolicy.maxRestarts", 1)
+    assert world.run().status.phase == "Running"
+    crash(world)
+    assert world.status.phase == "Failed"
