@@ -35,3 +35,24 @@ def until_it_cleans(world: World) -> World:
             return world
         world.wait(1)
     return world
+
+
+def ended(world: World) -> World:
+    """The end of a job, its cleanup included."""
+    until_it_cleans(world)
+    if "cleanup" in world.pods:
+        world.exit("cleanup", code=0, message='{"removed": 2}').run_timers()
+    return world
+
+
+def succeeded(world: World) -> World:
+    """The chief's program exits with 0."""
+    if world.launched:
+        world.launchers.finish()
+        return world
+    return world.exit("worker-0", code=0)
+
+
+def failed(world: World) -> World:
+    """The pod of worker 1 fails."""
+    return world.exit("worker-1", code=3, message="the last line")

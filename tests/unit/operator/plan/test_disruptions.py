@@ -1,4 +1,4 @@
-"""Disruptions. A pod that is ended from outside is no failure and costs no charge; disruptions have their own count, and
+"""Disruptions. A pod that is ended from outside is no failure and costs no charge; disruptions have their own count and
 the training continues. Endings that only look like disruptions are failures.
 """
 
@@ -240,7 +240,10 @@ def disrupted(world: World) -> bool:
     [
         (deleted, "worker-1 was deleted; restarting the gang as attempt 2"),
         (deleted_at_once, "the pod of worker-1 is gone; restarting the gang as attempt 2"),
-        (evicted_by_the_kubelet, "worker-1 was disrupted: TerminationByKubelet (The node was low on resource: memory.)"),
+        (
+            evicted_by_the_kubelet,
+            "worker-1 was disrupted: TerminationByKubelet (The node was low on resource: memory.)",
+        ),
     ],
 )
 def test_the_message_names_the_pod_and_the_cause(fault: Fault, message: str) -> None:

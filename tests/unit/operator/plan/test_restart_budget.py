@@ -1,5 +1,5 @@
-"""maxRestarts, budgetReset and the back-off. The status counts the charged restarts across operators, pods, attempts and
-suspensions; only progress refills the budget; restarts are delayed only without progress.
+"""maxRestarts, budgetReset and the back-off. The status counts the charged restarts across operators, pods, attempts
+and suspensions; only progress refills the budget; restarts are delayed only without progress.
 """
 
 import pytest

@@ -1,9 +1,12 @@
 """The cleanup of the non-chief workers' temporary save directories: when it runs, how often, and how it ends."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job
 from tests.support.simulated_cluster.simulation import World
+from tests.unit.operator.plan.conftest import ended, failed, succeeded, until_it_cleans
 from tftraining_api.model.status import Condition
 
 
@@ -67,23 +70,8 @@ def test_the_life_of_a_cleanup() -> None:
     assert not world.step()
 
 
-def test_a_failed_job_is_cleaned_too() -> None:
-    world = World(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
-    assert indices(world) == ["--index=1"]
-    world.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert (world.status.phase, cleaned(world).status) == ("Failed", "True")
-    assert cleaned(world).message == "removed 1 temporary save directory"
-
-
 def test_beside_a_chief_worker_0_has_a_temporary_directory() -> None:
     assert indices(done(a_job().chief().storage(), "chief-0").run()) == ["--index=0", "--index=1"]
-
-
-def test_it_goes_up_to_the_highest_index_ever_used() -> None:
-    world = World(a_job().workers(4).storage()).run()
-    world.api.edit("replicaSpecs.worker.replicas", 2)
-    world.run().exit("worker-0", code=0).run()
-    assert indices(world) == ["--index=1", "--index=2", "--index=3"]
 
 
 def test_a_failed_try_is_repeated_after_a_pause() -> None:
@@ -185,9 +173,61 @@ def test_a_refusal_that_passes_is_forgotten() -> None:
     world.wait(10).run()
     assert cleaned(world).reason == "Cleaning"
     world.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert cleaned(world).status == "True"
+    assert (cleaned(world).status, cleaned(world).message) == ("True", "removed 1 temporary save directory")
 
 
 def test_failed_pods_of_the_job_are_kept_while_it_cleans() -> None:
     world = World(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
     assert world.pods == ["cleanup", "worker-1"]
+
+
+# --- every end of a job, in both modes
+
+
+def too_late(world: World) -> None:
+    world.api.edit("runPolicy.activeDeadlineSeconds", 60)
+    world.wait(61)
+
+
+def suspended(world: World) -> None:
+    world.api.edit("runPolicy.suspend", True)
+
+
+@pytest.mark.parametrize("end", [succeeded, failed, too_late, suspended])
+def test_the_directories_are_removed_after_every_end(world: World, end: Callable[[World], object]) -> None:
+    end(world)
+    ended(world)
+    assert world.status.phase in ("Succeeded", "Failed", "Suspended")
+    assert world.status.is_true("Cleaned")
+    assert world.status.cleanup is not None and world.status.cleanup.removed == 2
+
+
+@pytest.mark.parametrize("end", [succeeded, failed, too_late, suspended])
+def test_the_cleanup_covers_every_index_that_was_ever_used(job: JobBuilder, end: Callable[[World], object]) -> None:
+    world = World(job.workers(5).max_restarts(0)).run()
+    world.api.edit("replicaSpecs.worker.replicas", 2)
+    world.run()
+    end(world)
+    until_it_cleans(world)
+    command = world.api.pods["mnist-cleanup"]["spec"]["containers"][0]["command"]
+    assert [word for word in command if word.startswith("--index")] == [f"--index={index}" for index in range(1, 5)]
+
+
+def test_no_pod_of_the_job_runs_during_the_cleanup(world: World) -> None:
+    succeeded(world)
+    for _ in range(30):
+        world.step()
+        if "cleanup" in world.pods:
+            others = [world.api.pods[world.name(each)] for each in world.pods if each != "cleanup"]
+            assert all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in others)
+            return
+        world.wait(1).kubelet.remove_deleted()
+    raise AssertionError("never cleaned")
+
+
+def test_a_job_that_expires_is_cleaned_first(job: JobBuilder) -> None:
+    world = World(job.max_restarts(0).set("runPolicy.ttlSecondsAfterFinished", 0)).run()
+    succeeded(world)
+    until_it_cleans(world)
+    assert not world.api.gone, "its directories are not removed yet"
+    assert ended(world).api.gone
