@@ -36,11 +36,6 @@ def test_a_job_that_runs_too_long(new_job: NewJob) -> None:
     assert world.run().pods == []
 
 
-def test_its_temporary_directories_are_removed() -> None:
-    world = World(a_job().storage().set(ACTIVE, 100)).run().wait(100).run()
-    assert (world.status.phase, world.pods) == ("Failed", ["cleanup"])
-
-
 def test_it_counts_restarts_too() -> None:
     world = World(a_job().set(ACTIVE, 100)).run().wait(60).exit("worker-1").run().wait(40).run()
     assert (world.status.reason, world.status.restarts.counted) == ("DeadlineExceeded", 1)
@@ -410,13 +405,6 @@ def test_never_by_default() -> None:
 
 def test_at_once() -> None:
     assert succeeded(0).api.gone
-
-
-def test_not_before_the_cleanup_is_done() -> None:
-    world = succeeded(0, storage=True)
-    assert world.pods == ["cleanup", "worker-0"] and not world.api.gone
-    world.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert world.api.gone
 
 
 def test_not_before_the_cleanup_is_given_up() -> None:

@@ -182,20 +182,3 @@ def test_the_minute_counts_to_the_crash_not_to_its_discovery() -> None:
     crash(world)
     world.exit("worker-1").wait(600).settle()
     assert world.status.restarts.budget_used == 2
-
-
-def test_max_restarts_may_be_raised_while_the_job_runs() -> None:
-    world = World(a_job().max_restarts(0)).run()
-    world.api.edit("restartPolicy.maxRestarts", 1)
-    crash(world)
-    assert world.status.phase == "Running"
-
-
-def test_max_restarts_lowered_below_the_used_budget_fails_the_job_only_at_the_next_failure() -> None:
-    world = World(a_job()).run()
-    for _ in range(3):
-        crash(world)
-    world.api.edit("restartPolicy.maxRestarts", 1)
-    assert world.run().status.phase == "Running"
-    crash(world)
-    assert world.status.phase == "Failed"

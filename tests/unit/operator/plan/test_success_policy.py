@@ -241,12 +241,6 @@ def test_the_chief_alone_does_not_decide() -> None:
     assert world.status.message == "every chief and worker has finished"
 
 
-def test_a_chief_and_workers() -> None:
-    world = World(all_workers().chief()).run().exit("worker-0", "worker-1", code=0).run()
-    assert world.status.phase == "Running"
-    assert world.exit("chief-0", code=0).run().status.phase == "Succeeded"
-
-
 def test_those_that_have_finished_never_run_again_when_they_are_deleted() -> None:
     world = World(all_workers()).run().exit("worker-0", code=0).run().delete("worker-0").run()
     assert (world.status.phase, world.pods, world.status.attempt) == ("Running", ["worker-1"], 1)

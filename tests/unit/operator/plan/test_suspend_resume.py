@@ -246,25 +246,6 @@ def test_suspended_at_any_write_of_a_restart(new_job: NewJob, writes: int) -> No
     assert world.status.restarts.counted == (writes > 0), "what nobody had seen before is no incident"
 
 
-@MODES
-@pytest.mark.parametrize("writes", range(4))
-def test_an_operator_that_dies_at_any_write_of_the_suspension(new_job: NewJob, writes: int) -> None:
-    world = suspend(World(new_job().storage()).run())
-    world.step(writes=writes)
-    assert world.run().status.phase == "Suspended"
-    assert world.pods == ["cleanup"]
-
-
-@MODES
-@pytest.mark.parametrize("writes", range(6))
-def test_an_operator_that_dies_at_any_write_of_the_resumption(new_job: NewJob, writes: int) -> None:
-    world = resume(suspend(World(new_job()).run()).run())
-    world.step(writes=writes)
-    world.run()
-    assert (world.status.phase, world.status.attempt, world.attempts()) == ("Running", 2, {"2"})
-    assert world.status.restarts.recreated == 0
-
-
 def test_suspended_while_a_lost_pod_is_made_anew() -> None:
     world = World(a_launched_job().workers(3)).run().delete("worker-1").settle()
     assert world.status.phase == "Restarting"
