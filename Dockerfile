@@ -1,10 +1,10 @@
-# Two images from one file, for a builder without BuildKit as well:
-#   docker build --target operator .   the controller; also carries what it copies into training pods (cleanup, launcher)
+# Two images; a builder without BuildKit suffices:
+#   docker build --target operator .   the operator; also contains the cleanup and the launcher, which run in training pods
 #   docker build --target trainer .    TensorFlow and the training programs
-# BASE_IMAGE is any Debian-like image; Python 3.11 is taken from it, or from its package manager when it has none.
+# BASE_IMAGE is any Debian-like image; Python comes from the image, or from its package manager if the image has none.
 # REQUIREMENTS of the trainer:
-#   requirements/trainer-gpu.txt   for GPUs: with NVIDIA's CUDA libraries, and much larger. Not tested on a GPU
-#   requirements/trainer.txt       for a BASE_IMAGE that has the CUDA libraries; in any other it trains on the CPU
+#   requirements/trainer-gpu.txt   for GPUs: includes NVIDIA's CUDA libraries, much larger. Not tested on a GPU
+#   requirements/trainer.txt       for a BASE_IMAGE with the CUDA libraries; on any other it trains on the CPU
 #   requirements/trainer-cpu.txt   without CUDA code, a third smaller
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -12,8 +12,8 @@ FROM ${BASE_IMAGE} AS python
 RUN python3 -c 'import ensurepip, venv' 2>/dev/null \
  || { apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv ca-certificates \
       && rm -rf /var/lib/apt/lists/*; }
-# A virtual environment, because Debian's own Python refuses pip; the .pth file finds the code below whatever a pod's
-# PYTHONPATH says.
+# A virtual environment, because Debian's own Python refuses pip. The .pth file finds the code below with any PYTHONPATH of
+# a pod.
 RUN python3 -m venv /opt/venv \
  && /opt/venv/bin/python -c 'import site; open(site.getsitepackages()[0] + "/tftraining.pth", "w").write("/opt/tftraining\n")'
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
@@ -30,13 +30,13 @@ ENTRYPOINT ["python", "-m", "tftraining_operator"]
 FROM python AS trainer
 ARG REQUIREMENTS=requirements/trainer.txt
 COPY ${REQUIREMENTS} /tmp/requirements.txt
-# The headers and libclang serve who compiles against TensorFlow. The bytecode stays: without it every start of a
-# process compiles TensorFlow's modules anew (measured: 8 s to import instead of 3), for a pod's user cannot write here.
+# Only compilers against TensorFlow need the headers and libclang. The bytecode stays: without it every start of a process
+# compiles TensorFlow's modules again (measured: 8 s to import instead of 3), because a pod's user cannot write here.
 RUN pip install --no-cache-dir --no-deps --require-hashes -r /tmp/requirements.txt \
  && cd "$(python -c 'import site; print(site.getsitepackages()[0])')" \
  && rm -rf /tmp/requirements.txt tensorflow/include clang \
  && find numpy scipy sklearn -type d -name tests -prune -exec rm -rf {} +
-# Any user may run it (pods choose theirs), so home and working directory are open as /tmp is.
+# Pods choose the user, so every user may write to the home and working directory, as to /tmp.
 RUN mkdir -m 1777 /home/trainer
 ENV HOME=/home/trainer
 COPY trainer /opt/tftraining/

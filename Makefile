@@ -1,19 +1,19 @@
-# `make` lists the targets. Everything that is needed is installed into .venv and the user's cache directory.
+# `make` lists the targets. Targets install what they need into .venv and the user's cache directory.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
-# What `make pythons` tests besides: versions, which uv finds on the PATH or downloads, or paths of interpreters.
+# The interpreters of `make pythons`: versions, which uv finds on the PATH or downloads, or paths.
 PYTHONS ?= 3.12 3.13
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m testbed during
 VENV_PACKAGE := $(notdir $(PYTHON))-venv
-# Its output is shown where it fails. A machine whose package lists were never fetched knows no package at all.
+# Shows apt's output only if apt fails. apt-get update comes first: without package lists apt finds no package.
 INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo '== installing $(VENV_PACKAGE)' >&2 \
 	&& export DEBIAN_FRONTEND=noninteractive && { told=$$(apt-get update -qq 2>&1 \
 	&& apt-get install -qq --yes --no-install-recommends $(VENV_PACKAGE) 2>&1) || { echo "$$told" >&2; false; }; }; }
-# Each tier starts hundreds of interpreters: where this is set each one of them compiles our packages and tests anew.
+# Each tier starts hundreds of interpreters. With this variable each of them compiles the packages and tests again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
@@ -25,12 +25,12 @@ help:  ## List the targets.
 $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@echo "== installing the locked Python packages into $(VENV) (TensorFlow is large: a minute or two the first time)" >&2
 	@command -v $(PYTHON) >/dev/null || { echo 'there is no $(PYTHON) here: install Python 3.11, or name one: make PYTHON=…' >&2; exit 1; }
-	@# Debian keeps what venv needs in a package of its own.
+	@# Debian has the modules of venv in a separate package.
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(INSTALL_VENV_PACKAGE) \
 		|| { echo 'install the Debian package $(VENV_PACKAGE) first (as root: apt-get update && apt-get install $(VENV_PACKAGE))' >&2; exit 1; }
 	@test -x $(RUN)python || $(PYTHON) -m venv $(VENV)
 	@$(RUN)python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@# Bytecode now, or every start of TensorFlow compiles its modules anew where PYTHONDONTWRITEBYTECODE is set.
+	@# Without bytecode every start of TensorFlow compiles its modules again if PYTHONDONTWRITEBYTECODE is set.
 	@$(RUN)uv pip install -q --compile-bytecode --python $(RUN)python --require-hashes -r requirements/dev.txt
 	@$(RUN)uv pip install -q --python $(RUN)python --no-deps --no-build-isolation -e .
 	@touch $@
@@ -52,7 +52,7 @@ types: $(VENV)/installed
 unit: $(VENV)/installed
 	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
-pythons: $(VENV)/installed  ## Unit tests and a training on each other Python that is supported (PYTHONS=3.12 …).
+pythons: $(VENV)/installed  ## Unit tests and a training on the other supported Python versions (PYTHONS=3.12 …).
 	@for python in $(PYTHONS); do \
 	  echo "== Python $$python" && folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	  $(RUN)uv venv -q --python "$$python" "$$folder/venv" && export VIRTUAL_ENV="$$folder/venv" && \
@@ -64,7 +64,7 @@ pythons: $(VENV)/installed  ## Unit tests and a training on each other Python th
 	done
 
 programs: $(VENV)/installed
-	@# Here, where one sees how it goes: the first time takes some ten minutes. Where it cannot be done the tests say so.
+	@# Built here to show the progress: the first build takes some ten minutes. If the build fails, the tests say so.
 	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
 
 control-plane: programs  ## The operator on a real API server and etcd, without nodes.
@@ -80,7 +80,7 @@ queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under t
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
-	@# The tests of the launchers wait three quarters of their time, those of TensorFlow compute: side by side neither waits.
+	@# The tests of the launchers wait three quarters of their time, those of TensorFlow compute: both run side by side.
 	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=4 --dist=worksteal
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
@@ -94,13 +94,13 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
 
-cluster-up: $(VENV)/installed  ## Start the test cluster, with the operator in it, and leave it up (OPERATOR=no: without it).
+cluster-up: $(VENV)/installed  ## Start the test cluster with the operator, and leave it running (OPERATOR=no: without it).
 	@$(RUN)python -m testbed up $(if $(filter no,$(OPERATOR)),--no-operator)
 
-cluster-down: $(VENV)/installed  ## Remove the test cluster and all that it made, caches excepted.
+cluster-down: $(VENV)/installed  ## Remove the test cluster and everything that it created, except caches.
 	@$(RUN)python -m testbed down
 
-demo: $(VENV)/installed  ## A training of two workers on this machine, one of them killed in the middle: half a minute.
+demo: $(VENV)/installed  ## A training of two workers on this machine, one of them killed half-way: half a minute.
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
 	  $(RUN)tftj run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 --workdir "$$folder" \
 	    --env TF_CPP_MIN_LOG_LEVEL=3
@@ -108,14 +108,14 @@ demo: $(VENV)/installed  ## A training of two workers on this machine, one of th
 demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
 	@$(RUN)python -m testbed.demo
 
-bench: $(VENV)/installed  ## The first figures of docs/results.md, which need no cluster: about ten minutes.
+bench: $(VENV)/installed  ## The first figures of docs/results.md, without a cluster: about ten minutes.
 	@$(RUN)python -m benchmarks.control_plane
 	@$(RUN)python -m benchmarks.recovery --local
 	@$(RUN)python -m benchmarks.overhead
 
-mutants: $(VENV)/installed  ## Which small changes of the pure decisions no unit test notices: half an hour.
+mutants: $(VENV)/installed  ## Small changes of the pure decisions that no unit test detects: half an hour.
 	@$(RUN)python -m tests.mutation operator/tftraining_operator/plan trainer/tftraining/launch \
 	  --tests $(addprefix tests/unit/,api operator launch client)
 
-clean:  ## Remove what was built inside the checkout (the caches lie in ~/.cache/tftraining).
+clean:  ## Remove build results from the checkout (caches are in ~/.cache/tftraining).
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -15,7 +15,8 @@ from testbed import cluster as lab
 from testbed import release
 from testbed.cluster import Cluster
 from testbed.shell import LabError
-from tests.support.cluster.training import EXAMPLE, REPOSITORY, Training, example, local_storage
+from tests.support.cluster.training import EXAMPLE, Training, example, local_storage
+from tests.support.repository import REPOSITORY
 
 NAMESPACE = "demo"
 VICTIM = "worker-1"

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Records `make demo` in a terminal of its own and renders docs/pictures/demo.svg from that: docs/pictures/record_demo.sh
+# Records `make demo` in a new terminal and renders docs/pictures/demo.svg from the recording: docs/pictures/record_demo.sh
 #
-# Nothing of it is typed by hand. The path of the checkout and of the temporary directory are shortened, and pauses of
-# more than 1.5 seconds (TensorFlow's import) are cut.
+# The script shortens the paths of the checkout and of the temporary directory, and pauses of more than 1.5 seconds
+# (TensorFlow's import).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 SIZE=100x26
@@ -11,7 +11,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 termtosvg() { .venv/bin/uv tool run --quiet --from termtosvg-ng==1.4.1 termtosvg "$@"; }
 
-# `script` gives termtosvg the terminal that it asks for, also where this script has none.
+# `script` gives termtosvg the terminal that it needs, even if this script has none.
 export -f termtosvg
 script --quiet --return --command \
   "stty cols ${SIZE%x*} rows ${SIZE#*x}; termtosvg record $folder/cast --screen-geometry $SIZE --command 'make --no-print-directory demo'" \

@@ -19,10 +19,10 @@ from pathlib import Path
 from testbed import packages
 from testbed.rootfs import SUITE
 from testbed.shell import LabError, cache_dir, run, step
+from tests.support.repository import REPOSITORY
 
 from . import settings
 
-REPOSITORY = Path(__file__).parents[2]
 CHECKOUT = Path("/srv/tftraining")  # inside; the test cluster is named after it
 ENTER = Path(__file__).with_name("enter.sh")
 INCLUDE = ("apt", "python3", "make", "git", "ca-certificates", "procps")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.cluster import Cluster
-from tests.support.cluster.training import REPOSITORY, Training, condition, example
+from tests.support.cluster.training import Training, condition, example
+from tests.support.repository import REPOSITORY
 
 START_SECONDS = 180
 TRAIN_SECONDS = 300

@@ -13,8 +13,8 @@ import pytest
 from testbed import binaries, cli, cluster, engine, extraction, next_steps, oci, pod_network, private_engine, release
 from testbed.kube import Kube
 from testbed.node import runc_lab
-from testbed.pod_images import REPOSITORY
 from testbed.shell import LabError, lock, use, used
+from tests.support.repository import REPOSITORY
 
 COREFILE = """.:53 {
     errors

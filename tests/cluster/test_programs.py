@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from testbed.cluster import Cluster
-from tests.support.cluster.training import REPOSITORY, Training, condition
+from tests.support.cluster.training import Training, condition
+from tests.support.repository import REPOSITORY
 
 START_SECONDS = 180
 TRAIN_SECONDS = 400

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from testbed.cluster import Cluster
-from tests.support.cluster.training import REPOSITORY, Manifest, Training, example
+from tests.support.cluster.training import Manifest, Training, example
+from tests.support.repository import REPOSITORY
 
 START_SECONDS = 180
 TRAIN_SECONDS = 300

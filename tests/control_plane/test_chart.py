@@ -9,8 +9,9 @@ import yaml
 from testbed import binaries
 from testbed.shell import LabError, run
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chart import CHART, REPOSITORY, of_kind, render
+from tests.support.control_plane.chart import CHART, of_kind, render
 from tests.support.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
+from tests.support.repository import REPOSITORY
 
 # What the operator may do, in every namespace that it watches; the chart's unit tests hold the whole table.
 ALLOWED = [

@@ -11,13 +11,13 @@ import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chart import REPOSITORY
 from tests.support.control_plane.dry_runs import APPLY, JOBS, dry_run, kubectl_dry_run
 from tests.support.control_plane.installation import CRD
 from tests.support.control_plane.jobs import UNTOUCHED
 from tests.support.control_plane.manifests import REMOVED, Manifest, changed, full, minimal, template
 from tests.support.control_plane.rejections import IMMUTABLE, MUTABLE, REJECTED, Bad
 from tests.support.control_plane.validation_messages import SHAPES, local_problems, problems
+from tests.support.repository import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
 

@@ -13,9 +13,9 @@ import yaml
 from testbed import binaries
 from testbed.shell import run
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chart import REPOSITORY
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.repository import REPOSITORY
 from tests.support.simulated_cluster.builders import a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING, as_written_before

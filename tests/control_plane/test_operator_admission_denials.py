@@ -79,14 +79,6 @@ def test_a_gang_that_was_accepted_before_outlasts_a_maintenance_window(
     assert job.status()["restarts"] == {"counted": 0, "disruptions": 1, "recreated": 1, "withoutProgress": 1}
 
 
-def test_a_job_that_is_created_in_a_maintenance_window_waits_for_its_end(new_job: NewJob) -> None:
-    before = new_job("before")
-    with denied(before, "CREATE", "pods", creations(before)) as words:
-        job = new_job()
-        assert words in job.wait_for("Starting", reason="CreationRefused")["message"]
-    job.run()
-
-
 def test_a_namespace_that_becomes_restricted_ends_no_job_that_it_has_accepted(
     control_plane: ControlPlane, new_job: NewJob, namespace: str
 ) -> None:
@@ -112,17 +104,6 @@ def test_a_restart_that_waits_for_a_pod_that_may_not_be_deleted_says_so_and_goes
     job.run(attempt=2)
     assert "refused" not in job.status()["message"]
     assert len(warned(job)) == 1
-
-
-def test_a_restart_that_waits_for_a_deletion_for_too_long_has_failed(new_job: NewJob) -> None:
-    job = new_job(spec__runPolicy={"startDeadlineSeconds": 3})
-    job.run()
-    with denied(job, "DELETE", "pods", of_pods(job, "DELETE")) as words:
-        job.fail_pod("job-worker-1")
-        job.wait_for("Failed", reason="StartDeadlineExceeded")
-        assert words in told(job, "DELETE")
-    wait_until(lambda: set(job.pods()) == set(), "what is left goes when it may")
-    wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
 
 
 def test_a_new_worker_is_made_while_the_launchers_may_not_be_told_of_it(new_job: NewJob) -> None:

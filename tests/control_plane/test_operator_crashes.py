@@ -5,8 +5,6 @@ The operator's only memory is the API server: what it had half done when it died
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import operator_kubeconfig
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
@@ -150,19 +148,6 @@ def test_killed_after_the_end_it_still_cleans_up(new_job: NewJob, operator: Oper
     operator.start()
     wait_until(lambda: operator.metric('tftraining_jobs{phase="Succeeded"}') >= 1, "the job is known again")
     assert set(job.pods()) == {"job-worker-0"} and job.status() == status
-
-
-@pytest.mark.slow_fault
-def test_killed_as_failed_it_stays_failed(new_job: NewJob, operator: OperatorProcess) -> None:
-    job = new_job(spec__restartPolicy={"maxRestarts": 0})
-    job.run()
-    job.fail_pod("job-worker-1", 5)
-    status = job.wait_for("Failed")
-    operator.kill()
-    job.remove_pod("job-worker-1")
-    operator.start()
-    wait_until(lambda: job.pods() == {}, "the other pod gone")
-    assert job.status()["restarts"] == status["restarts"] and job.status()["phase"] == "Failed"
 
 
 def test_a_killed_operator_never_makes_a_pod_twice(new_job: NewJob, operator: OperatorProcess) -> None:

@@ -2,12 +2,9 @@
 
 import json
 import time
-from functools import partial
 from typing import Any
 
-import pytest
-
-from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.manifests import template
 from tests.support.control_plane.operator_process import OperatorProcess
 
@@ -141,40 +138,6 @@ def test_success_cleans_up_with_the_trainings_own_user(new_job: NewJob) -> None:
     wait_until(lambda: ("Normal", "Succeeded") in [event[:2] for event in job.events()], "the event")
 
 
-@pytest.mark.slow_fault
-def test_a_failed_cleanup_is_tried_three_times_and_then_told(new_job: NewJob) -> None:
-    job = new_job(spec__storage=CLAIM)
-    job.run()
-    job.succeed_pod("job-worker-0")
-    for attempt in (1, 2, 3):
-        wait_until(partial(cleanup_attempt_is, job, attempt), f"try {attempt} of the cleanup")
-        job.fail_pod("job-cleanup", 1, '{"removed": 0, "failed": [{"path": "workertemp_1", "error": "denied"}]}')
-    wait_until(lambda: job.condition("Cleaned").get("status") == "False", "the cleanup is given up")
-    assert "could not remove workertemp_1: denied" in job.condition("Cleaned")["message"]
-    status = job.status()
-    assert (status["phase"], status["cleanup"]["failedAttempts"]) == ("Succeeded", 3)
-    wait_until(lambda: "job-cleanup" not in job.pods(), "the last cleanup pod gone")
-
-
-def cleanup_attempt_is(job: TrainingJob, attempt: int) -> bool:
-    """Whether the cleanup pod of that try is there."""
-    pod = job.pods().get("job-cleanup")
-    return pod is not None and pod["metadata"]["labels"]["tftraining.dev/attempt"] == str(attempt)
-
-
-@pytest.mark.parametrize(
-    ("policy", "left"),
-    [("Running", {"job-worker-0"}), ("All", set()), ("None", {"job-worker-0", "job-worker-1"})],
-)
-def test_clean_pod_policy(new_job: NewJob, policy: str, left: set[str]) -> None:
-    job = new_job(spec__runPolicy={"cleanPodPolicy": policy})
-    job.run()
-    job.succeed_pod("job-worker-0")
-    job.wait_for("Succeeded")
-    services = {"job"} if policy == "None" else set()
-    wait_until(lambda: (set(job.pods()), set(job.objects("services"))) == (left, services), f"pods left under {policy}")
-
-
 def test_scaling_restarts_once_without_a_charge(new_job: NewJob) -> None:
     job = new_job()
     job.run()
@@ -215,13 +178,6 @@ def test_the_metrics_tell_of_phases_restarts_and_recoveries(new_job: NewJob, ope
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
     assert operator.metric("tftraining_reconcile_seconds_count") > 0
     assert operator.get("healthz") == (200, "ok")
-
-
-def test_a_job_that_another_operator_manages_is_left_alone(new_job: NewJob, operator: OperatorProcess) -> None:
-    other = new_job("other", spec__runPolicy={"managedBy": "example.com/other"})
-    ours = new_job("ours")
-    ours.wait_for_pods(attempt=1)
-    assert other.status() == UNTOUCHED and other.pods() == {}
 
 
 def test_a_deleted_job_takes_its_children_along_and_nothing_comes_back(

@@ -211,24 +211,6 @@ def test_success_is_a_verdict_too(new_job: NewJob, launcher: ChiefLauncher) -> N
     job.wait_for("Succeeded", reason="ChiefSucceeded")
 
 
-def test_all_workers_succeed_by_the_word_of_the_launchers(new_job: NewJob, launcher: ChiefLauncher) -> None:
-    job = new_job(**IN_PLACE, spec__successPolicy="AllWorkers")
-    pods = train(job, launcher)
-    for pod in pods.values():
-        environment = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-        assert json.loads(environment["TFTRAINING_LAUNCHER"] or "")["successPolicy"] == "AllWorkers"
-    # The chief's program is done, and a worker fails after it: the launchers restart both.
-    ledger = {"inPlace": 1, "processFailures": 1, "withoutProgress": 1}
-    launcher.say(round=2, ledger=ledger, lastRestart={"time": now(), **KILLED, **RESUMED})
-    status = job.wait_for("Running", message="worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
-    assert (status["restarts"]["counted"], uids(job)) == (1, {name: p["metadata"]["uid"] for name, p in pods.items()})
-    for name in pods:
-        job.succeed_pod(
-            name, 'tftraining/1 {"verdict": "Succeeded", "message": "every chief and worker has succeeded"}\n'
-        )
-    job.wait_for("Succeeded", reason="AllWorkersSucceeded")
-
-
 def test_an_image_without_python_fails_at_once(new_job: NewJob) -> None:
     job = new_job(**IN_PLACE)
     job.wait_for_pods(attempt=1)

@@ -66,22 +66,6 @@ def test_a_suspended_job_frees_its_pods_is_cleaned_and_goes_on_as_it_was_changed
     assert job.condition("Cleaned") == {}
 
 
-def test_a_resumed_job_waits_for_its_old_pods(new_job: NewJob) -> None:
-    job = new_job()
-    job.wait_for_pods(attempt=1)
-    job.bind_pod("job-worker-1")
-    job.run()
-    run_policy(job, suspend=True)
-    job.wait_for("Suspended")
-    wait_until(lambda: set(job.pods()) == {"job-worker-1"}, "only the pod with a kubelet is still there")
-    run_policy(job, suspend=False)
-    job.wait_for("Starting", message="waiting for worker-1 of attempt 1 on node-1 to stop")
-    time.sleep(1)
-    assert set(job.pods()) == {"job-worker-1"}
-    job.remove_pod("job-worker-1")
-    job.run(attempt=2)
-
-
 def test_a_job_that_runs_too_long_fails(new_job: NewJob) -> None:
     job = new_job(spec__runPolicy={"activeDeadlineSeconds": 3})
     job.run()
@@ -118,30 +102,6 @@ def test_a_job_is_deleted_some_time_after_its_end(new_job: NewJob, garbage_colle
     job.succeed_pod("job-cleanup", '{"removed": 1}')
     wait_until(job.is_gone, "the job is deleted")
     wait_until(lambda: job.pods() == {}, "its pods are collected")
-
-
-def test_a_job_expires_while_the_operator_is_down(new_job: NewJob, operator: OperatorProcess) -> None:
-    expired, kept = new_job("expired"), new_job("kept")
-    for job in (expired, kept):
-        job.run()
-        job.succeed_pod(f"{job.name}-worker-0")
-        job.wait_for("Succeeded")
-    operator.kill()
-    run_policy(expired, ttlSecondsAfterFinished=1)
-    run_policy(kept, ttlSecondsAfterFinished=3600)
-    time.sleep(2)
-    operator.start()
-    wait_until(expired.is_gone, "the job is deleted")
-    assert not kept.is_gone()
-
-
-def test_all_workers_have_to_succeed_if_the_job_says_so(new_job: NewJob) -> None:
-    job = new_job(spec__successPolicy="AllWorkers")
-    job.run()
-    job.succeed_pod("job-worker-0")
-    job.wait_for("Running", ready="2/2")
-    job.succeed_pod("job-worker-1")
-    job.wait_for("Succeeded", reason="AllWorkersSucceeded")
 
 
 def test_a_change_in_a_suspension_that_the_operator_missed(new_job: NewJob, operator: OperatorProcess) -> None:

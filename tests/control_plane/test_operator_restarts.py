@@ -36,19 +36,6 @@ def test_a_crash_restarts_the_gang_and_is_charged_once(operator: OperatorProcess
     assert kinds[2:] == [("Warning", "OOMKilled"), ("Normal", "Training")]
 
 
-def test_restarts_without_progress_wait_longer_and_longer(new_job: NewJob) -> None:
-    job = new_job()
-    waits = []
-    for attempt in (1, 2, 3):
-        job.run(attempt)
-        job.fail_pod("job-worker-0")
-        job.wait_for("Restarting", attempt=attempt + 1)
-        began = time.monotonic()
-        job.wait_for_pods(attempt + 1)
-        waits.append(time.monotonic() - began)
-    assert waits[0] < 1 and 0.5 < waits[1] < 3 and 1.5 < waits[2] < 5, waits
-
-
 def test_a_pod_that_somebody_deletes_restarts_the_gang_without_a_charge(new_job: NewJob) -> None:
     job = new_job()
     job.run()
@@ -78,18 +65,6 @@ def test_nothing_new_is_made_while_an_old_pod_can_still_write(new_job: NewJob) -
     assert job.status()["restarts"]["counted"] == 0
 
 
-def test_an_eviction_is_not_charged(operator: OperatorProcess, new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    with operator.frozen():
-        job.patch_pod("job-worker-0", {"status": {"conditions": [condition]}}, "/status")
-        job.fail_pod("job-worker-0", 143)
-    status = job.wait_for("Restarting", attempt=2)
-    assert status["restarts"]["counted"] == 0 and status["restarts"]["disruptions"] == 1
-    assert status["lastRestart"]["reason"] == "EvictionByEvictionAPI"
-
-
 def test_the_budget_ends_and_the_pods_go(new_job: NewJob) -> None:
     job = new_job(spec__restartPolicy={"maxRestarts": 1})
     job.run()
@@ -103,15 +78,6 @@ def test_the_budget_ends_and_the_pods_go(new_job: NewJob) -> None:
     wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "only the failed pod is left")
     wait_until(lambda: not job.objects("services"), "the Service gone")
     wait_until(lambda: job.events()[-1][:2] == ("Warning", "Failed"), "the event")
-
-
-def test_the_success_of_another_worker_is_not_the_jobs(new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    job.succeed_pod("job-worker-1")
-    job.wait_for("Running", ready="2/2")
-    job.succeed_pod("job-worker-0")
-    job.wait_for("Succeeded")
 
 
 def test_a_pod_without_its_labels_is_replaced_with_its_attempt(new_job: NewJob) -> None:

@@ -180,23 +180,6 @@ def test_a_network_policy_that_somebody_deleted_is_back_with_the_next_pods(new_j
     assert len(policies(job)) == 1
 
 
-def test_what_is_kept_for_a_look_at_it_keeps_its_policy(new_job: NewJob) -> None:
-    job = new_job(spec__runPolicy={"cleanPodPolicy": "None"})
-    job.run()
-    job.succeed_pod("job-worker-0")
-    job.wait_for("Succeeded")
-    assert len(policies(job)) == 1 and len(job.objects("services")) == 1
-
-
-def test_pods_on_their_nodes_network_have_no_policy(new_job: NewJob) -> None:
-    job = new_job()
-    template = job.raw()["spec"]["template"]
-    template["spec"]["hostNetwork"] = True
-    other = new_job("other", spec__template=template)
-    other.run()
-    assert len(policies(job)) == 1
-
-
 def test_a_queued_job_is_one_group_an_attempt(new_job: NewJob) -> None:
     queue = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
     job = new_job(metadata__labels=queue, spec__restartPolicy={"mode": "InPlace"})

@@ -35,21 +35,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs]
   verbs: [delete, get, list, watch]
-# Patch is for one condition in a status that the operator cannot read, and so must not replace.
+# patch: sets one condition in a status that the operator cannot read, and so must not replace.
 - apiGroups: [tftraining.dev]
   resources: [tftrainingjobs/status]
   verbs: [patch, update]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, delete, get, list, patch, watch]
-# For pods in a queue of Kueue that nobody else can end: it keeps them until they have.
+# To end pods of a Kueue queue that have no kubelet: Kueue keeps them until they have ended.
 - apiGroups: [""]
   resources: [pods/status]
   verbs: [patch]
 - apiGroups: [""]
   resources: [services]
   verbs: [create, delete, get, list, patch, watch]
-# Only to create: the operator has no way to read a Secret, not even its own.
+# create only: the operator cannot read a Secret, not even those that it creates.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
@@ -62,14 +62,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [networkpolicies]
   verbs: [create, delete, patch]
 {{- end }}
-# What kubelets say of a pod that they cannot start. Without this its status tells of images, and nothing of volumes.
+# The kubelet's events of a pod that cannot start. Without them the status names problems of images, but not of volumes.
 - apiGroups: [""]
   resources: [events]
   verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
-# Only while a quota holds a job. Without this the job tries again by itself, up to a minute after there is room.
+# Only while a quota refuses a job's pods. Without it the operator tries again up to a minute after the quota has room.
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list, watch]

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.client.local_run import Run
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoch, "40"]'

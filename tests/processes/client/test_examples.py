@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support.client.local_run import Run
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 # What undisturbed runs reach of the test is higher by 0.02 to 0.05.
 GOOD = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from tests.support.client.local_run import Run
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "own-program.yaml"
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.bare import machine
 from tests.bare.machine import Bare
+from tests.support.repository import REPOSITORY
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a bare machine")
 USR = Path("/usr")
@@ -106,12 +107,12 @@ def test_when_it_is_killed_everything_ends_and_is_removed(tmp_path: Path, number
     command = [sys.executable, "-c", RUN_CODE, str(roots), str(tmp_path / "base.tar")]
     environment = os.environ | {"CI": "true", "XDG_CACHE_HOME": str(cache)}
     words = [*command, "sh", "-c", daemon]
-    with subprocess.Popen(words, env=environment, cwd=machine.REPOSITORY, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(words, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"a child of 1\n"
         process.send_signal(number)
         assert process.wait(30) in (128 + number, -number)
     wait_until_gone(marker)
     if number == signal.SIGKILL:
         assert [each.name for each in roots.glob("*/root")] == ["root"], "nobody was left to remove it"
-        subprocess.run([*command, "sh", "-c", ":"], env=environment, cwd=machine.REPOSITORY, check=True)
+        subprocess.run([*command, "sh", "-c", ":"], env=environment, cwd=REPOSITORY, check=True)
     assert not list(roots.iterdir())

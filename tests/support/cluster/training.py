@@ -8,16 +8,15 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from testbed.kube import Kube
 from testbed.shell import LabError
+from tests.support.repository import REPOSITORY
 
 Manifest = dict[str, Any]
-REPOSITORY = Path(__file__).parents[3]
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 LOOK_SECONDS = 0.25
 # The beginning of a program inside a container: `status` is what the launcher there serves.

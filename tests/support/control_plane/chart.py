@@ -4,15 +4,14 @@ It must never repeat what the chart says: tests compare against tables of their 
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from testbed import binaries
 from testbed.shell import run
+from tests.support.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[3]
 CHART = REPOSITORY / "charts" / "tftraining-operator"
 Manifest = dict[str, Any]
 

@@ -12,7 +12,8 @@ import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chart import REPOSITORY, of_kind, render
+from tests.support.control_plane.chart import of_kind, render
+from tests.support.repository import REPOSITORY
 
 SERVED_SECONDS = 30.0
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"

@@ -1,6 +1,5 @@
 """The pod of a replica: the user's template, and what TensorFlow and the operator need added to it."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -77,15 +76,6 @@ def test_the_templates_own_metadata_is_kept_where_it_does_not_collide() -> None:
     annotations = metadata["annotations"]
     assert (annotations["note"], annotations["tftraining.dev/gang"]) == ("mine", "worker=2")
     assert metadata["name"] == "mnist-worker-1"
-
-
-def test_the_template_is_not_changed_by_what_is_made_of_it() -> None:
-    job, spec = a_job().storage().pod(volumes=[], initContainers=[{"name": "fetch", "image": "x"}]).parsed()
-    before = copy.deepcopy(spec.template)
-    first = pod(job, spec, Replica("worker", 0), "operator:1")
-    assert pod(job, spec, Replica("worker", 0), "operator:1") == first
-    first["spec"]["containers"][0]["command"].append("changed")
-    assert spec.template == before
 
 
 def test_a_roles_own_template_is_used_instead_of_the_common_one() -> None:
@@ -241,13 +231,6 @@ def test_the_storage_is_mounted_whole() -> None:
 def test_without_storage_there_is_no_directory() -> None:
     assert "TFTRAINING_DIR" not in env(a_job())
     assert [each["name"] for each in made(a_job())["spec"]["volumes"]] == ["tftraining-shm"]
-
-
-def test_the_users_volumes_stay() -> None:
-    job = a_job().pod(volumes=[{"name": "data", "emptyDir": {}}])
-    job.container(volumeMounts=[{"name": "data", "mountPath": "/in"}])
-    assert made(job)["spec"]["volumes"][0] == {"name": "data", "emptyDir": {}}
-    assert main(job)["volumeMounts"][0] == {"name": "data", "mountPath": "/in"}
 
 
 def test_the_end_of_the_log_travels_in_the_status() -> None:

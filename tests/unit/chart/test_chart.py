@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from testbed.shell import LabError
-from tests.support.control_plane.chart import CHART, REPOSITORY, Manifest, of_kind, render
+from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
+from tests.support.repository import REPOSITORY
 from tftraining_operator.runtime import read_settings
 
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 Schema = dict[str, Any]
 CRD: Schema = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text())

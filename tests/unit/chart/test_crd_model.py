@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Status
 

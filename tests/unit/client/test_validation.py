@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
 from tests.support.control_plane.manifests import REMOVED, changed, full, minimal, template
 from tests.support.control_plane.rejections import REJECTED, Bad
+from tests.support.repository import REPOSITORY
 from tftraining_client.__main__ import main
 from tftraining_client.manifest import read_manifest
 from tftraining_client.validation import InvalidManifest, validate

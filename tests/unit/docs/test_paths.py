@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 # The changelog tells of files as they were.
 PAGES = [

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.support.control_plane.chart import REPOSITORY
 from tests.support.public_names import public_names
+from tests.support.repository import REPOSITORY
 
 BEFORE = Path(__file__).with_name("public_names.txt").read_text(encoding="utf-8").splitlines()
 REMEDY = (

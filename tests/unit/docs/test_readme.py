@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tests.unit.client.test_validation import merged
 from tftraining_api.model.names import LABEL_JOB
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tests.support.simulated_gang.simulation import make_coordinator
 from tftraining.launch.config import settings
 from tftraining.launch.http import pages

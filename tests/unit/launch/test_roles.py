@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tftraining.launch import roles
 from tftraining_api.model.spec import ReplicaSpecs
 

@@ -9,6 +9,7 @@ import pytest
 from testbed import private_engine
 from testbed.shell import Impossible, use
 from tests.bare import cli, machine, settings
+from tests.support.repository import REPOSITORY
 
 DUMP = """APT "";
 APT::Architecture "amd64";
@@ -74,7 +75,7 @@ def test_package_sources_are_taken_from_the_same_debian_only(tmp_path: Path) -> 
 
 
 def test_only_a_clean_checkout_is_copied(tmp_path: Path) -> None:
-    here = str(machine.REPOSITORY)
+    here = str(REPOSITORY)
     names = [".git", ".venv", "build", "tests", "__pycache__", "x.egg-info", ".ruff_cache", "Makefile"]
     assert set(names) - machine.ignored(here, names) == {"tests", "Makefile"}
     assert machine.ignored(f"{here}/operator/tftraining_operator", ["build", "__pycache__"]) == {"__pycache__"}

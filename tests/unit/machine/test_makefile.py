@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
+from tests.support.repository import REPOSITORY
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from tests.mutation.__main__ import key, pure, sample
 from tests.mutation.mutations import Mutant, mutants
+from tests.support.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[3]
 CHANGES = {
     "a < b": {"a <= b", "a >= b"},
     "a is None": {"a is not None"},

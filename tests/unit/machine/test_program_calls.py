@@ -6,8 +6,8 @@ import pytest
 
 from testbed.packages import ASSUMED, PACKAGES
 from tests.support import program_calls
+from tests.support.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[3]
 TESTBED = REPOSITORY / "testbed"
 # Names of no program of the machine: what a test wants to be missing, and what .venv or a pod has.
 NO_PROGRAMS = {"no-such-command", "python", "python3.9"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
+from tests.support.repository import REPOSITORY
+
 LOCKED = sorted(path.name for path in (REPOSITORY / "requirements").glob("*.txt"))
 # What TensorFlow asks for under its extra `and-cuda`, by the libraries that it opens when it looks for GPUs.
 CUDA = ("cublas", "cuda-cupti", "cuda-runtime", "cudnn", "cufft", "cusolver", "cusparse", "nccl")

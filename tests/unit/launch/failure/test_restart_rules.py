@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.support.control_plane.chart import REPOSITORY
+from tests.support.repository import REPOSITORY
 from tests.support.rules_table import CASES, IDS, Case
 from tftraining.launch.failure.restart_rules import ACTIONS, Failure, Rule, decide
 

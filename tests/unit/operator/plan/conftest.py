@@ -1,7 +1,6 @@
 """The frame of the behaviour matrix: one file a row of what must hold on the bad days, each sentence a test.
 
-Rows that hold with and without launchers are checked under both: `cluster` is a gang of two that trains, in either
-mode.
+Rows that hold with and without launchers are checked under both modes: `cluster` is a gang of two that trains.
 The simulated cluster (tests/support/simulated_cluster) holds every plan to the planner's invariants.
 """
 
@@ -36,3 +35,24 @@ def until_it_cleans(cluster: SimulatedCluster) -> SimulatedCluster:
             return cluster
         cluster.wait(1)
     return cluster
+
+
+def ended(cluster: SimulatedCluster) -> SimulatedCluster:
+    """The end of a job, its cleanup included."""
+    until_it_cleans(cluster)
+    if "cleanup" in cluster.pods:
+        cluster.exit("cleanup", code=0, message='{"removed": 2}').run_timers()
+    return cluster
+
+
+def succeeded(cluster: SimulatedCluster) -> SimulatedCluster:
+    """The chief's program exits with 0."""
+    if cluster.launched:
+        cluster.launchers.finish()
+        return cluster
+    return cluster.exit("worker-0", code=0)
+
+
+def failed(cluster: SimulatedCluster) -> SimulatedCluster:
+    """The pod of worker 1 fails."""
+    return cluster.exit("worker-1", code=3, message="the last line")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.simulated_cluster.builders import a_job
+from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.unit.operator.plan.conftest import ended, failed, succeeded
 
 
 @pytest.mark.parametrize(
@@ -42,12 +43,6 @@ def test_the_service_stays_as_long_as_a_pod_may_still_use_it() -> None:
     assert cluster.settle().api.services == {}
 
 
-def test_a_side_car_does_not_outlive_the_job() -> None:
-    cluster = SimulatedCluster(a_job().beside(name="logs", image="logs:1")).run()
-    cluster.exit("worker-0", "worker-1", code=0).run()
-    assert cluster.pods == []
-
-
 def test_the_pod_of_a_chief_that_has_just_exited_is_kept_for_its_log() -> None:
     # The kubelet reports the exit some moments before it moves the pod's phase.
     cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0)
@@ -77,3 +72,32 @@ def test_none_keeps_the_service_also_when_every_pod_is_done() -> None:
     cluster = SimulatedCluster(a_job().set("runPolicy.cleanPodPolicy", "None")).run()
     cluster.exit("worker-1", "worker-0", code=0).run()
     assert list(cluster.api.services) == ["mnist"]
+
+
+@pytest.mark.parametrize("policy", ["Running", "All", "None"])
+def test_the_last_lines_of_the_first_failure_are_kept_without_its_pod(job: JobBuilder, policy: str) -> None:
+    cluster = SimulatedCluster(job.max_restarts(0).set("runPolicy.cleanPodPolicy", policy)).run()
+    failed(cluster)
+    ended(cluster)
+    failure = cluster.status.failure
+    assert failure is not None
+    assert (failure.pod, failure.exit_code, failure.log_tail) == ("mnist-worker-1", 3, "the last line")
+
+
+def test_the_service_is_deleted_after_the_last_pod(job: JobBuilder) -> None:
+    cluster = SimulatedCluster(job.max_restarts(0)).run()
+    succeeded(cluster)
+    assert ended(cluster).api.services == {}
+
+
+def test_every_child_is_garbage_collected_with_the_job() -> None:
+    # Every child names the job as its controller, so the garbage collector deletes it.
+    cluster = SimulatedCluster(a_launched_job().storage())
+    step = cluster.plan()
+    children = [step.create_service, step.create_secret, *step.create_pods]
+    assert len(children) == 4
+    for child in children:
+        assert child is not None
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"], "blockOwnerDeletion" in owner) == ("job-uid", True, False)
+        assert "finalizers" not in child["metadata"]

@@ -36,11 +36,6 @@ def test_a_job_that_runs_too_long(new_job: NewJob) -> None:
     assert cluster.run().pods == []
 
 
-def test_its_temporary_directories_are_removed() -> None:
-    cluster = SimulatedCluster(a_job().storage().set(ACTIVE, 100)).run().wait(100).run()
-    assert (cluster.status.phase, cluster.pods) == ("Failed", ["cleanup"])
-
-
 def test_it_counts_restarts_too() -> None:
     cluster = SimulatedCluster(a_job().set(ACTIVE, 100)).run().wait(60).exit("worker-1").run().wait(40).run()
     assert (cluster.status.reason, cluster.status.restarts.counted) == ("DeadlineExceeded", 1)
@@ -416,13 +411,6 @@ def test_never_by_default() -> None:
 
 def test_at_once() -> None:
     assert succeeded(0).api.gone
-
-
-def test_not_before_the_cleanup_is_done() -> None:
-    cluster = succeeded(0, storage=True)
-    assert cluster.pods == ["cleanup", "worker-0"] and not cluster.api.gone
-    cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert cluster.api.gone
 
 
 def test_not_before_the_cleanup_is_given_up() -> None:

@@ -207,28 +207,15 @@ def test_the_evaluator_restarts_alone_whatever_the_scope(job: Any, scope: str) -
     assert (cluster.status.phase, cluster.status.attempt, cluster.status.restarts.counted) == ("Running", 1, 0)
 
 
-def test_a_killed_program_of_the_gang_takes_all_of_it_along_by_default() -> None:
-    cluster = running(a_launched_job().workers(3))
-    cluster.launchers.crash("worker-2")
-    cluster.run()
-    assert (cluster.launchers.round, cluster.status.restarts.in_place, cluster.status.restarts.counted) == (2, 1, 1)
-
-
-def test_lone_restarts_use_up_the_budget() -> None:
-    cluster = running(servers(a_job()).max_restarts(2))
-    for _ in range(3):
-        cluster.exit("worker-1").run_timers()
-    assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
-
-
-def test_lone_restarts_wait_longer_and_longer() -> None:
-    cluster = running(servers(a_job()))
+def test_lone_restarts_wait_longer_and_longer_and_use_up_the_budget() -> None:
+    cluster = running(servers(a_job()).max_restarts(4))
     waits = []
     for _ in range(4):
         began = cluster.now
         cluster.exit("worker-1").run_timers()
         waits.append((cluster.now - began).total_seconds())
     assert waits == [0, 1, 2, 4]
+    assert cluster.exit("worker-1").run_timers().status.reason == "MaxRestartsExceeded"
 
 
 def test_a_worker_that_cannot_come_back_is_named_while_the_others_train() -> None:

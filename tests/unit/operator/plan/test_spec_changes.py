@@ -190,12 +190,6 @@ def test_the_time_of_an_evaluator_after_the_success() -> None:
     assert "evaluator-0" not in cluster.run().pods
 
 
-def test_the_time_to_live_of_a_job_that_is_done() -> None:
-    cluster = SimulatedCluster(a_job()).run().exit("worker-0", code=0).run().wait(1000)
-    cluster.api.edit("runPolicy.ttlSecondsAfterFinished", 100)
-    assert cluster.run().api.gone
-
-
 # --- once
 
 

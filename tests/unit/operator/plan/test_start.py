@@ -1,6 +1,6 @@
 """From an empty namespace to a gang that trains."""
 
-from tests.support.simulated_cluster.builders import a_job
+from tests.support.simulated_cluster.builders import JobBuilder, a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 
@@ -78,14 +78,11 @@ def test_a_service_that_somebody_deletes_comes_back() -> None:
     assert cluster.status.restarts.recreated == 0
 
 
-def test_a_deleted_job_gets_no_new_child_and_no_write() -> None:
-    cluster = SimulatedCluster(a_job())
-    cluster.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    assert not cluster.step()
-    running = SimulatedCluster(a_job()).run()
-    running.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
-    running.kubelet.force_delete("mnist-worker-0", "mnist-worker-1")
-    assert not running.step()
+def test_a_job_that_is_being_deleted_gets_no_new_child_and_no_write(job: JobBuilder, cluster: SimulatedCluster) -> None:
+    for each in (SimulatedCluster(job), cluster):
+        each.api.job["metadata"]["deletionTimestamp"] = "2026-03-01T12:00:00Z"
+        each.kubelet.force_delete(*list(each.api.pods))
+        assert not each.step() and each.pods == []
 
 
 def test_a_job_of_another_manager_is_left_alone() -> None:

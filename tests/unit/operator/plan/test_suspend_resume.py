@@ -246,25 +246,6 @@ def test_suspended_at_any_write_of_a_restart(new_job: NewJob, writes: int) -> No
     assert cluster.status.restarts.counted == (writes > 0), "what nobody had seen before is no incident"
 
 
-@MODES
-@pytest.mark.parametrize("writes", range(4))
-def test_an_operator_that_dies_at_any_write_of_the_suspension(new_job: NewJob, writes: int) -> None:
-    cluster = suspend(SimulatedCluster(new_job().storage()).run())
-    cluster.step(writes=writes)
-    assert cluster.run().status.phase == "Suspended"
-    assert cluster.pods == ["cleanup"]
-
-
-@MODES
-@pytest.mark.parametrize("writes", range(6))
-def test_an_operator_that_dies_at_any_write_of_the_resumption(new_job: NewJob, writes: int) -> None:
-    cluster = resume(suspend(SimulatedCluster(new_job()).run()).run())
-    cluster.step(writes=writes)
-    cluster.run()
-    assert (cluster.status.phase, cluster.status.attempt, cluster.attempts()) == ("Running", 2, {"2"})
-    assert cluster.status.restarts.recreated == 0
-
-
 def test_suspended_while_a_lost_pod_is_made_anew() -> None:
     cluster = SimulatedCluster(a_launched_job().workers(3)).run().delete("worker-1").settle()
     assert cluster.status.phase == "Restarting"

@@ -1,9 +1,12 @@
 """The cleanup of the non-chief workers' temporary save directories: when it runs, how often, and how it ends."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.unit.operator.plan.conftest import ended, failed, succeeded, until_it_cleans
 from tftraining_api.model.status import Condition
 
 
@@ -67,23 +70,8 @@ def test_the_life_of_a_cleanup() -> None:
     assert not cluster.step()
 
 
-def test_a_failed_job_is_cleaned_too() -> None:
-    cluster = SimulatedCluster(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
-    assert indices(cluster) == ["--index=1"]
-    cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert (cluster.status.phase, cleaned(cluster).status) == ("Failed", "True")
-    assert cleaned(cluster).message == "removed 1 temporary save directory"
-
-
 def test_beside_a_chief_worker_0_has_a_temporary_directory() -> None:
     assert indices(done(a_job().chief().storage(), "chief-0").run()) == ["--index=0", "--index=1"]
-
-
-def test_it_goes_up_to_the_highest_index_ever_used() -> None:
-    cluster = SimulatedCluster(a_job().workers(4).storage()).run()
-    cluster.api.edit("replicaSpecs.worker.replicas", 2)
-    cluster.run().exit("worker-0", code=0).run()
-    assert indices(cluster) == ["--index=1", "--index=2", "--index=3"]
 
 
 def test_a_failed_try_is_repeated_after_a_pause() -> None:
@@ -102,15 +90,15 @@ def test_a_failed_try_is_repeated_after_a_pause() -> None:
 
 def test_after_three_failed_tries_it_gives_up_and_says_what_may_be_left() -> None:
     cluster = done(a_job().storage()).run()
-    pauses = []
+    suspension = []
     for _ in range(3):
         cluster.exit("cleanup", code=1, message="Traceback\nOSError: no").settle()
         before = cluster.now
         if cluster.timer:
             cluster.api.now = cluster.timer
-        pauses.append((cluster.now - before).total_seconds())
+        suspension.append((cluster.now - before).total_seconds())
         cluster.run()
-    assert pauses == [5, 10, 0]
+    assert suspension == [5, 10, 0]
     assert cluster.pods == ["worker-0"]
     assert (cleaned(cluster).status, cleaned(cluster).reason) == ("False", "CleanupFailed")
     assert cleaned(cluster).message.startswith("OSError: no; remove directories named workertemp_<index>")
@@ -185,9 +173,65 @@ def test_a_refusal_that_passes_is_forgotten() -> None:
     cluster.wait(10).run()
     assert cleaned(cluster).reason == "Cleaning"
     cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
-    assert cleaned(cluster).status == "True"
+    assert (cleaned(cluster).status, cleaned(cluster).message) == ("True", "removed 1 temporary save directory")
 
 
 def test_failed_pods_of_the_job_are_kept_while_it_cleans() -> None:
     cluster = SimulatedCluster(a_job().storage().max_restarts(0)).run().exit("worker-1").run()
     assert cluster.pods == ["cleanup", "worker-1"]
+
+
+# --- every end of a job, in both modes
+
+
+def too_late(cluster: SimulatedCluster) -> None:
+    cluster.api.edit("runPolicy.activeDeadlineSeconds", 60)
+    cluster.wait(61)
+
+
+def suspended(cluster: SimulatedCluster) -> None:
+    cluster.api.edit("runPolicy.suspend", True)
+
+
+@pytest.mark.parametrize("end", [succeeded, failed, too_late, suspended])
+def test_the_directories_are_removed_after_every_end(
+    cluster: SimulatedCluster, end: Callable[[SimulatedCluster], object]
+) -> None:
+    end(cluster)
+    ended(cluster)
+    assert cluster.status.phase in ("Succeeded", "Failed", "Suspended")
+    assert cluster.status.is_true("Cleaned")
+    assert cluster.status.cleanup is not None and cluster.status.cleanup.removed == 2
+
+
+@pytest.mark.parametrize("end", [succeeded, failed, too_late, suspended])
+def test_the_cleanup_covers_every_index_that_was_ever_used(
+    job: JobBuilder, end: Callable[[SimulatedCluster], object]
+) -> None:
+    cluster = SimulatedCluster(job.workers(5).max_restarts(0)).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 2)
+    cluster.run()
+    end(cluster)
+    until_it_cleans(cluster)
+    command = cluster.api.pods["mnist-cleanup"]["spec"]["containers"][0]["command"]
+    assert [word for word in command if word.startswith("--index")] == [f"--index={index}" for index in range(1, 5)]
+
+
+def test_no_pod_of_the_job_runs_during_the_cleanup(cluster: SimulatedCluster) -> None:
+    succeeded(cluster)
+    for _ in range(30):
+        cluster.step()
+        if "cleanup" in cluster.pods:
+            others = [cluster.api.pods[cluster.name(each)] for each in cluster.pods if each != "cleanup"]
+            assert all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in others)
+            return
+        cluster.wait(1).kubelet.remove_deleted()
+    raise AssertionError("never cleaned")
+
+
+def test_a_job_that_expires_is_cleaned_first(job: JobBuilder) -> None:
+    cluster = SimulatedCluster(job.max_restarts(0).set("runPolicy.ttlSecondsAfterFinished", 0)).run()
+    succeeded(cluster)
+    until_it_cleans(cluster)
+    assert not cluster.api.gone, "its directories are not removed yet"
+    assert ended(cluster).api.gone

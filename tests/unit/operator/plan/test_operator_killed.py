@@ -246,7 +246,7 @@ def end_of(cluster: SimulatedCluster) -> dict[str, Any]:
         "cleanup": status.cleanup,
         "completed": status.completion_time,
         "pods": cluster.pods,
-        "auxiliary objects": (sorted(cluster.api.auxiliary_objects), sorted(cluster.api.services), cluster.api.gone),
+        "companions": (sorted(cluster.api.auxiliary_objects), sorted(cluster.api.services), cluster.api.gone),
         "rounds": cluster.launchers.round,
         "timer": cluster.timer,
     }

@@ -1,11 +1,12 @@
-"""Row: budgets. maxRestarts is counted in the status, survives the operator, and is refilled by progress only; restarts
-wait only where there was none.
+"""maxRestarts, budgetReset and the back-off. The status counts the charged restarts across operators, pods, attempts
+and suspensions; only progress refills the budget; restarts are delayed only without progress.
 """
 
 import pytest
 
-from tests.support.simulated_cluster.builders import JobBuilder
+from tests.support.simulated_cluster.builders import JobBuilder, a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tftraining_api.model.status import Restarts
 
 
 def running(job: JobBuilder) -> SimulatedCluster:
@@ -15,7 +16,7 @@ def running(job: JobBuilder) -> SimulatedCluster:
 
 
 def trained(cluster: SimulatedCluster, epochs: int) -> None:
-    """The training comes so much further: epochs where a launcher tells of them, otherwise a minute and more each."""
+    """The training progresses by so many epochs; without launchers by a minute and more for each."""
     if cluster.launched:
         epoch = (cluster.launchers.progress or {"epoch": 1})["epoch"] + epochs
         cluster.launchers.advance(epoch, 70 * epoch)
@@ -26,7 +27,7 @@ def trained(cluster: SimulatedCluster, epochs: int) -> None:
 
 
 def crash(cluster: SimulatedCluster) -> float:
-    """The program of worker-1 is killed; how long it takes until all train again, or until the job has failed."""
+    """Kill the program of worker-1; return the seconds until all train again, or until the job has failed."""
     before = cluster.now
     if cluster.launched:
         cluster.launchers.crash("worker-1")
@@ -42,7 +43,7 @@ def lose_whole_pod(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])
-def test_so_many_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int) -> None:
+def test_max_restarts_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int) -> None:
     cluster = running(job.max_restarts(allowed))
     for number in range(allowed):
         crash(cluster)
@@ -51,6 +52,11 @@ def test_so_many_failures_are_allowed_and_no_more(job: JobBuilder, allowed: int)
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
     restarts = cluster.status.restarts
     assert (restarts.counted, restarts.budget_used) == (allowed, allowed), "the last failure is no restart"
+    if not cluster.launched:  # launchers write the message themselves
+        used_up = f"no restarts left: spec.restartPolicy.maxRestarts is {allowed}"
+        assert cluster.status.message == f"worker-1 failed: exit code 137 (SIGKILL); {used_up}"
+    assert cluster.status.failure is not None and cluster.status.failure.pod == "mnist-worker-1"
+    assert cluster.status.completion_time is not None
 
 
 def test_it_is_counted_across_restarts_of_the_operator(job: JobBuilder) -> None:
@@ -95,9 +101,11 @@ def test_progress_refills_it(job: JobBuilder) -> None:
     assert cluster.status.reason == "MaxRestartsExceeded"
 
 
-def test_never_means_never(job: JobBuilder) -> None:
-    cluster = running(job.max_restarts(1).set("restartPolicy.budgetReset", "Never"))
-    crash(cluster)
+def test_with_budget_reset_never_progress_ends_the_delays_and_refills_nothing(job: JobBuilder) -> None:
+    cluster = running(job.max_restarts(2).set("restartPolicy.budgetReset", "Never"))
+    for _ in range(2):
+        trained(cluster, 5)
+        assert crash(cluster) == 0
     trained(cluster, 5)
     crash(cluster)
     assert cluster.status.reason == "MaxRestartsExceeded"
@@ -136,3 +144,41 @@ def test_the_status_of_an_older_operator_has_used_nothing_yet(job: JobBuilder) -
     cluster.api.job["status"]["restarts"] = {"counted": 4}
     cluster.run()
     assert (cluster.status.phase, cluster.status.restarts.budget_used) == ("Running", 0)
+
+
+# --- without launchers
+
+
+def test_the_first_restart_is_immediate_and_the_delays_of_the_next_ones_double() -> None:
+    cluster = SimulatedCluster(a_job().max_restarts(100)).run()
+    assert [crash(cluster) for _ in range(10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_nothing_is_created_before_the_delay_is_over() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    crash(cluster)
+    cluster.exit("worker-0").settle()
+    cluster.kubelet.remove_deleted()
+    cluster.forget()
+    assert cluster.settle().pods == []
+    assert cluster.status.message is not None and "restarting the gang in 1 s as attempt 3" in cluster.status.message
+    assert cluster.wait(0.9).settle().pods == []
+    assert cluster.wait(0.1).settle().pods == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(("seconds", "phase"), [(59, "Failed"), (60, "Running")])
+def test_a_minute_of_training_refills_the_budget_and_ends_the_delays(seconds: float, phase: str) -> None:
+    cluster = SimulatedCluster(a_job().max_restarts(2)).run()
+    assert [crash(cluster), crash(cluster)] == [0, 1]
+    cluster.wait(seconds)
+    assert crash(cluster) == 0
+    assert cluster.status.phase == phase
+    if phase == "Running":
+        assert cluster.status.restarts == Restarts(counted=3, recreated=3, budget_used=1, without_progress=1)
+
+
+def test_the_minute_counts_to_the_crash_not_to_its_discovery() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    crash(cluster)
+    cluster.exit("worker-1").wait(600).settle()
+    assert cluster.status.restarts.budget_used == 2

@@ -1,12 +1,14 @@
-"""Row: disruptions. Whatever ends a pod that did nothing wrong is no failure and no charge, has its own count, and the
-training goes on. What only looks like it is a failure.
+"""Disruptions. A pod that is ended from outside is no failure and costs no charge; disruptions have their own count and
+the training continues. Endings that only look like disruptions are failures.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from tests.support.simulated_cluster.apiserver import stamp
+from tests.support.simulated_cluster.builders import a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 
 Fault = Callable[[SimulatedCluster], object]
@@ -157,8 +159,13 @@ def test_what_only_looks_like_it_is_charged(cluster: SimulatedCluster, fault: Fa
     assert cluster.status.message is not None and reason in cluster.status.message
 
 
-def test_all_pods_of_a_drained_node_are_one_disruption(cluster: SimulatedCluster) -> None:
-    cluster.delete("worker-0", "worker-1").run_timers()
+@pytest.mark.parametrize("by_force", [False, True])
+def test_all_pods_of_a_drained_node_are_one_disruption(cluster: SimulatedCluster, by_force: bool) -> None:
+    if by_force:
+        cluster.kubelet.force_delete("mnist-worker-0", VICTIM)
+    else:
+        cluster.delete("worker-0", "worker-1")
+    cluster.run_timers()
     assert (cluster.status.phase, cluster.status.restarts.disruptions) == ("Running", 1)
 
 
@@ -199,11 +206,9 @@ def test_one_disruption_after_the_other_waits_longer_and_never_fails(cluster: Si
         cluster.delete("worker-1").run_timers()
         waits.append((cluster.now - before).total_seconds())
     assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert (cluster.status.phase, cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (
-        "Running",
-        0,
-        9,
-    )
+    restarts = cluster.status.restarts
+    assert cluster.status.phase == "Running"
+    assert (restarts.counted, restarts.disruptions, restarts.recreated, restarts.without_progress) == (0, 9, 9, 9)
 
 
 def test_a_disruption_is_told_once_with_what_it_was(cluster: SimulatedCluster) -> None:
@@ -219,3 +224,88 @@ def test_a_condition_that_is_taken_back_is_no_disruption(cluster: SimulatedClust
     target = {"type": "DisruptionTarget", "status": "False", "reason": "EvictionByEvictionAPI"}
     cluster.kubelet.condition(VICTIM, target | {"lastTransitionTime": stamp(cluster.now)})
     assert cluster.run().status.restarts.disruptions == 0
+
+
+# --- without launchers: the whole gang is recreated
+
+
+def disrupted(cluster: SimulatedCluster) -> bool:
+    """Whether exactly one restart was made and none charged."""
+    restarts = cluster.status.restarts
+    return (restarts.counted, restarts.disruptions, cluster.status.attempt) == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (deleted, "worker-1 was deleted; restarting the gang as attempt 2"),
+        (deleted_at_once, "the pod of worker-1 is gone; restarting the gang as attempt 2"),
+        (
+            evicted_by_the_kubelet,
+            "worker-1 was disrupted: TerminationByKubelet (The node was low on resource: memory.)",
+        ),
+    ],
+)
+def test_the_message_names_the_pod_and_the_cause(fault: Fault, message: str) -> None:
+    cluster = SimulatedCluster(a_job().max_restarts(0)).run()
+    fault(cluster)
+    assert (cluster.settle().status.message or "").startswith(message)
+    assert disrupted(cluster.run())
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds"), [(deleted, 0), (deleted, 2), (evicted_by_the_kubelet, 1), (deleted_at_once, 1)]
+)
+def test_failures_that_follow_a_disruption_are_not_charged(fault: Fault, seconds: float) -> None:
+    cluster = SimulatedCluster(a_job().max_restarts(0)).run()
+    fault(cluster)
+    assert disrupted(cluster.wait(seconds).exit("worker-0").run())
+
+
+def test_a_failure_before_a_later_deletion_is_charged() -> None:
+    cluster = SimulatedCluster(a_job().workers(3)).run().exit("worker-1", code=3).wait(5).delete("worker-2").run()
+    assert (cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (1, 0)
+
+
+@pytest.mark.parametrize("fault", [deleted, announced("EvictionByEvictionAPI")])
+def test_a_failure_before_a_disruption_of_its_own_pod_is_charged(fault: Fault) -> None:
+    # A side-car keeps the pod alive after the training container has failed.
+    cluster = SimulatedCluster(a_job().beside(name="logs", image="logs:1")).run().exit("worker-1", code=3).wait(5)
+    fault(cluster)
+    assert cluster.settle().status.restarts.counted == 1
+
+
+def test_an_evicted_pod_with_a_finalizer_is_still_evicted_when_it_is_deleted() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.kubelet.evict(VICTIM)
+    deleted = cluster.now + timedelta(seconds=40)
+    metadata = cluster.api.pods[VICTIM]["metadata"]
+    metadata |= {"deletionTimestamp": deleted.isoformat(), "deletionGracePeriodSeconds": 30}
+    assert disrupted(cluster.settle())
+
+
+def test_a_deletion_during_the_start_is_a_disruption_too() -> None:
+    cluster = SimulatedCluster(a_job()).settle()
+    cluster.kubelet.start("mnist-worker-0")
+    cluster.settle().delete("worker-0")
+    assert disrupted(cluster.run())
+
+
+def test_a_pod_lost_before_the_gang_was_complete_is_recreated_without_a_restart() -> None:
+    cluster = SimulatedCluster(a_job())
+    cluster.step()
+    cluster.kubelet.force_delete(VICTIM)
+    assert cluster.run().status.attempt == 1
+    assert cluster.status.restarts.recreated == 0
+
+
+def test_a_deletion_during_a_restart_is_an_incident_without_a_charge() -> None:
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").run().delete("worker-0").run_timers()
+    assert (cluster.status.restarts.counted, cluster.status.restarts.disruptions) == (1, 1)
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 3)
+
+
+def test_a_deletion_of_a_pod_of_an_older_attempt_is_no_incident() -> None:
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").settle().delete("worker-0").run()
+    assert cluster.status.attempt == 2
+    assert cluster.status.restarts.disruptions == 0
