@@ -168,7 +168,7 @@ def _context(
 
 
 def _begun(job: Job, observed: Observed, now: datetime) -> Status:
-    """The status that the stages start from: without the parts that each pass derives anew."""
+    """The status that the stages start from: without the parts that each pass derives again."""
     status = without_condition(job.status, UNREADABLE)
     if status.names_refused_write:
         status = without_refusals(status)

@@ -39,7 +39,7 @@ from tftraining_operator.plan.step import Event
 
 
 def restart_what_failed(context: Context, draft: Draft) -> Draft:
-    """Restart the gang or its lost members, or fail the job when its budget is used up."""
+    """Restart the gang or its lost members, or fail the job when no restarts are left."""
     lost = _find_lost(draft.gang)
     if context.spec.in_place:
         if (change := _find_change(context, draft)) is not None:
@@ -84,7 +84,7 @@ def _missing_secret(context: Context, draft: Draft) -> Incident | None:
 
 def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | None = None) -> Draft:
     """The draft with new pods for the lost ones, or with a new attempt of the whole gang if `lost` is None; with the
-    job's end if its budget is used up. All pods that are lost now are one incident."""
+    job's end if no restarts are left. All pods that are lost now are one incident."""
     draft = _with_failure(draft, incident)
     incident, problem = apply_rules(context.spec, draft.status, incident)
     if lost is not None:

@@ -45,6 +45,7 @@ LAUNCHER = REPOSITORY / "trainer" / "tftraining" / "launch"
 
 PATH = re.compile(rf"(?<![\w./~>-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*)")
 SHORT = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+MODULE = re.compile(r"python -m ((?:benchmarks|testbed|tests|tftraining\w*)(?:\.\w+)+)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -79,6 +80,16 @@ def test_a_shorter_path_leads_to_a_file_of_a_package(page: Path) -> None:
     named = {name for name in SHORT.findall(text_of(page)) if "/" in name and name.split("/")[0] not in FOLDERS}
     places = [REPOSITORY / package for package in PACKAGES]
     assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []
+
+
+@all_pages
+def test_a_module_that_a_page_runs_is_there(page: Path) -> None:
+    roots = [REPOSITORY, *(REPOSITORY / package.split("/")[0] for package in PACKAGES)]
+    files = {name: [root / name.replace(".", "/") for root in roots] for name in MODULE.findall(text_of(page))}
+    missing = [
+        name for name, found in files.items() if not any(f.is_dir() or f.with_suffix(".py").is_file() for f in found)
+    ]
+    assert sorted(missing) == []
 
 
 @all_pages

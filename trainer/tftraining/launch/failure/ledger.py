@@ -13,7 +13,7 @@ from typing import Any
 from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 
 LONGEST_BACKOFF = 60.0
-EXCEEDED = "MaxRestartsExceeded"  # the reason of a job whose restart budget is used up
+EXCEEDED = "MaxRestartsExceeded"  # the reason of a job that has no restarts left
 
 
 @dataclass(frozen=True)

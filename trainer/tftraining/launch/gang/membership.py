@@ -83,7 +83,7 @@ class Membership:
         }
 
     def restarts_alone(self, peer: Peer) -> bool:
-        """Whether the others train on while this member is restarted."""
+        """Whether the other members keep training while this member restarts."""
         return restarts_alone(peer.name, self.job.gang, self.policy)
 
     def admit(self, name: str) -> Peer:
