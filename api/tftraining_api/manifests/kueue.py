@@ -6,7 +6,7 @@ releases its quota and the pods' names. A retriable group would keep a deleted p
 the replacement has the same name.
 """
 
-from tftraining_api.manifests.pod_group import Membership
+from tftraining_api.manifests.pod_group import GangMetadata
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import QUEUE_GROUP, Replica
 from tftraining_api.model.spec import JobSpec
@@ -15,12 +15,12 @@ PREFIX = "kueue.x-k8s.io"
 LONGEST_LABEL = 63
 
 
-def queued(job: Job, spec: JobSpec, replica: Replica) -> Membership:
+def queued(job: Job, spec: JobSpec, replica: Replica) -> GangMetadata:
     """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
     if not job.queue_labels or not replica.traits.in_gang or spec.placed_together == 1:
-        return Membership(dict(job.queue_labels), {})
+        return GangMetadata(dict(job.queue_labels), {})
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
-    return Membership(
+    return GangMetadata(
         {**job.queue_labels, QUEUE_GROUP: _group_name(job)},
         {**count, f"{PREFIX}/retriable-in-group": "false"},
     )

@@ -16,7 +16,7 @@ COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v
 SCHEDULERS = {COSCHEDULING: "scheduler-plugins-scheduler", VOLCANO: "volcano"}
 
 
-class Membership(NamedTuple):
+class GangMetadata(NamedTuple):
     """The labels and annotations that a group or a queue adds to a pod, and the pod's scheduler."""
 
     labels: dict[str, str]
@@ -41,12 +41,12 @@ def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
     }
 
 
-def membership(job: Job, spec: JobSpec, replica: Replica) -> Membership:
+def membership(job: Job, spec: JobSpec, replica: Replica) -> GangMetadata:
     """The labels, annotations and scheduler for the job's PodGroup; empty if there is no group."""
     group = spec.pod_group
     if group is None or not replica.traits.in_gang:
-        return Membership({}, {})
+        return GangMetadata({}, {})
     name = auxiliary_object_name(job.key.name, job.uid)
     if group.api_version == COSCHEDULING:
-        return Membership({"scheduling.x-k8s.io/pod-group": name}, {}, SCHEDULERS[COSCHEDULING])
-    return Membership({}, {"scheduling.k8s.io/group-name": name}, SCHEDULERS[VOLCANO])
+        return GangMetadata({"scheduling.x-k8s.io/pod-group": name}, {}, SCHEDULERS[COSCHEDULING])
+    return GangMetadata({}, {"scheduling.k8s.io/group-name": name}, SCHEDULERS[VOLCANO])

@@ -9,7 +9,7 @@ inside the Python interpreter, and a job in which it cannot is invalid.
 
 from collections.abc import Sequence
 
-from tftraining.launch.in_user_process.eligibility import imports_sitecustomize
+from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
 from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size_of
 from tftraining.launch.roles import GANG_ROLES, ROLES, RoleName
 from tftraining_api.model.names import CONTAINER, Key, Replica, address_pattern

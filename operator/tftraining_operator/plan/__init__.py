@@ -24,7 +24,7 @@ The files, in the order in which to read them
     incident                      what went wrong, and whose fault it was
     restart, restart_policy       spec.restartPolicy: new pods, rules, budget, back-off
     assemble, readiness           the pods that are missing, and why a gang is not complete
-    resize                        a changed number of workers, and other updates that running launchers take
+    spec_updates                  a changed number of workers, and other updates that running launchers take
     launcher_report, resumption   what the chief's launcher says, in the status
     no_gpu, no_progress           conditions that the launchers report
     success_policy                spec.successPolicy, and the result that launchers leave

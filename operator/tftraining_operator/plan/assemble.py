@@ -34,9 +34,9 @@ from tftraining_operator.plan.readiness import (
     why_incomplete,
     why_no_evaluator,
 )
-from tftraining_operator.plan.resize import departing, fewer_train, with_fewer
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.resumption import with_place
+from tftraining_operator.plan.spec_updates import departing, fewer_train, with_fewer
 from tftraining_operator.plan.step import Event
 
 

@@ -33,7 +33,7 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     chooses; a quota (403), a conflict and trouble of the server itself may pass.
     """
     # A refused PodGroup has the right fields: the state of the cluster, such as a closed queue, is in its way.
-    permanent = not child.startswith("podgroup/") and _never(status, message)
+    permanent = not child.startswith("podgroup/") and _is_permanent(status, message)
     longest = SOON if message == EARLIER else LONGEST
     wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
     message = message[:LONGEST_MESSAGE]
@@ -62,7 +62,7 @@ def asked_for_a_pod(refusal: Refusal | None) -> TypeGuard[Refusal]:
     return refusal is not None and refusal.child.startswith("pod/") and not refusal.child.endswith(f"-{CLEANUP}")
 
 
-def _never(status: int, message: str) -> bool:
+def _is_permanent(status: int, message: str) -> bool:
     wrong = status in (400, 413, 422) or (status == 403 and "violates PodSecurity" in message)
     return wrong and not is_denial(message)
 

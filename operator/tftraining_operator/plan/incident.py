@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.incident import signal_name
 from tftraining.launch.failure.restart_rules import RESTART, Decision
-from tftraining.launch.failure.same_failure import counts
+from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod
@@ -158,7 +158,7 @@ def _first_failure(pods: Iterable[Pod]) -> Pod | None:
 def _answers(pod: Pod) -> bool:
     """Whether the program ended by an exception that a peer's death causes."""
     exception = exception_in(pod)
-    return bool(exception) and not counts(exception)
+    return bool(exception) and not counts_as_same_failure(exception)
 
 
 def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:

@@ -27,9 +27,9 @@ from tftraining_operator.plan.launcher_report import merge_report
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
-from tftraining_operator.plan.resize import update_launchers
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
+from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
 from tftraining_operator.plan.success_policy import check_launcher_result, check_success
 from tftraining_operator.plan.suspend import resume, stay_suspended, suspend

@@ -142,7 +142,7 @@ def _same_failure_after(spec: JobSpec, restarts: Restarts, incident: Incident) -
     key, ended = _same_failure_key(spec, incident), incident.finished_at
     if not key or ended is None:
         return restarts.same_failure
-    row = _row(restarts.same_failure).then(key, ended.timestamp())
+    row = _row(restarts.same_failure).with_failure(key, ended.timestamp())
     return SameFailure(key=row.key, count=row.count, since=datetime.fromtimestamp(row.since, UTC))
 
 

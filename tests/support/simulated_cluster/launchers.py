@@ -177,7 +177,7 @@ class SimulatedLaunchers:
     def _row_after(self, member: str, exception: str) -> SameFailure:
         """The row after a failure that counts if it is by an exception."""
         key = sha256(f"{member} {exception} {(self.progress or {}).get('step')}".encode()).hexdigest()[:16]
-        return self.row.then(key, self._api.now.timestamp()) if exception else self.row
+        return self.row.with_failure(key, self._api.now.timestamp()) if exception else self.row
 
     def finish(self, *members: str) -> bool:
         """The programs of these members, otherwise the chief's, have done their work; whether they ran."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tftraining import examples
-from tftraining.launch.in_user_process.eligibility import reason_for_plain_start
+from tftraining.launch.in_user_process.fork_eligibility import reason_for_plain_start
 from tftraining.launch.in_user_process.module_sources import SourceFinder
 
 PROGRAMS = sorted(path.stem for path in Path(examples.__path__[0]).glob("[!_]*.py"))

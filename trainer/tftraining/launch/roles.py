@@ -36,19 +36,19 @@ class Role:
 
 
 # In the order of ranks: the order of TF_CONFIG's cluster, in which the first replica of the gang is the chief.
-TABLE = (
+ROLE_TRAITS = (
     Role(CHIEF, in_gang=True, makes_steps=True),
     Role(WORKER, in_gang=True, makes_steps=True, resizable=True, restarts_alone=True),
     Role(PS, in_gang=True, serves=True),
     Role(EVALUATOR),
 )
-ROLES: tuple[RoleName, ...] = tuple(role.name for role in TABLE)
-GANG_ROLES: tuple[RoleName, ...] = tuple(role.name for role in TABLE if role.in_gang)
-TRAINER_ROLES: tuple[RoleName, ...] = tuple(role.name for role in TABLE if role.makes_steps)
-OUTSIDE_GANG: tuple[RoleName, ...] = tuple(role.name for role in TABLE if not role.in_gang)
-RESIZABLE_ROLES: tuple[RoleName, ...] = tuple(role.name for role in TABLE if role.resizable)
-SERVING_ROLES: tuple[RoleName, ...] = tuple(role.name for role in TABLE if role.serves)
-_BY_NAME: dict[str, Role] = {role.name: role for role in TABLE}
+ROLES: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS)
+GANG_ROLES: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS if role.in_gang)
+TRAINER_ROLES: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS if role.makes_steps)
+OUTSIDE_GANG: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS if not role.in_gang)
+RESIZABLE_ROLES: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS if role.resizable)
+SERVING_ROLES: tuple[RoleName, ...] = tuple(role.name for role in ROLE_TRAITS if role.serves)
+_BY_NAME: dict[str, Role] = {role.name: role for role in ROLE_TRAITS}
 
 
 def traits(role: str) -> Role:

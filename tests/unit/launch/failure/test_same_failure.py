@@ -15,7 +15,7 @@ from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining.launch.failure.result import Result
-from tftraining.launch.failure.same_failure import SameFailure, counts, place_of
+from tftraining.launch.failure.same_failure import SameFailure, counts_as_same_failure, place_of
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http.pages import gang_status
@@ -185,14 +185,14 @@ def test_an_address_is_no_difference() -> None:
     ],
 )
 def test_what_tells_of_the_surroundings_never_ends_the_job(name: str) -> None:
-    assert not counts(f"{name}: x") and not counts(name)
+    assert not counts_as_same_failure(f"{name}: x") and not counts_as_same_failure(name)
     fit = Fit()
     assert not any(fit.fails(f"{name}: x") for _ in range(10))
 
 
 @pytest.mark.parametrize("name", ["ValueError", "my.OSErrors", "tensorflow.errors.InvalidArgumentError", "MemoryError"])
 def test_all_else_does(name: str) -> None:
-    assert counts(f"{name}: OSError: x") and counts(name)
+    assert counts_as_same_failure(f"{name}: OSError: x") and counts_as_same_failure(name)
 
 
 def test_signals_and_other_exit_codes_do_not_count_and_end_no_row() -> None:
@@ -266,9 +266,9 @@ def test_a_launcher_of_an_older_version_does_not_make_it_forgotten() -> None:
 
 def test_a_clock_that_is_put_back_neither_ends_the_job_nor_keeps_it_for_ever() -> None:
     ahead = SameFailure("a", 2, int(WALL) + 10**8)
-    again = ahead.then("a", WALL)
+    again = ahead.with_failure("a", WALL)
     assert (again.count, again.since, again.too_often(3, WALL)) == (3, int(WALL), False)
-    assert again.then("a", WALL + 60).too_often(3, WALL + 60)
+    assert again.with_failure("a", WALL + 60).too_often(3, WALL + 60)
 
 
 def test_the_limit_may_change_while_the_job_runs() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.in_user_process.eligibility import UnparsableSource, reason_for_plain_start
+from tftraining.launch.in_user_process.fork_eligibility import UnparsableSource, reason_for_plain_start
 from tftraining.launch.in_user_process.module_sources import SourceFinder
 
 EXECUTED = "raise AssertionError('this module must only be read')\n"

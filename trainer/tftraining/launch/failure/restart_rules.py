@@ -99,13 +99,13 @@ class Decision:
 def decide(rules: Sequence[Rule], failure: Failure, proven: bool) -> Decision:
     """The action after a failure; `proven` is whether the job ever made a step."""
     for number, rule in enumerate(rules):
-        if _holds(rule, failure):
+        if _matches(rule, failure):
             return Decision(rule.action, f"matched spec.restartPolicy.rules[{number}]: {rule.action}")
     # If no start has ever made a step, every further start would end the same.
     return Decision(FAIL_JOB if failure.reason in FATAL and not proven else RESTART)
 
 
-def _holds(rule: Rule, failure: Failure) -> bool:
+def _matches(rule: Rule, failure: Failure) -> bool:
     return (
         (not rule.exit_codes or _code(failure) in rule.exit_codes)
         and (not rule.signals or _signal(failure) in rule.signals)

@@ -47,7 +47,7 @@ class SameFailure:
         """The row as JSON between launcher and operator."""
         return {"key": self.key, "count": self.count, "since": self.since}
 
-    def then(self, key: str, at: float) -> SameFailure:
+    def with_failure(self, key: str, at: float) -> SameFailure:
         """The row after a counted failure, `at` seconds since 1970."""
         if key != self.key:
             return SameFailure(key, 1, ceil(at))
@@ -67,13 +67,13 @@ NO_FAILURE = SameFailure()
 
 def key_of(member: str, ended: Exit | None, place: str | None) -> str:
     """The key that equal failures share; "" for a failure that does not count. `place` is from `place_of`."""
-    if ended is None or ended.code != 1 or place is None or not counts(ended.exception):
+    if ended is None or ended.code != 1 or place is None or not counts_as_same_failure(ended.exception):
         return ""
     text = "\n".join((member, place, _ADDRESS.sub("0x", ended.exception)))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:KEY_LENGTH]
 
 
-def counts(exception: str) -> bool:
+def counts_as_same_failure(exception: str) -> bool:
     """Whether the line of an exception blames the program, not its surroundings."""
     name = exception.partition(":")[0].strip()
     return bool(name) and not name.startswith(_MODULES) and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS

@@ -62,7 +62,7 @@ class Decisions:
         ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
         if not incident.charged or not incident.same or decision.rule:
             return ledger
-        return replace(ledger, same=ledger.same.then(incident.same, incident.time))
+        return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""

@@ -74,7 +74,7 @@ def _is_quorum(members: Sequence[Peer], least: int) -> bool:
 def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:
     """The ready members outside the running round, if it is time to start a round with them.
 
-    They wait at most PATIENCE for other missing members: an unschedulable pod must not keep them out for ever.
+    They wait at most NEWCOMER_WAIT_SECONDS for other missing members: an unschedulable pod must not keep them out.
     """
     outside = [peer for peer in gang if peer.name not in members]
     ready_newcomers = [peer for peer in outside if is_available(peer) and peer.elastic and peer.prepared_at is not None]

@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Sequence
 from typing import Optional
 
-from .eligibility import Source, UnparsableSource
+from .fork_eligibility import Source, UnparsableSource
 
 Path = Optional[Sequence[str]]
 

@@ -48,7 +48,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     proctitle,
     progress_page,
 )
-from _tftraining.eligibility import UnparsableSource, reason_for_plain_start  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.fork_eligibility import UnparsableSource, reason_for_plain_start  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.withheld_modules import WithheldModules  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1

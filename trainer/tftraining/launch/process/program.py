@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tftraining.launch.failure.exit import NOT_FOUND, Exit, exit_of
 from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump, tf_config
-from tftraining.launch.in_user_process.eligibility import imports_sitecustomize
+from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
 from tftraining.launch.process import oom, progress_reader
 from tftraining.launch.process.lease import Lease
 from tftraining.launch.process.output import Output

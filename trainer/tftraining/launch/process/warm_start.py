@@ -18,7 +18,7 @@ from typing import Any
 
 from tftraining.launch.config import proxies
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.in_user_process.eligibility import Invocation, parse_invocation
+from tftraining.launch.in_user_process.fork_eligibility import Invocation, parse_invocation
 from tftraining.launch.process.session import StartError, spawn
 
 ZYGOTE = Path(__file__).parents[1] / "in_user_process" / "zygote.py"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tftraining.launch.in_user_process.eligibility import (
+from tftraining.launch.in_user_process.fork_eligibility import (
     Invocation,
     Source,
     UnparsableSource,
