@@ -40,6 +40,7 @@ from tftraining.launch.http.server import Answer, Server
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.client import Member
 from tftraining.launch.rendezvous.server import Rendezvous
@@ -69,6 +70,7 @@ class Launcher:
         self._finished = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         told = {"uid": settings.job["uid"], "file": str(self._finished), "launcher": self._member.incarnation}
         self._member.keep_fits(program_digest(command), {FINISHED: json.dumps(told)})
+        self._memory = self._memory_store()
         self._orders = Orders(settings, self._program.say)
         self._rendezvous = Rendezvous(self._coordinator(), secret, self._decided) if settings.is_chief else None
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
@@ -84,6 +86,8 @@ class Launcher:
             return await self._run()
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
+            if self._memory is not None:
+                self._memory.close()
 
     async def _run(self) -> int:
         self._listen_to_signals()
@@ -137,6 +141,18 @@ class Launcher:
         if self._rendezvous is not None and verdict.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
         return verdict
+
+    def _memory_store(self) -> MemoryStore | None:
+        """The place for backups in memory, if the job has them; without one the member's rounds have none."""
+        if self._settings.memory_backup is None or not self._settings.in_gang:
+            return None
+        try:
+            store = MemoryStore(self._settings.memory_backup)
+        except OSError as error:
+            self._program.say(f"tftraining: no backups in memory: {error.filename}: {error.strerror}")
+            return None
+        self._member.back_up_in_memory(store)
+        return store
 
     def _coordinator(self) -> Coordinator:
         settings = self._settings

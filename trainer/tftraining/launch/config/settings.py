@@ -89,6 +89,7 @@ class Settings:
     needed: bool  # False for a member whose pod was created while the others trained
     orders: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
+    memory_backup: float | None  # the percentage of the time that backups in memory may take; None: there are none
 
     @property
     def is_chief(self) -> bool:
@@ -202,6 +203,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         needed=bool(raw.get("needed", True)),
         orders=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
+        memory_backup=_memory_backup(raw),
     )
 
 
@@ -220,6 +222,17 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
         all_workers=needs_all(raw),
         same_failure_limit=int(raw.get("sameFailureLimit", 0)),  # older operators do not send it
     )
+
+
+def _memory_backup(raw: Mapping[str, Any]) -> float | None:
+    """The most overhead of backups in memory, in percent; None if they are off, as without the field."""
+    told = raw.get("memoryBackup") or {}
+    if (mode := told.get("mode", "Off")) not in ("Auto", "Off"):
+        raise ValueError(f"memoryBackup.mode {mode!r} is neither Auto nor Off")
+    percent = float(told.get("maxOverheadPercent", 1))
+    if not 0 < percent <= 100:
+        raise ValueError("memoryBackup.maxOverheadPercent must be above 0 and at most 100")
+    return percent if mode == "Auto" else None
 
 
 def refills(raw: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from tftraining.launch.config.settings import Gang, Policy
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.incident import Incident, exit_from_frame
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.gang import quorum
+from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.attribution import Blame
 from tftraining.launch.gang.decisions import Judge
 from tftraining.launch.gang.membership import Job, Roster
@@ -47,10 +47,12 @@ class Coordinator:
         if refusal:
             return refusal
         ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
+        copies = memory_backups.from_frame(frame.get("copies"))
         peer = self.roster.welcome(name)
         if peer.connected:
             self.lost(name, now)
         peer.join(incarnation, frame, now)
+        peer.copies = copies
         if self.rounds.done(peer):
             peer.state = "done"
         self.judge.ledger = ledgers.merge(self.judge.ledger, ledger)
@@ -86,6 +88,7 @@ class Coordinator:
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._exited(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.connected:
+            peer.copies = memory_backups.from_frame(frame.get("copies"))
             peer.state, peer.pid = "ready", None
             self._advance(now)
 
@@ -186,7 +189,7 @@ class Coordinator:
     def _start(self, members: list[Peer], now: float) -> None:
         if self.rounds.begin(members, now):
             self.judge.count_restart()
-        told = self.roster.told()
+        told = {**self.roster.told(), "memoryBackup": memory_backups.order(members, self.roster.trainers)}
         for peer in members:
             self._begin(peer, self.rounds.number, now, **told)
 

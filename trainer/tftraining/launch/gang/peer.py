@@ -35,6 +35,7 @@ class Peer:
     predecessor: float = -math.inf  # when an earlier launcher of this name was last heard; its program may still run
     elastic: bool = False  # its launcher accepts a round's members in the start frame
     keeps_fits: str = ""  # its program keeps the end of `fit` (finished_fit.py): a digest of the command; "": it cannot
+    copies: frozenset[tuple[int, int]] | None = None  # its backups in memory, by round and step; None: it makes none
     prepared: float | None = None  # since when it can start at once
     reporter: bool = False
     progress: Snapshot = field(default_factory=Snapshot)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config import proxies
-from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.in_user_process import hooks, legacy_keras
 from tftraining.launch.in_user_process.eligibility import Invocation, invocation
 from tftraining.launch.process.session import StartError, spawn
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+ZYGOTE = Path(hooks.HERE) / "zygote.py"
 # The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
 # program by name must not kill the interpreter that starts it again.
 TITLE = "tftraining: the warm interpreter, which the program is forked from"

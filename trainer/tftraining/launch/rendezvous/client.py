@@ -24,6 +24,7 @@ from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Verdict
 from tftraining.launch.gang.restart_scope import restarts_alone, serves
 from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.process_state import Pulse
 from tftraining.launch.process.program import Exit, Program
 from tftraining.launch.progress import to_frame
@@ -70,6 +71,7 @@ class Member:
         self.exit: Exit | None = None
         self._environment = dict(environment)
         self._keeps_fits, self._fit_variables = "", dict[str, str]()
+        self._memory: MemoryStore | None = None
         self._secret = secret
         self._channel: Channel | None = None
         self._joined = False  # the chief accepted the last connection
@@ -97,6 +99,10 @@ class Member:
         The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
         """
         self._keeps_fits, self._fit_variables = command, dict(variables)
+
+    def back_up_in_memory(self, memory: MemoryStore) -> None:
+        """Let the program back up in memory, in rounds whose members all do."""
+        self._memory = memory
 
     async def run(self) -> Verdict:
         """Take part until the job has ended; return the verdict."""
@@ -248,6 +254,7 @@ class Member:
             "left": None if self._left is None else now - self._left,
             "elastic": True,
             "keepsFits": self._keeps_fits,
+            "copies": self._copies(),
         }
 
     def _tell_condition(self, now: float) -> None:
@@ -330,11 +337,21 @@ class Member:
         self._stopping = False
         self._ended.clear()
         agreed = self._fit_variables if frame.get("keepsFits") else {}
+        agreed = {**agreed, **self._memory_variables(frame)}
         environment = {**self._environment, **agreed, **self._gang(frame), "TFTRAINING_ROUND": str(number)}
         environment |= proxies.exempt(environment, self.settings.worker_address)
         deadline = self._deadline if self.settings.in_gang else math.inf
         await self.program.start(environment, lambda ended: self._exited(number, ended), deadline)
         self._tell_condition(time.monotonic())
+
+    def _copies(self) -> list[list[int]] | None:
+        """The backups in memory, which change only while the program runs; None if this member makes none."""
+        return None if self._memory is None or not self.settings.in_gang else self._memory.held()
+
+    def _memory_variables(self, frame: Frame) -> dict[str, str]:
+        """The variable that makes the program back up in memory, if all members of the round do."""
+        told = frame.get("memoryBackup") if frame.get("keepsFits") else None
+        return {} if self._memory is None or told is None else self._memory.variables(told.get("restore"))
 
     def _gang(self, frame: Frame) -> dict[str, str]:
         """The variables that a round adds to the environment; none if the chief does not list the members."""
@@ -354,7 +371,7 @@ class Member:
             await asyncio.sleep(DUMP_SECONDS)
         await self._kill()
         self.state = "ready"
-        self._tell(type="ready", round=number)
+        self._tell(type="ready", round=number, copies=self._copies())
 
     def _blame(self, member: object) -> None:
         """Tell the program which member ended the round; None if unknown."""
