@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from statistics import median
+from statistics import median_low
 
 FIRST = 4  # the exponent of the first interval, before anything is measured
 LARGEST = 24
-EVERY = 64  # copies between two votes, after those that follow copy 1, 2, 4, 8, 16 and 32
+EVERY = 64  # copies between two votes, after those that follow copy 2, 4, 8, 16 and 32
 _KEPT = 8  # measurements
 
 
 def votes_after(copies: int) -> bool:
     """Whether the members vote after so many copies of a `fit`."""
-    return copies % EVERY == 0 if copies >= EVERY else copies & (copies - 1) == 0
+    return copies % EVERY == 0 if copies >= EVERY else copies > 1 and copies & (copies - 1) == 0
 
 
 def crosses(before: int, after: int, exponent: int) -> bool:
@@ -52,5 +52,6 @@ class Measured:
         """The exponent of the interval that this member votes for; `present` while something is not measured."""
         if not self._blocked or not self._steps:
             return present
-        steps = median(self._blocked) / max(share * median(self._steps), 1e-9)
+        # The lower one of two: the first copy into a file is slower than the others.
+        steps = median_low(self._blocked) / max(share * median_low(self._steps), 1e-9)
         return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), LARGEST)

@@ -173,7 +173,7 @@ class Session:
         if not self.agreed or self._state is None or getattr(self._callbacks, EPOCHS_DONE, None) is not None:
             self.agreed = False
             return
-        head, self._step = self.resumed, int(self._model._train_counter.numpy())
+        head, self._step = self.resumed, self._counted()
         replicas = int(self._model.distribute_strategy.num_replicas_in_sync) // self._backup.workers
         self.position = Position(int(head["drawn"]) if head else 0, replicas)
         if head is not None:
@@ -214,12 +214,12 @@ class Session:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
         if not self.agreed or self.position is None:
             return
-        made = batch + 1 - self._batch
-        before = self._step
-        first = self._batch == self._first
-        self._step, self._batch = before + made, batch + 1
-        self.position.drawn += made
-        if backup_interval.crosses(before, self._step, self._exponent):
+        before, first = self._step, self._batch == self._first
+        # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
+        self._step = self._counted() if first else before + batch + 1 - self._batch
+        self._batch = batch + 1
+        self.position.drawn += self._step - before
+        if backup_interval.crosses(before, self._step, self._exponent) and not self._backup.stopped():
             if self._batch >= self._steps:
                 self._due = True
             else:
@@ -228,6 +228,10 @@ class Session:
             self._measured.start(time.monotonic(), self._step)
         if self._batch >= self._steps:
             self._measured.stop(time.monotonic(), self._step)
+
+    def _counted(self) -> int:
+        """The steps of this `fit` so far, as the model counts them."""
+        return int(self._model._train_counter.numpy())
 
     def end_epoch(self, epoch: int) -> None:
         """Copy behind the callbacks of an epoch's end, if a step near its end was due."""
