@@ -53,11 +53,14 @@ class Follow(keras.callbacks.Callback):
 backup = keras.callbacks.BackupAndRestore(f"{{directory}}/backup")
 model.fit(data, epochs=3, steps_per_epoch=100, callbacks=[backup, Follow()], verbose=0)
 state = [*model.variables, *model.optimizer.variables]
+if "{fails}" and task == 0 and not os.path.exists(f"{{directory}}/failed"):
+    open(f"{{directory}}/failed", "w").close()
+    raise RuntimeError("after fit")
 parts = [part.numpy() for each in state for part in strategy.experimental_local_results(each)]
 with open(f"{{directory}}/end-{{task}}", "wb") as file:
     file.write(b"".join(part.tobytes() for part in parts))
 """
-DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1"}
+DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1", "fails": ""}
 
 
 @pytest.fixture
@@ -131,6 +134,18 @@ def test_an_input_that_begins_anew_in_each_epoch_and_several_steps_at_a_time(tra
 
 def test_another_program_does_not_take_the_copy(trained: Callable[..., Gang]) -> None:
     changed = trained("changed", "1@170", percent=100, change="# another version\n")
-    assert "the copy in memory is of another fit or another program" in changed.log("worker-0")
+    assert "the copy in memory is of another fit, another program" in changed.log("worker-0")
     assert "resumed from memory" not in changed.log("worker-0")
     assert jumps(steps(changed, 0))[0][1] == 101  # Keras' own backup: the epoch begins again
+
+
+def test_a_failure_after_fit_trains_nothing_again(trained: Callable[..., Gang]) -> None:
+    undisturbed = trained("undisturbed")
+    failed = trained("failed", "1@250", percent=100, fails="yes")
+    assert failed.log("worker-0").count("resumed from memory") == 1
+    assert "RuntimeError: after fit" in failed.log("worker-0")
+    assert "its end is restored" in failed.log("worker-0")
+    for worker in (0, 1):
+        assert len(jumps(steps(failed, worker))) == 1
+    # The copy of the end has the mean of the moving averages, as a checkpoint of TensorFlow has.
+    assert len(ends(failed)[0]) == len(ends(undisturbed)[0])

@@ -47,18 +47,17 @@ def test_what_is_restored_trains_on_as_if_nothing_had_been() -> None:
     state = State(first)
     buffer = aligned(state.size)
     state.copy_to(state.views(buffer, 0))
-    copied = bytes(buffer)
     train(first, 1)
 
     second = model()
     restored = State(second)
     assert restored.signature() == state.signature()
     restored.restore_from(restored.views(buffer, 0))
+    buffer[:] = 0  # the next copy: no variable may share the memory
     assert int(second._train_counter.numpy()) == 8
     train(second, 1)
     for one, other in zip(values(first), values(second), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert bytes(buffer) == copied  # TensorFlow would train in an array that it may take over
 
 
 def test_another_model_has_another_signature() -> None:

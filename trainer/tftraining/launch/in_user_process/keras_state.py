@@ -60,7 +60,7 @@ class State:
             copy(view, tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy(), casting="no")
 
     def restore_from(self, views: list[Any]) -> None:
-        """Assign all values. Each is copied first: TensorFlow takes over the memory of an aligned array."""
+        """Assign all values. Each is copied first: TensorFlow would use the memory of the buffer for the variable."""
         assign, array = self._tf.raw_ops.AssignVariableOp, sys.modules["numpy"].array
         for part, view in zip(self._parts, views):
             assign(resource=part.handle, value=array(view))

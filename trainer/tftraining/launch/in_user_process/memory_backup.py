@@ -69,6 +69,7 @@ class Session:
         self._steps = 0  # of an epoch
         self._due = False  # a copy waits for the end of the epoch
         self._identity = ""
+        self._restored_in = 0.0
         self.position: Position | None = None
         self.resumed: dict[str, Any] | None = None  # the head of the restored copy
         self.agreed = False  # all members make copies in this `fit`
@@ -143,7 +144,7 @@ class Session:
         if copy.head.get("identity") == self._identity and len(copy.state) == self._state.size:
             return copy
         copy.close()
-        _say("the copy in memory is of another fit or another program")
+        _say("the copy in memory is of another fit, another program or a gang of another size")
         return None
 
     def _stored(self, saved: Any) -> tuple[int, int]:
@@ -161,12 +162,14 @@ class Session:
     def _take(self, found: memory_copy.Copy, count: int, saved: Any) -> None:
         """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
         assert self._state is not None
+        begin = time.monotonic()
         views = self._state.views(found.state, 0)
         self._state.restore_from(views)
         views.clear()
         if count:  # or the next backup would overwrite the newest one, and with it the only one
             saved.read_checkpoint_manager.checkpoint.save_counter.assign(count)
         self.resumed = found.head
+        self._restored_in = time.monotonic() - begin
 
     def begun(self, saved: Any) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
@@ -181,7 +184,8 @@ class Session:
             saved.maybe_load_initial_counters_from_ckpt = lambda *_, **__: first
             self._epoch, self._batch = first
             drawn = self.position.drawn
-            _say(f"resumed from memory at epoch {first[0] + 1}, step {self._step}; batches of input to skip: {drawn}")
+            where = f"epoch {first[0] + 1}, step {self._step}, in {self._restored_in:.2f} s"
+            _say(f"resumed from memory at {where}; batches of input to skip: {drawn}")
         kept = self._settings.restore if head is not None else None
         self._slots = memory_copy.Slots(self._settings.directory, self._state.size, kept)
         self._reserving = threading.Thread(target=self._reserve, name="tftraining-memory", daemon=True)
