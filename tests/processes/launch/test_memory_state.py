@@ -35,7 +35,7 @@ def values(made: Any) -> list[Any]:
     return [each.numpy() for each in [*made.variables, *made.optimizer.variables]]
 
 
-def aligned(size: int) -> bytearray | Any:
+def aligned(size: int) -> Any:
     """A buffer whose addresses TensorFlow likes, as those of a mapped file are."""
     raw = np.zeros(size + 64, np.uint8)
     return raw[-raw.ctypes.data % 64 :][:size]
@@ -110,7 +110,7 @@ def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(k
             yield epoch, iterator
 
     assert input_position.supported(handler)
-    position = Position(7, replicas=1)
+    position = Position(7, 0, replicas=1)
     assert position.follows(handler)
     assert not position.follows(types.SimpleNamespace())
     seen = []
@@ -119,7 +119,32 @@ def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(k
         position.drawn += 1
     assert seen[0] == (3, 7, [14, 15])
     assert seen[1] == ((4, 0, [0, 1]) if anew else (4, 8, [16, 17]))
-    assert position.next_epoch() == (0 if anew else 1 + seen[1][1])
+    assert position.next_epoch() == ({"drawn": 0, "made": 4} if anew else {"drawn": 9, "made": 1})
+
+
+def test_a_resumed_epoch_is_shuffled_as_it_was() -> None:
+    def handler() -> Any:
+        data = tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(DATA.shuffle(100, 3).batch(2))
+        return types.SimpleNamespace(
+            _dataset=data, _adapter=types.SimpleNamespace(should_recreate_iterator=lambda: True)
+        )
+
+    def epochs(handler: Any) -> Any:
+        iter(handler._dataset)
+        for epoch in range(4):
+            yield epoch, iter(handler._dataset)
+
+    position, whole, seen = Position(0, 0, replicas=1), handler(), {}
+    assert position.follows(whole)
+    for epoch, iterator in position.epochs(epochs, whole):
+        seen[epoch, position.made] = [next(iterator).numpy().tolist() for _ in range(5)]
+    assert sorted(seen) == [(0, 2), (1, 3), (2, 4), (3, 5)]
+
+    resumed, rest = Position(3, 4, replicas=1), handler()  # in epoch 2
+    assert resumed.follows(rest)
+    again = [[next(iterator).numpy().tolist() for _ in range(2)] for _, iterator in resumed.epochs(epochs, rest)]
+    assert again[0] == seen[2, 4][3:]
+    assert again[1] == seen[3, 5][:2]
 
 
 def test_what_cannot_be_skipped() -> None:

@@ -62,7 +62,9 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     slots = Slots(str(tmp_path), SIZE, None)
     slots.reserve()
     slots.begin()[HEAD : HEAD + SIZE] = b"\7" * SIZE
-    slots.commit(1, 32, {"identity": "this", "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32})
+    slots.commit(
+        1, 32, {"identity": "this", "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1}
+    )
     monkeypatch.setattr(memory_backup, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
 

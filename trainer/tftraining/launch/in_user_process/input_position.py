@@ -1,8 +1,9 @@
-"""The position of a `fit` of tf_keras in its input: how many batches it has drawn, and how a restart gets there.
+"""The position of a `fit` of tf_keras in its input: which iterator it draws from, how far; and how to get there again.
 
 `fit` starts the dataset anew, so without this a training that is killed again and again would see only the first part
-of its data. The datasets of TensorFlow's strategies and `tf.data` skip elements by themselves. Must never import
-TensorFlow.
+of its data. The datasets of TensorFlow's strategies and `tf.data` skip elements by themselves. A shuffled dataset gives
+each iterator another order, so the iterators of earlier epochs are made, and dropped, before the first one. Must never
+import TensorFlow.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 # Where DistributedDataset and DistributedDatasetsFromFunction keep the datasets of this process.
 _LOCAL = ("_cloned_datasets", "_datasets")
+# The most iterators that are made and dropped: each takes some milliseconds. Beyond it, the order is another one.
+MOST_DROPPED = 500
 
 
 def supported(handler: Any) -> bool:
@@ -42,11 +45,23 @@ def skipping(handler: Any, batches: int, replicas: int) -> Iterator[None]:
         setattr(owner, field, whole)
 
 
-class Position:
-    """Counts the batches drawn from the present iterator of one training; `drawn` at its begin is what is skipped."""
+def drop_iterators(handler: Any, count: int) -> None:
+    """Make so many iterators, for the state that a shuffled dataset keeps."""
+    name = _local_name(handler)
+    for dataset in getattr(handler._dataset, name) if name else [handler._dataset]:
+        for _ in range(count):
+            iter(dataset)
 
-    def __init__(self, drawn: int, replicas: int) -> None:
+
+class Position:
+    """Where one training draws from its input: `drawn` batches of the iterator number `made`.
+
+    A resumed training begins with what its last process had reached; any other one with 0 and 0.
+    """
+
+    def __init__(self, drawn: int, made: int, replicas: int) -> None:
         self.drawn = drawn
+        self.made = made
         self._replicas = replicas
         self._handler: Any = None
         self._iterator: Any = None
@@ -61,6 +76,10 @@ class Position:
     def epochs(self, original: Callable[[Any], Iterator[tuple[int, Any]]], handler: Any) -> Iterator[tuple[int, Any]]:
         """Keras' epochs and iterators; the first iterator begins at the position."""
         found = original(handler)
+        own = 2 if self._anew() else 1  # the first of two is never used
+        if 0 < self.made - own <= MOST_DROPPED:
+            drop_iterators(handler, self.made - own)
+        self.made = max(self.made, own)
         if self.drawn:
             with skipping(handler, self.drawn, self._replicas):
                 first = next(found, None)
@@ -72,9 +91,17 @@ class Position:
         yield first
         for epoch, iterator in found:
             if iterator is not self._iterator:
-                self._iterator, self.drawn = iterator, 0
+                self._iterator, self.drawn, self.made = iterator, 0, self.made + 1
             yield epoch, iterator
 
-    def next_epoch(self) -> int:
+    def now(self) -> dict[str, int]:
+        """The present position, for a copy."""
+        return {"drawn": self.drawn, "made": self.made}
+
+    def next_epoch(self) -> dict[str, int]:
         """The position at which the next epoch begins."""
-        return 0 if self._handler._adapter.should_recreate_iterator() else self.drawn
+        return {"drawn": 0, "made": self.made + 1} if self._anew() else self.now()
+
+    def _anew(self) -> bool:
+        """Whether each epoch has an iterator of its own."""
+        return bool(self._handler._adapter.should_recreate_iterator())

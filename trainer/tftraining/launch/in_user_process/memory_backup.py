@@ -178,12 +178,12 @@ class Session:
             return
         head, self._step = self.resumed, self._counted()
         replicas = int(self._model.distribute_strategy.num_replicas_in_sync) // self._backup.workers
-        self.position = Position(int(head["drawn"]) if head else 0, replicas)
+        drawn, made = (int(head["drawn"]), int(head["made"])) if head else (0, 0)
+        self.position = Position(drawn, made, replicas)
         if head is not None:
             first = (int(head["epoch"]), int(head["batch"]))
             saved.maybe_load_initial_counters_from_ckpt = lambda *_, **__: first
             self._epoch, self._batch = first
-            drawn = self.position.drawn
             where = f"epoch {first[0] + 1}, step {self._step}, in {self._restored_in:.2f} s"
             _say(f"resumed from memory at {where}; batches of input to skip: {drawn}")
         kept = self._settings.restore if head is not None else None
@@ -227,7 +227,7 @@ class Session:
             if self._batch >= self._steps:
                 self._due = True
             else:
-                self._copy(self._epoch, self._batch, self.position.drawn)
+                self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()})
         elif first:  # not before: it has traced the model, or waited for the input
             self._measured.start(time.monotonic(), self._step)
         if self._batch >= self._steps:
@@ -244,14 +244,14 @@ class Session:
             return
         epochs = int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
         if due and epoch + 1 < epochs and not self._backup.stopped():
-            self._copy(epoch + 1, 0, self.position.next_epoch())
+            self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()})
 
-    def _copy(self, epoch: int, batch: int, drawn: int) -> None:
-        """Make a copy, and vote if it is time to."""
+    def _copy(self, where: dict[str, int]) -> None:
+        """Make a copy, and vote if it is time to. `where`: the place in the epochs and in the input."""
         begin = time.monotonic()
         self._measured.stop(begin, self._step)
         try:
-            self._write({"epoch": epoch, "batch": batch, "drawn": drawn})
+            self._write(where)
         except Exception as error:
             self.why_not = self.why_not or _words(error)
         self._copies += 1
@@ -260,7 +260,7 @@ class Session:
             self._vote()
         self._measured.start(time.monotonic(), self._step)
 
-    def _write(self, head: dict[str, Any]) -> None:
+    def _write(self, where: dict[str, int]) -> None:
         if self._reserving is not None:
             self._reserving.join()
             self._reserving = None
@@ -273,7 +273,13 @@ class Session:
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, memory_copy.HEAD)
         self._state.copy_to(views)
-        told = {**head, "identity": self._identity, "step": self._step, "exponent": self._exponent, "time": time.time()}
+        told = {
+            **where,
+            "identity": self._identity,
+            "step": self._step,
+            "exponent": self._exponent,
+            "time": time.time(),
+        }
         self._slots.commit(self._settings.round, self._step, told)
 
     def _vote(self) -> None:
