@@ -75,7 +75,8 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         monkeypatch.setenv("TFTRAINING_DIR", str(place / "job"))
         monkeypatch.setenv("KILLS", kills)
         told = {"mode": "Auto", "maxOverheadPercent": percent}
-        with Gang(place, {"worker": 2}, memoryBackup=told, warmStart=bool(kills)) as gang:
+        options = {"memoryBackup": told, "warmStart": bool(kills), "terminationGraceSeconds": 60}  # to write `end-1`
+        with Gang(place, {"worker": 2}, **options) as gang:
             script = place / "train.py"
             script.write_text(PROGRAM.format(**{**DEFAULTS, **program}))
             gang.command = [sys.executable, str(script)]

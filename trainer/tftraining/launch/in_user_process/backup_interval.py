@@ -13,6 +13,7 @@ from statistics import median_low
 FIRST = 4  # the exponent of the first interval, before anything is measured
 LARGEST = 24
 EVERY = 64  # copies between two votes, after those that follow copy 2, 4, 8, 16 and 32
+COPIES = 0.8  # the part of the share that copies may take; the rest is for the votes
 _KEPT = 8  # measurements
 
 
@@ -53,5 +54,5 @@ class Measured:
         if not self._blocked or not self._steps:
             return present
         # The lower one of two: the first copy into a file is slower than the others.
-        steps = median_low(self._blocked) / max(share * median_low(self._steps), 1e-9)
+        steps = median_low(self._blocked) / max(share * COPIES * median_low(self._steps), 1e-9)
         return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), LARGEST)

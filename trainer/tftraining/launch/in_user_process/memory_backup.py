@@ -16,7 +16,6 @@ import re
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -32,8 +31,7 @@ _GENERATED = "__autograph_generated_file"  # another name in each process
 _OFF = backup_interval.LARGEST + 1  # the vote against any further copy
 STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
-# The training of each model that trains now.
-_sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
+_present: Session | None = None  # the last `fit` that has begun, until it ends
 
 
 class Settings:
@@ -74,6 +72,10 @@ class Session:
         self.resumed: dict[str, Any] | None = None  # the head of the restored copy
         self.agreed = False  # all members make copies in this `fit`
         self.why_not = ""
+
+    def trains(self, model: Any) -> bool:
+        """Whether it is this model that trains."""
+        return model is self._model
 
     # The begin.
 
@@ -344,6 +346,7 @@ def install(told: str, environment: Mapping[str, str], takes_part: Callable[[], 
     def on_train_end(self: Any, logs: Any = None) -> None:
         end(self, logs)
         if (session := self.__dict__.pop(_SESSION, None)) is not None:
+            _forget()
             session.end()
 
     @functools.wraps(begin_epoch)
@@ -370,18 +373,26 @@ def install(told: str, environment: Mapping[str, str], takes_part: Callable[[], 
 
 def _begin(settings: Settings, callbacks: Any) -> Session | None:
     """The session of a `fit` that is about to begin; None without BackupAndRestore of tf_keras."""
+    global _present  # noqa: PLW0603  # one process, one training at a time
+    _present = None
     try:
-        _sessions.pop(callbacks.model, None)
         backup = backup_of(callbacks)
         if backup is None or not isinstance(backup, Legacy):
             return None
         _extend(_package(callbacks))
-        session = Session(settings, callbacks, backup)
-        _sessions[callbacks.model] = session
-        return session
+        _present = Session(settings, callbacks, backup)
     except Exception as error:
         _say(f"no backups in memory: {_words(error)}")
-        return None
+    return _present
+
+
+def _forget() -> None:
+    global _present  # noqa: PLW0603
+    _present = None
+
+
+def _session_of(model: Any) -> Session | None:
+    return _present if _present is not None and _present.trains(model) else None
 
 
 def _package(callbacks: Any) -> str:
@@ -400,12 +411,12 @@ def _extend(package: str) -> None:
 
     @functools.wraps(restore)
     def restored(self: Any) -> Any:
-        session = _sessions.get(self._model)
+        session = _session_of(self._model)
         return True if session is not None and session.restore(self) else restore(self)
 
     @functools.wraps(epochs)
     def followed(self: Any) -> Iterator[tuple[int, Any]]:
-        session = _sessions.get(self._model) if self._model is not None else None
+        session = _session_of(self._model)
         if session is None or session.position is None or not session.follows(self):
             found: Iterator[tuple[int, Any]] = epochs(self)
             return found
