@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,16 @@ def aligned(size: int) -> Any:
     return raw[-raw.ctypes.data % 64 :][:size]
 
 
-def test_what_is_restored_trains_on_as_if_nothing_had_been() -> None:
+@pytest.fixture
+def policy() -> Iterator[Callable[[str], None]]:
+    """A function that sets the precision of all layers, for this test."""
+    yield keras.mixed_precision.set_global_policy
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str], None], precision: str) -> None:
+    policy(precision)
     first = model()
     train(first, 2)
     state = State(first)
@@ -60,16 +69,13 @@ def test_what_is_restored_trains_on_as_if_nothing_had_been() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_another_model_has_another_signature() -> None:
+def test_another_model_has_another_signature(policy: Callable[[str], None]) -> None:
     signature = State(model()).signature()
     assert State(model()).signature() == signature
     assert State(model(17)).signature() != signature
     assert State(model(optimizer="sgd")).signature() != signature
-    keras.mixed_precision.set_global_policy("float64")
-    try:
-        assert State(model()).signature() != signature
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    policy("float64")
+    assert State(model()).signature() != signature
 
 
 def test_state_that_is_no_variable_is_named() -> None:
@@ -82,8 +88,17 @@ def test_state_that_is_no_variable_is_named() -> None:
 def test_variables_that_come_later_are_noticed() -> None:
     made = model()
     state = State(made)
+    train(made, 1)
     assert not state.grown()
     made.late = tf.Variable(1.0)
+    assert state.grown()
+
+
+def test_an_optimizer_whose_variables_come_with_the_first_step_is_noticed() -> None:
+    made = model()
+    made.compile(keras.optimizers.legacy.Adam(), "mse")
+    state = State(made)
+    train(made, 1)
     assert state.grown()
 
 
