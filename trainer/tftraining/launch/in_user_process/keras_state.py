@@ -101,7 +101,7 @@ class State:
 def _keeps_state(each: Any) -> bool:
     """Whether an object brings state of its own into a checkpoint: a lookup table, an iterator."""
     kind = type(each)
-    if any(cls.__name__ == "DelegatingTrackableMixin" for cls in kind.__mro__):  # the optimizer of mixed precision
+    if any(cls.__module__.endswith("trackable.base_delegate") for cls in kind.__mro__):  # the optimizer of mixed precision
         return _keeps_state(each._trackable)
     base = next((cls for cls in kind.__mro__ if cls.__module__.endswith("trackable.base")), None)
     if base is None:
