@@ -101,8 +101,8 @@ class State:
 def _keeps_state(each: Any) -> bool:
     """Whether an object brings state of its own into a checkpoint: a lookup table, an iterator."""
     kind = type(each)
-    if any(cls.__module__.endswith("trackable.base_delegate") for cls in kind.__mro__):  # the optimizer of mixed precision
-        return _keeps_state(each._trackable)
+    if any(cls.__module__.endswith("trackable.base_delegate") for cls in kind.__mro__):
+        return _keeps_state(each._trackable)  # of the optimizer that mixed precision wraps
     base = next((cls for cls in kind.__mro__ if cls.__module__.endswith("trackable.base")), None)
     if base is None:
         return False
