@@ -200,3 +200,18 @@ def test_a_member_without_memory_votes_against_copies(
     assert voted == [OFF]
     assert not session.agreed
     assert "no backups in memory: no memory for two copies: OSError" in capsys.readouterr().err
+
+
+class BackupAndRestore:
+    """Another Keras' callback."""
+
+
+@pytest.mark.parametrize("callbacks", [[], [BackupAndRestore()]])
+def test_a_fit_without_backups_of_tf_keras_has_none_in_memory(
+    callbacks: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = json.dumps({"directory": "/nowhere", "percent": 1, "restore": None})
+    settings = Settings(told, {"TFTRAINING_ROUND": "1"})
+    assert memory_backup._begin(settings, types.SimpleNamespace(callbacks=callbacks, model=None)) is None
+    said = capsys.readouterr().err
+    assert said.startswith("tftraining: no backups in memory: only BackupAndRestore of tf_keras") == bool(callbacks)

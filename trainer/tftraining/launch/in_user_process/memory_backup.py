@@ -21,7 +21,7 @@ from typing import Any
 
 from . import backup_interval, call_site, memory_copy
 from .input_position import Position, supported
-from .keras_backup import CLASS, Backup, Legacy, backup_of
+from .keras_backup import CLASS, Legacy, backup_of
 from .keras_hook import EPOCHS_DONE
 from .keras_state import State, Unsupported
 
@@ -50,7 +50,7 @@ class Settings:
 class Session:
     """The copies of one `fit` of this process. `why_not` is why there are none; "" while there are."""
 
-    def __init__(self, settings: Settings, callbacks: Any, backup: Backup) -> None:
+    def __init__(self, settings: Settings, callbacks: Any, backup: Legacy) -> None:
         self._settings = settings
         self._callbacks = callbacks
         self._backup = backup
@@ -116,8 +116,6 @@ class Session:
 
     def _objection(self) -> str:
         """Why there can be no copies in this `fit`; "" if there can."""
-        if not isinstance(self._backup, Legacy):
-            return "only tf_keras is supported"
         if getattr(self._model.distribute_strategy, "_should_use_with_coordinator", False):
             return "ParameterServerStrategy is not supported"
         if self._steps < 2:
@@ -377,7 +375,9 @@ def _begin(settings: Settings, callbacks: Any) -> Session | None:
     _present = None
     try:
         backup = backup_of(callbacks)
-        if backup is None or not isinstance(backup, Legacy):
+        if not isinstance(backup, Legacy):
+            if any(cls.__name__ == CLASS for each in callbacks.callbacks for cls in type(each).__mro__):
+                _say("no backups in memory: only BackupAndRestore of tf_keras is supported, with a model that is built")
             return None
         _extend(_package(callbacks))
         _present = Session(settings, callbacks, backup)
