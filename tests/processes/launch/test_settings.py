@@ -27,6 +27,11 @@ def launch(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
         ({"rendezvous": "nowhere"}, "rendezvous 'nowhere' is not host:port"),
         ({"statusPort": 0}, "0 is not a port"),
         ({"memberTimeoutSeconds": 0}, "memberTimeoutSeconds must be at least 0.5 seconds"),
+        ({"memoryBackup": {"mode": "On"}}, "memoryBackup.mode 'On' is neither Auto nor Off"),
+        (
+            {"memoryBackup": {"mode": "Auto", "maxOverheadPercent": 0}},
+            "memoryBackup.maxOverheadPercent must be above 0",
+        ),
         ({"job": None}, "TFTRAINING_LAUNCHER: a field is of the wrong type"),
     ],
 )

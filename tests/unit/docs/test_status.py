@@ -43,6 +43,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
+    "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (

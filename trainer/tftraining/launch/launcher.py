@@ -40,6 +40,7 @@ from tftraining.launch.http.server import HttpServer, Response
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.client import RendezvousClient
 from tftraining.launch.rendezvous.server import RendezvousServer
@@ -75,6 +76,7 @@ class Launcher:
             "launcher": self._control.incarnation,
         }
         self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
+        self._memory_store = self._make_memory_store()
         self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
         if settings.is_chief:
@@ -92,6 +94,8 @@ class Launcher:
             return await self._run()
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
+            if self._memory_store is not None:
+                self._memory_store.close()
 
     async def _run(self) -> int:
         self._install_signal_handlers()
@@ -145,6 +149,18 @@ class Launcher:
         if self._rendezvous is not None and result.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
         return result
+
+    def _make_memory_store(self) -> MemoryStore | None:
+        """The place for backups in memory, if the job has them; without one the member's rounds have none."""
+        if self._settings.memory_backup is None or not self._settings.in_gang:
+            return None
+        try:
+            store = MemoryStore(self._settings.memory_backup)
+        except OSError as error:
+            self._program.log(f"tftraining: no backups in memory: {error.filename}: {error.strerror}")
+            return None
+        self._control.back_up_in_memory(store)
+        return store
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings

@@ -46,6 +46,7 @@ class Settings:
     needed: bool  # False for a member whose pod was created while the others trained
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
+    memory_backup: float | None  # the percentage of the time that backups in memory may take; None: there are none
 
     @property
     def is_chief(self) -> bool:
@@ -153,7 +154,18 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         needed=bool(raw.get("needed", True)),
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
+        memory_backup=_memory_backup(raw.get("memoryBackup") or {}),
     )
+
+
+def _memory_backup(fields: Mapping[str, Any]) -> float | None:
+    """The maximum overhead of backups in memory, in percent; None if they are off, as without the fields."""
+    if (mode := fields.get("mode", "Off")) not in ("Auto", "Off"):
+        raise ValueError(f"memoryBackup.mode {mode!r} is neither Auto nor Off")
+    percent = float(fields.get("maxOverheadPercent", 1))
+    if not 0 < percent <= 100:
+        raise ValueError("memoryBackup.maxOverheadPercent must be above 0 and at most 100")
+    return percent if mode == "Auto" else None
 
 
 def _path(value: object) -> Path | None:

@@ -15,7 +15,7 @@ from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.incident import Incident, exit_from_frame
 from tftraining.launch.failure.ledger import Ledger
-from tftraining.launch.gang import quorum
+from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.attribution import Attribution
 from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import JobContext, Membership
@@ -48,10 +48,12 @@ class Coordinator:
         if refusal:
             return refusal
         ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
+        copies = memory_backups.from_frame(frame.get("copies"))
         peer = self.membership.admit(name)
         if peer.is_connected:
             self.handle_disconnect(name, now)
         peer.record_join(incarnation, frame, now)
+        peer.memory_copies = copies
         if self.rounds.is_done(peer):
             peer.state = "done"
         self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)
@@ -87,6 +89,7 @@ class Coordinator:
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._handle_exit(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.is_connected:
+            peer.memory_copies = memory_backups.from_frame(frame.get("copies"))
             peer.state, peer.pid = "ready", None
             self._start_ready(now)
 
@@ -188,9 +191,10 @@ class Coordinator:
     def _start_round(self, members: list[Peer], now: float) -> None:
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
-        composition = self.membership.describe_round()
+        trainers = self.membership.trainers
+        fields = {**self.membership.describe_round(), "memoryBackup": memory_backups.order(members, trainers)}
         for peer in members:
-            self._start_program(peer, self.rounds.number, now, **composition)
+            self._start_program(peer, self.rounds.number, now, **fields)
 
     def _start_member(self, peer: Peer, now: float) -> None:
         """Start one member in a round number of its own; the others run on."""

@@ -35,6 +35,7 @@ class Peer:
     predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
     elastic: bool = False  # its launcher accepts a round's members in the start frame
     finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
+    memory_copies: frozenset[tuple[int, int]] | None = None  # its backups, by round and step; None: it makes none
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)

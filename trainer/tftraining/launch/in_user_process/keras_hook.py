@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .import_hook import after_import
+from .memory_copy import VARIABLE as MEMORY_BACKUP
 from .tracker import Tracker
 
 EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
@@ -28,15 +29,18 @@ MODULES = frozenset(
 )
 BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
 _MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
+_BACKED_UP = "_tftraining_backs_up"
 
 
 def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str, str]) -> None:
     """Extend Keras, now or when it is imported. `fit_settings`: those of the launcher for finished fits, as JSON,
     or "". `environment`: the process's at its start, because the program may have changed it since."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
-    keep = functools.partial(_keep_finished_fits, fit_settings, environment, takes_part) if fit_settings else None
-    if keep is not None or tracker is not None:
-        after_import(MODULES, functools.partial(_extend, keep, tracker))
+    keepers = [functools.partial(_keep_finished_fits, fit_settings, environment, takes_part)] if fit_settings else []
+    if memory_settings := environment.get(MEMORY_BACKUP):
+        keepers.append(functools.partial(_back_up_in_memory, memory_settings, environment, takes_part))
+    if keepers or tracker is not None:
+        after_import(MODULES, functools.partial(_extend, keepers, tracker))
     global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
     current = tracker
 
@@ -48,9 +52,9 @@ def _is(pid: int) -> bool:
     return os.getpid() == pid
 
 
-def _extend(keep: Callable[[Any], None] | None, tracker: Tracker | None, module: Any) -> None:
+def _extend(keepers: Sequence[Callable[[Any], None]], tracker: Tracker | None, module: Any) -> None:
     """Extend in this order, so that the tracker sees the restored state."""
-    if keep is not None:
+    for keep in keepers:
         keep(module)
     if tracker is not None:
         _report_progress(tracker, module)
@@ -67,6 +71,19 @@ def _keep_finished_fits(
             finished_fit.extend(finished_fit.make_keeper(fit_settings, environment, takes_part), cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: cannot save the end of Keras fit: {type(error).__name__}: {error}\n")
+
+
+def _back_up_in_memory(
+    memory_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any
+) -> None:
+    """Extend `module` to back up the state of `fit` in memory."""
+    try:
+        if (cls := _claim_callback_list(module, _BACKED_UP)) is not None:
+            from . import memory_backup  # noqa: PLC0415  # a process without Keras need not import it
+
+            memory_backup.extend(memory_backup.Settings(memory_settings, environment), takes_part, cls)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: no backups in memory: {type(error).__name__}: {error}\n")
 
 
 def _claim_callback_list(module: Any, mark: str) -> type | None:

@@ -139,6 +139,7 @@ class RendezvousClient:
             "left": None if chief.disconnected_at is None else now - chief.disconnected_at,
             "elastic": True,
             "keepsFits": control.finished_fit_digest,
+            "copies": control.memory_copies(),
         }
 
     def _join(self, channel: Channel, welcome: Frame, sent_at: float) -> None:

@@ -22,6 +22,7 @@ from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program
 from tftraining.launch.progress import to_frame
@@ -53,6 +54,7 @@ class ProgramControl:
         self.result: Result | None = None
         self.finished_fit_digest = ""
         self._finished_fit_variables: dict[str, str] = {}
+        self._memory_store: MemoryStore | None = None
         self._environment = dict(environment)
         self._chief = chief
         self._send = send
@@ -68,6 +70,14 @@ class ProgramControl:
         The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
         """
         self.finished_fit_digest, self._finished_fit_variables = digest, dict(variables)
+
+    def back_up_in_memory(self, store: MemoryStore) -> None:
+        """Let the program back up in memory, in rounds whose members all do."""
+        self._memory_store = store
+
+    def memory_copies(self) -> list[list[int]] | None:
+        """The backups in memory, which change only while the program runs; None if this member makes none."""
+        return None if self._memory_store is None else self._memory_store.held()
 
     # The chief's orders.
 
@@ -122,10 +132,17 @@ class ProgramControl:
         self.send_heartbeat(time.monotonic())
 
     def _round_environment(self, number: int, order: Frame) -> dict[str, str]:
-        agreed = self._finished_fit_variables if order.get("keepsFits") else {}
+        agreed = {**self._finished_fit_variables, **self._memory_variables(order)} if order.get("keepsFits") else {}
         gang = self._gang_variables(order)
         environment = {**self._environment, **agreed, **gang, "TFTRAINING_ROUND": str(number)}
         return environment | proxies.exempt(environment, self.settings.worker_address)
+
+    def _memory_variables(self, order: Frame) -> dict[str, str]:
+        """The variable that makes the program back up in memory, if all members of the round do."""
+        agreed = order.get("memoryBackup")
+        if self._memory_store is None or agreed is None:
+            return {}
+        return self._memory_store.variables(agreed.get("restore"))
 
     def _gang_variables(self, order: Frame) -> dict[str, str]:
         """The variables that describe the round's gang; none if the chief does not list the members."""
@@ -145,7 +162,7 @@ class ProgramControl:
             await asyncio.sleep(DUMP_SECONDS)
         await self.kill()
         self.state = "ready"
-        self._send(type="ready", round=number)
+        self._send(type="ready", round=number, copies=self.memory_copies())
 
     def accept_queued_result(self, orders: asyncio.Queue[Frame]) -> None:
         """After the connection has ended, accept only a result among the orders still queued."""

@@ -1,0 +1,161 @@
+"""A killed worker costs a few steps, not the epoch: real launchers, and TensorFlow in two workers.
+
+The program's input depends on the step alone, so a training that was killed has to end with the same bytes in every
+variable as one that was not. Each worker keeps a line for every step that it makes in `steps-<worker>`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.launchers.gang import LocalGang
+
+PATIENCE = 240.0
+SHM = Path("/dev/shm")
+INTERVAL = 16  # of the first copies; at 100 % of the time it gets shorter on any machine
+
+# BatchNormalization has other moving averages in each worker. KILLS has `<worker>@<step>` for each kill.
+PROGRAM = """
+import json, os, signal, time
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+directory = os.environ["TFTRAINING_DIR"]
+task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+keras.utils.set_random_seed(1)
+def example(index):
+    x = tf.random.stateless_normal([8], tf.stack([index, 7]))
+    return x, tf.reduce_sum(x, keepdims=True)
+data = tf.data.Dataset.range(100_000).map(example).batch(8){repeat}
+with strategy.scope():
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile("adam", "mse", steps_per_execution={execution})
+class Follow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        step = int(self.model.optimizer.iterations.numpy())
+        with open(f"{{directory}}/steps-{{task}}", "a") as file:
+            file.write(f"{{step}}\\n")
+        time.sleep(0.005)
+        for order in os.environ.get("KILLS", "").split():
+            worker, at = map(int, order.split("@"))
+            done = f"{{directory}}/killed-{{order}}"
+            if worker == task and step >= at and not os.path.exists(done):
+                open(done, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+backup = keras.callbacks.BackupAndRestore(f"{{directory}}/backup")
+model.fit(data, epochs=3, steps_per_epoch={steps}, callbacks=[backup, Follow()], verbose=0)
+state = [*model.variables, *model.optimizer.variables]
+if "{fails}" and task == 0 and not os.path.exists(f"{{directory}}/failed"):
+    open(f"{{directory}}/failed", "w").close()
+    raise RuntimeError("after fit")
+parts = [part.numpy() for each in state for part in strategy.experimental_local_results(each)]
+with open(f"{{directory}}/end-{{task}}", "wb") as file:
+    file.write(b"".join(part.tobytes() for part in parts))
+"""
+DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1", "steps": "100", "fails": ""}
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LocalGang]]:
+    """A function that trains to the end, with these kills; the gang that has done so."""
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    before = set(SHM.iterdir())
+
+    def run(name: str, kills: str = "", percent: float = 1, change: str = "", **program: str) -> LocalGang:
+        place = tmp_path / name
+        place.mkdir()
+        monkeypatch.setenv("TFTRAINING_DIR", str(place / "job"))
+        monkeypatch.setenv("KILLS", kills)
+        told = {"mode": "Auto", "maxOverheadPercent": percent}
+        options = {"memoryBackup": told, "warmStart": bool(kills), "terminationGraceSeconds": 60}  # to write `end-1`
+        with LocalGang(place, {"worker": 2}, **options) as gang:
+            script = place / "train.py"
+            script.write_text(PROGRAM.format(**{**DEFAULTS, **program}))
+            gang.command = [sys.executable, str(script)]
+            gang.start()
+            if change:
+                gang.wait_for((gang.directory / f"killed-{kills}").exists, PATIENCE)
+                script.write_text(PROGRAM.format(**{**DEFAULTS, **program}) + change)
+            assert gang.wait(PATIENCE) == {"worker-0": 0, "worker-1": 0}, gang.describe()
+        return gang
+
+    yield run
+    assert [path for path in set(SHM.iterdir()) - before if path.name.startswith("tftraining-")] == []
+
+
+def steps(gang: LocalGang, worker: int) -> list[int]:
+    return [int(line) for line in (gang.directory / f"steps-{worker}").read_text().split()]
+
+
+def ends(gang: LocalGang) -> list[bytes]:
+    return [(gang.directory / f"end-{worker}").read_bytes() for worker in (0, 1)]
+
+
+def jumps(made: list[int]) -> list[tuple[int, int]]:
+    """The last step before each restart, and the first one after it."""
+    return [(one, other) for one, other in itertools.pairwise(made) if other != one + 1]
+
+
+def lost(gang: LocalGang) -> list[int]:
+    """How many steps the restarts have repeated, in each worker."""
+    return [last + 1 - first for worker in (0, 1) for last, first in jumps(steps(gang, worker))]
+
+
+@pytest.mark.parametrize(
+    ("kills", "steps_per_epoch"),
+    [
+        ("1@30 0@70", 40),
+        pytest.param("1@40 0@170 1@171", 100, marks=pytest.mark.slow_fault),  # again, right after it has resumed
+    ],
+)
+def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
+    trained: Callable[..., LocalGang], kills: str, steps_per_epoch: int
+) -> None:
+    undisturbed = trained("undisturbed", steps=str(steps_per_epoch))
+    killed = trained("killed", kills, percent=100, steps=str(steps_per_epoch))
+    assert ends(killed) == ends(undisturbed)
+    assert ends(undisturbed)[0] != ends(undisturbed)[1]  # each worker has its own moving averages
+    for worker in (0, 1):
+        assert steps(undisturbed, worker) == list(range(1, 3 * steps_per_epoch + 1))
+        assert sorted(set(steps(killed, worker))) == list(range(1, 3 * steps_per_epoch + 1))
+    assert max(lost(killed)) <= INTERVAL
+    log = killed.log("worker-0")
+    assert log.count("resumed from memory at epoch 1, step ") == 1
+    assert log.count("resumed from memory at epoch 2, step ") == len(kills.split()) - 1
+
+
+@pytest.mark.slow_fault
+def test_an_input_that_begins_anew_in_each_epoch_and_several_steps_at_a_time(trained: Callable[..., LocalGang]) -> None:
+    program = {"repeat": ".take(100)", "execution": "8"}
+    undisturbed = trained("undisturbed", **program)
+    killed = trained("killed", "0@150 1@290", percent=100, **program)
+    assert ends(killed) == ends(undisturbed)
+    assert killed.log("worker-0").count("resumed from memory") == 2
+
+
+@pytest.mark.slow_fault
+def test_another_program_does_not_take_the_copy(trained: Callable[..., LocalGang]) -> None:
+    changed = trained("changed", "1@170", percent=100, change="# another version\n")
+    assert "the copy in memory is of another fit, another program" in changed.log("worker-0")
+    assert "resumed from memory" not in changed.log("worker-0")
+    assert jumps(steps(changed, 0))[0][1] == 101  # Keras' own backup: the epoch begins again
+
+
+@pytest.mark.slow_fault
+def test_a_failure_after_fit_trains_nothing_again(trained: Callable[..., LocalGang]) -> None:
+    undisturbed = trained("undisturbed")
+    failed = trained("failed", "1@250", percent=100, fails="yes")
+    assert failed.log("worker-0").count("resumed from memory") == 1
+    assert "RuntimeError: after fit" in failed.log("worker-0")
+    assert "restoring its end" in failed.log("worker-0")
+    for worker in (0, 1):
+        assert len(jumps(steps(failed, worker))) == 1
+    # The copy of the end has the mean of the moving averages, as a checkpoint of TensorFlow has.
+    assert len(ends(failed)[0]) == len(ends(undisturbed)[0])

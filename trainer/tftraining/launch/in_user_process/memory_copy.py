@@ -1,0 +1,129 @@
+"""The files of one member's backups in memory: two slots, each free or a complete copy named after round and step.
+
+`copy-<round>-<step>` is a head (JSON) and the raw state. A slot is renamed to `free-<n>` before its first byte changes
+and to its next name after the last, so a program that is killed in between leaves one copy. The memory is reserved
+before it is mapped: a write into a mapped file of a full file system would kill the program. Standard library only: the
+launcher reads the names, the user's interpreter the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+VARIABLE = "TFTRAINING_MEMORY_BACKUP"  # the launcher's settings for the program, as JSON
+MAGIC = b"TFTCOPY1"  # the last character is the version of the layout
+HEAD = 8192  # bytes for magic, length and JSON; the state begins behind them, aligned to a page
+SLOTS = 2
+_LENGTH = struct.Struct("<I")
+_NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
+
+
+def held(directory: str) -> list[tuple[int, int]]:
+    """Round and step of every complete copy, the oldest first; none if the directory cannot be read."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted((int(found[1]), int(found[2])) for name in names if (found := _NAME.fullmatch(name)))
+
+
+def name_of(number: int, step: int) -> str:
+    """The file name of the copy of that round and step."""
+    return f"copy-{number}-{step}"
+
+
+class Copy:
+    """A complete copy, opened for reading; `head` is its JSON, `state` a read-only view of the raw state."""
+
+    def __init__(self, directory: str, number: int, step: int) -> None:
+        """OSError, ValueError or KeyError if it is absent or not a copy of this version."""
+        with open(os.path.join(directory, name_of(number, step)), "rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self.head: dict[str, Any] = _head(self._map)
+        self.step, self.exponent = int(self.head["step"]), int(self.head["exponent"])
+        self.state = memoryview(self._map)[HEAD:]
+
+    def close(self) -> None:
+        """Release the file, unless a part of `state` is still in use."""
+        with contextlib.suppress(BufferError):
+            self.state.release()
+            self._map.close()
+
+
+def _head(text: mmap.mmap) -> dict[str, Any]:
+    length = _LENGTH.unpack_from(text, len(MAGIC))[0] if len(text) >= HEAD else HEAD
+    start = len(MAGIC) + _LENGTH.size
+    if text[: len(MAGIC)] != MAGIC or start + length > HEAD:
+        raise ValueError("this is no copy of this version")
+    head = json.loads(text[start : start + length])
+    if not isinstance(head, dict):
+        raise ValueError("the head of the copy is no object")
+    return head
+
+
+class Slots:
+    """The slots of a program that trains; `size` is the size of its state. `kept` is the copy that it has restored."""
+
+    def __init__(self, directory: str, size: int, kept: tuple[int, int] | None) -> None:
+        self._directory = directory
+        self._size = HEAD + size
+        self._kept = name_of(*kept) if kept is not None else ""
+        self._files: list[tuple[str, mmap.mmap]] = []  # the oldest copy first; the free ones before all copies
+
+    def reserve(self) -> None:
+        """Remove every file but the restored copy, and reserve the slots' memory. OSError if there is too little."""
+        self._remove(but=self._kept)
+        kept = [self._kept] if os.path.exists(self._path(self._kept)) and self._kept else []
+        names = [*(f"free-{place}" for place in range(SLOTS - len(kept))), *kept]
+        self._files = [(name, self._map(name)) for name in names]
+
+    def begin(self) -> mmap.mmap:
+        """Take the oldest slot to write into; the state belongs behind the first HEAD bytes. OSError if it is gone."""
+        name, buffer = self._files[0]
+        if name.startswith("copy-"):
+            free = f"free-{name[len('copy-') :]}"
+            os.rename(self._path(name), self._path(free))
+            self._files[0] = (free, buffer)
+        return buffer
+
+    def commit(self, number: int, step: int, head: Mapping[str, Any]) -> None:
+        """Complete the slot that was begun: from now on it is a copy of that round and step. OSError if it cannot."""
+        free, buffer = self._files[0]
+        text = json.dumps(head).encode()
+        start = len(MAGIC) + _LENGTH.size
+        if start + len(text) > HEAD:
+            raise ValueError("the head of the copy is too long")
+        buffer[: len(MAGIC)] = MAGIC
+        _LENGTH.pack_into(buffer, len(MAGIC), len(text))
+        buffer[start : start + len(text)] = text
+        name = name_of(number, step)
+        os.rename(self._path(free), self._path(name))
+        self._files = [*self._files[1:], (name, buffer)]
+
+    def discard(self) -> None:
+        """Remove all files; their memory is free when the buffers are. OSError if one cannot be removed."""
+        self._files = []
+        self._remove()
+
+    def _remove(self, but: str = "") -> None:
+        for name in os.listdir(self._directory):
+            if name.startswith(("copy-", "free-")) and name != but:
+                os.unlink(self._path(name))
+
+    def _map(self, name: str) -> mmap.mmap:
+        fd = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, self._size)
+            return mmap.mmap(fd, self._size)
+        finally:
+            os.close(fd)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._directory, name)
