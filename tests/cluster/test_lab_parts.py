@@ -95,7 +95,7 @@ def test_assets_are_used_and_a_missing_one_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     (tmp_path / "etcd").write_text("#!/bin/sh\n")
     assert (binaries.ensure("etcd") / "etcd").resolve() == tmp_path / "etcd"
-    with pytest.raises(LabError, match=r"KUBEBUILDER_ASSETS .* has no kube-apiserver"):
+    with pytest.raises(LabError, match=r"KUBEBUILDER_ASSETS .* lacks kube-apiserver"):
         binaries.ensure("kube-apiserver")
 
 

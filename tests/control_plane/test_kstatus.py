@@ -150,6 +150,7 @@ def test_the_conditions_of_the_version_before_are_put_right(
     phases = {name: {"running": "Running"}.get(name, name.capitalize()) for name in jobs}
     for name, job in jobs.items():
         job.wait_for(phases[name])
+    wait_until(lambda: not jobs["failed"].pods(), "the pods of the failed job are deleted")
     operator.kill()
     expected = {"running": CURRENT, "restarting": IN_PROGRESS, "succeeded": CURRENT, "suspended": CURRENT}
     expected["failed"] = FAILED

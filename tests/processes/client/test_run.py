@@ -137,7 +137,7 @@ def test_a_restart_is_told_with_the_exception_behind_it(tmp_path: Path) -> None:
         log = run.log
     assert re.search(r"^tftj     \| worker-1: ValueError: boom; ", log, re.MULTILINE), log
     assert re.search(
-        r"^digits: Failed after .* MaxRestartsExceeded: worker-1: ValueError: boom; all 1 restart", log, re.M
+        r"^digits: Failed after .* MaxRestartsExceeded: worker-1: ValueError: boom; no restarts left", log, re.M
     )
 
 

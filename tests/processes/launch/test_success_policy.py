@@ -40,7 +40,7 @@ def test_a_finished_member_waits_without_a_program(tmp_path: Path) -> None:
         gang.kill_program("worker-0", signal.SIGSTOP)
         gang.wait_for(lambda: gang.status().get("state") == "done")
         status = gang.wait_for_phase("Training")
-        assert (status["pid"], status["message"]) == (None, "all members traininging; chief-0 has finished")
+        assert (status["pid"], status["message"]) == (None, "all members training; chief-0 has finished")
         assert gang.get("chief-0", "/readyz") == (200, "training\n")
         assert not verdict(gang)
         gang.kill_program("worker-0", signal.SIGCONT)

@@ -100,7 +100,8 @@ async def test_a_child_process_that_sets_a_variable_is_only_warned(lab: Lab, cap
         "import os\nif not os.fork():\n    change = os.environ.update\n    change(TF_X='1')\n"
         "    import tensorflow, tf_keras\n    os._exit(3)\nprint(os.wait()[1] >> 8)"
     )
-    assert (await lab.go(await lab.prepared())).lines[-1] == "3"
+    # The warning goes to stderr: its place among the lines of stdout is open.
+    assert "3" in (await lab.go(await lab.prepared())).lines
     assert lab.programs[0].mode == "warm"
     await lab.close()
     assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow read it") == 1

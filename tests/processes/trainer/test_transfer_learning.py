@@ -75,7 +75,7 @@ def test_a_folder_that_is_no_good_is_named(tmp_path: Path) -> None:
     [
         (["--validation", "1"], "not between 0 and 1"),
         (["--size", "16"], "32 pixels"),
-        (["--weights", "/no/such"], "no file /no/such"),
+        (["--weights", "/no/such"], "no weights file /no/such"),
     ],
 )
 def test_what_cannot_work_is_said(arguments: list[str], message: str) -> None:

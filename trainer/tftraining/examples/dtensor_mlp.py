@@ -56,7 +56,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         nargs=2,
         default=(700, 500),
         metavar="UNITS",
-        help="units units of the two hidden layers (700 500)",
+        help="units of the two hidden layers (700 500)",
     )
     group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N images only")
     return parser.parse_args(argv)

@@ -39,7 +39,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--pictures", type=positive, metavar="N", help="number of pictures for --make-folders (all)")
     add("--validation", type=float, default=0.2, metavar="PART", help="fraction of the pictures for validation (0.2)")
     add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of the network input (32)")
-    add("--width", type=float, default=0.35, help="width width of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
+    add("--width", type=float, default=0.35, help="width of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
     add(
         "--weights",
         default="none",

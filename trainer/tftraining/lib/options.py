@@ -83,12 +83,12 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
         "--data",
         choices=DATA_SETS,
         default="digits",
-        help="data set (data set (default digits, which needs no download))",
+        help="data set (default digits, which needs no download)",
     )
     group.add_argument(
         "--data-dir",
         metavar="FOLDER",
-        help="folder with folder with the gzipped IDX files of mnist or fashion_mnist, instead of a download",
+        help="folder with the gzipped IDX files of mnist or fashion_mnist, instead of a download",
     )
 
 
@@ -100,7 +100,7 @@ def _add_output(group: argparse._ArgumentGroup, program: str) -> None:
         type=local_path,
         metavar="FOLDER",
         default=default,
-        help=f"directory directory for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
+        help=f"directory for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
     )
     group.add_argument("--plot", metavar="FILE.png", help="plot loss and accuracy")
     group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")

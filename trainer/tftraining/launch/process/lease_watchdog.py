@@ -25,7 +25,7 @@ from tftraining.launch.process.reaper import PR_SET_PDEATHSIG, children, descend
 
 NAME = b"tft-lease"
 # Shown by ps. It must contain the name of neither the program nor the launcher: people kill processes by name.
-TITLE = "tftraining: lease watchdog that kills the training program when its launcher hangs"
+TITLE = "lease watchdog: kills the training program when its launcher hangs"
 IGNORED = (
     signal.SIGTERM,
     signal.SIGINT,
