@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.__main__ import key, pure, sample
+from tests.mutation.__main__ import equivalents, key, pure, sample
 from tests.mutation.mutations import Mutant, mutants
 from tests.support.repository import REPOSITORY
 
@@ -100,3 +100,10 @@ def test_what_no_test_notices_is_shown(tmp_path: Path) -> None:
     shown = [line.partition("counted.py:")[2] for line in done.stdout.splitlines() if "counted.py:" in line]
     assert shown == ["10 unnoticed (1 tests)"] * 2 + ["3  (2 tests)"] * 2
     assert "\n  - return not a\n  + return a\n" in done.stdout
+
+
+def test_each_listed_equivalent_is_a_change_of_the_present_code() -> None:
+    roots = (REPOSITORY / "operator/tftraining_operator/plan", REPOSITORY / "trainer/tftraining/launch")
+    modules = [path for root in roots for path in root.rglob("*.py") if pure(path)]
+    changes = {key(path, each) for path in modules for each in mutants(path.read_text(encoding="utf-8"))}
+    assert sorted(equivalents() - changes) == []

@@ -146,11 +146,6 @@ def _finished(coordinator: Coordinator) -> list[str]:
     return [peer.name for peer in coordinator.membership.trainers if peer.has_succeeded]
 
 
-def _without_gpu(coordinator: Coordinator) -> list[str]:
-    peers = coordinator.membership.peers.values()
-    return [peer.name for peer in peers if peer.sees_no_gpu and peer.is_connected]
-
-
 def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     if incident.alone:
