@@ -44,7 +44,7 @@ async def test_idle_connections_do_not_keep_a_probe_out() -> None:
             writer.close()
         assert await asyncio.wait_for(readers[0].read(), 2) == b"", "the oldest was closed"
         assert not readers[-1].at_eof()
-    server.close()
+    await server.close()
 
 
 async def test_unauthenticated_connections_do_not_keep_a_member_out() -> None:

@@ -109,7 +109,7 @@ class Launcher:
         if result.verdict:
             await self._remove_finished_copies()
         await self._write_termination_message(result)
-        self._http_server.close()
+        await self._http_server.close()
         await self._program.close()
         return self._exit_code(result)
 

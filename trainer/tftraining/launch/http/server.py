@@ -17,6 +17,7 @@ from tftraining.launch.http.long_polls import LongPolls, PollQuery
 REQUEST_BYTES = 8192
 REQUEST_SECONDS = 5.0
 CONNECTIONS = 64
+CLOSE_SECONDS = 1.0  # for the last answers; the launcher's process ends after that
 
 # A launcher that ends cancels waiting requests; asyncio would print a traceback for CancelledError.
 CONNECTION_ERRORS = (OSError, ValueError, asyncio.IncompleteReadError, asyncio.TimeoutError, asyncio.CancelledError)
@@ -55,24 +56,32 @@ class HttpServer:
         self._long_polls = waits or {}
         self._short = short or {}
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._responding: set[asyncio.Task[None]] = set()  # connections whose request has been read
         self._server: asyncio.AbstractServer | None = None
 
     async def open(self, host: str, port: int) -> None:
         """Listen; OSError if the port cannot be bound."""
         self._server = await asyncio.start_server(self._serve, host or None, port, limit=REQUEST_BYTES)
 
-    def close(self) -> None:
-        """Stop listening, and answer all waiting clients."""
+    async def close(self) -> None:
+        """Stop listening, and answer all waiting clients. A client that does not read its answer is left after
+        CLOSE_SECONDS: the process that served it ends next, and would cut the answers of the others."""
         if self._server is not None:
             self._server.close()
         for each in self._long_polls.values():
             each.answer_all()
+        if self._responding:
+            await asyncio.wait(self._responding, timeout=CLOSE_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._count_connection(writer)
         try:
             with contextlib.suppress(*CONNECTION_ERRORS):
                 request = await asyncio.wait_for(self._read_request(reader), REQUEST_SECONDS)
+                task: asyncio.Task[None] | None = asyncio.current_task()
+                assert task is not None
+                self._responding.add(task)
+                task.add_done_callback(self._responding.discard)
                 answer = request if isinstance(request, Response) else await self._respond(request, reader, writer)
                 await asyncio.wait_for(self._write_response(answer, reader, writer), REQUEST_SECONDS)
         finally:
