@@ -40,8 +40,9 @@ from tftraining.launch.http.server import HttpServer, Response
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
-from tftraining.launch.process.memory_store import MemoryStore
+from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.process.program import Program
+from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.client import RendezvousClient
 from tftraining.launch.rendezvous.server import RendezvousServer
 from tftraining.launch.success_file import read_success, write_success
@@ -76,7 +77,8 @@ class Launcher:
             "launcher": self._control.incarnation,
         }
         self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
-        self._memory_store = self._make_memory_store()
+        self._backups = self._control.backups = self._make_backups(secret)
+        self._has_verdict = False
         self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
         if settings.is_chief:
@@ -94,8 +96,8 @@ class Launcher:
             return await self._run()
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
-            if self._memory_store is not None:
-                self._memory_store.close()
+            if self._backups is not None:
+                await self._backups.close(ended=self._has_verdict)
 
     async def _run(self) -> int:
         self._install_signal_handlers()
@@ -107,6 +109,7 @@ class Launcher:
         finally:
             await self._program.kill()
         if result.verdict:
+            self._has_verdict = True
             await self._remove_finished_copies()
         await self._write_termination_message(result)
         await self._http_server.close()
@@ -127,6 +130,8 @@ class Launcher:
             self._warn_of_open_file_limit(len(self._rendezvous.coordinator.membership.gang))
             await self._bind("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])
         await self._program.prepare(self._environment)
+        if self._backups is not None:
+            await self._backups.open()
         try:
             return await self._join_rendezvous()
         finally:
@@ -150,17 +155,16 @@ class Launcher:
             await self._rendezvous.drain(DRAIN_SECONDS)
         return result
 
-    def _make_memory_store(self) -> MemoryStore | None:
-        """The place for backups in memory, if the job has them; without one the member's rounds have none."""
+    def _make_backups(self, secret: bytes) -> BackupControl | None:
+        """The backups in memory, if the job has them; without a place for them the member's rounds have none."""
         if self._settings.memory_backup is None or not self._settings.in_gang:
             return None
         try:
-            store = MemoryStore(self._settings.memory_backup)
+            store = MemoryStore.temporary(Limits(self._settings.memory_backup))
         except OSError as error:
             self._program.log(f"tftraining: no backups in memory: {error.filename}: {error.strerror}")
             return None
-        self._control.back_up_in_memory(store)
-        return store
+        return BackupControl(self._settings, secret, store, self._program.log)
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings

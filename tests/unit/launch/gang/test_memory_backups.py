@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,6 @@ from tftraining.launch.gang import memory_backups
 from tftraining.launch.in_user_process import backup_interval, memory_copy
 from tftraining.launch.in_user_process.backup_interval import Measured
 from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
-from tftraining.launch.process.memory_store import MemoryStore
 
 COPIES = st.frozensets(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=4)
 STATE = 128  # bytes
@@ -193,35 +191,3 @@ def test_a_multiple_of_the_interval_is_never_missed(before: int, made: int, expo
 def test_votes_become_rare_but_never_end() -> None:
     votes = [count for count in range(1, 200) if backup_interval.votes_after(count)]
     assert votes == [2, 4, 8, 16, 32, 64, 128, 192]
-
-
-# The launcher's directory.
-
-
-def test_what_a_killed_launcher_has_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    running, killed = MemoryStore(1.0, tmp_path), MemoryStore(1.0, tmp_path)
-    assert killed._lock is not None
-    os.close(killed._lock)
-    (tmp_path / "else").mkdir()
-    latest = MemoryStore(1.0, tmp_path)
-    assert not killed._directory.exists()
-    assert running._directory.is_dir()
-    latest.close()
-    running.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["else"]
-
-
-def test_a_store_tells_its_copies_and_the_program_where_to_put_them(tmp_path: Path) -> None:
-    store = MemoryStore(2.0, tmp_path)
-    directory = str(store._directory)
-    assert store.held() == []
-    slots = Slots(directory, STATE, None)
-    slots.reserve()
-    write(slots, 5)
-    assert store.held() == [[1, 5]]
-    variables = store.variables([1, 5])
-    assert variables == {
-        "TFTRAINING_MEMORY_BACKUP": f'{{"directory": "{directory}", "percent": 2.0, "restore": [1, 5]}}'
-    }
-    store.close()
-    assert store.held() == []

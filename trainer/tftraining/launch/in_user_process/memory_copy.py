@@ -21,6 +21,10 @@ VARIABLE = "TFTRAINING_MEMORY_BACKUP"  # the launcher's settings for the program
 MAGIC = b"TFTCOPY1"  # the last character is the version of the layout
 HEAD = 8192  # bytes for magic, length and JSON; the state begins behind them, aligned to a page
 SLOTS = 2
+REPORT = "report.json"  # the program writes it, the launcher reads it
+REQUEST = "request"  # the launcher writes the step at whose end to copy; 0: none
+REQUESTED = struct.Struct("<Q")
+FETCHED, FAILED = "fetch-", "failed-"  # a copy that the launcher fetches, or has failed to fetch, and round and step
 _LENGTH = struct.Struct("<I")
 _NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
 

@@ -1,6 +1,8 @@
-"""The directory in memory in which the program backs up its state; it outlives the program, not the launcher.
+"""The directory in memory in which the program backs up its state; it outlives the program.
 
-It is in /dev/shm. A lock marks it as in use: what a killed launcher has left is removed by the next one of that user.
+Without a directory of the operator it is in /dev/shm, for this launcher alone: a lock marks it as in use, and what a
+killed launcher has left is removed by the next one of that user. In a directory of the operator, a volume of the pod,
+it outlives the launcher too: the next launcher of that member and job takes over the complete copies.
 """
 
 from __future__ import annotations
@@ -11,48 +13,147 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tftraining.launch.config.json_text import parse
 from tftraining.launch.in_user_process import memory_copy
 
 PLACE = Path("/dev/shm")
 PREFIX = "tftraining-memory-"
 LOCK = "lock"
+REPORT_BYTES = 4096
+WAIT_STEPS = 200  # steps before the first copy of a `fit`: one that ends sooner needs none
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`percent` is the share of the time that copies may block the training; sizes are in bytes."""
+
+    percent: float
+    size: int | None = None
+    memory: int | None = None  # of the container
 
 
 class MemoryStore:
-    """The directory of one launcher; `percent` is the share of the time that copies may block the training."""
+    """The directory of one launcher. Its methods are fast: they touch names and small files in memory."""
 
-    def __init__(self, percent: float, place: Path = PLACE) -> None:
-        """OSError if the place does not exist or cannot be written."""
+    def __init__(self, directory: Path, lock: int, limits: Limits, *, lasts: bool) -> None:
+        """OSError if the directory cannot be written. `lasts`: an end without a verdict leaves the copies."""
+        self.directory = directory
+        self.limits = limits
+        self._lock: int | None = lock
+        self._lasts = lasts
+        self._report: dict[str, Any] | None = None
+        self._reported: tuple[int, int] | None = None  # which file that report is from
+        self.begin_round()
+
+    @classmethod
+    def temporary(cls, limits: Limits, place: Path = PLACE) -> MemoryStore:
+        """A new directory in `place`; OSError if that does not exist or cannot be written."""
         remove_abandoned(place)
-        self._percent = percent
         unlocked = Path(tempfile.mkdtemp(prefix="tftraining-new-", dir=place))
-        self._lock = _locked(unlocked, create=True)
+        lock = _locked(unlocked, create=True)
         # Named only now: without its lock another launcher of this machine would take it for abandoned.
-        self._directory = unlocked.rename(place / f"{PREFIX}{unlocked.name.rpartition('-')[2]}")
+        directory = unlocked.rename(place / f"{PREFIX}{unlocked.name.rpartition('-')[2]}")
+        assert lock is not None
+        return cls(directory, lock, limits, lasts=False)
 
-    def held(self) -> list[list[int]]:
-        """Round and step of every complete copy, for a frame. Ask only while no program runs."""
-        return [list(each) for each in memory_copy.held(str(self._directory))]
+    @classmethod
+    def lasting(cls, limits: Limits, place: Path, uid: str, member: str) -> MemoryStore:
+        """The directory of this member of the job `uid` in `place`, with the copies that its earlier launcher has left.
+        OSError if another launcher uses it."""
+        directory = place / f"{PREFIX}{uid}-{member}"
+        remove_abandoned(place, but=f"{PREFIX}{uid}-")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (lock := _locked(directory, create=True)) is None:
+            raise OSError(f"{directory} is in use by another launcher")
+        return cls(directory, lock, limits, lasts=True)
 
-    def variables(self, restore: object) -> dict[str, str]:
+    def held(self) -> list[tuple[int, int]]:
+        """Round and step of every complete copy, the oldest first. Ask only while no program runs."""
+        return memory_copy.held(str(self.directory))
+
+    def begin_round(self) -> None:
+        """Forget the report and the request of the last round's program, and what was not fetched. OSError."""
+        self._remove(memory_copy.FETCHED, memory_copy.FAILED, memory_copy.REPORT)
+        self._report = self._reported = None
+        self.request(0)
+
+    def variables(self, restore: object, source: object, *, fetching: bool) -> dict[str, str]:
         """The program's variable; `restore` is the copy that all members hold, as the chief's launcher says."""
-        told = {"directory": str(self._directory), "percent": self._percent, "restore": restore}
+        told = {
+            "directory": str(self.directory),
+            "percent": self.limits.percent,
+            "restore": restore,
+            "source": source,
+            "fetching": fetching,
+            "memoryLimit": self.limits.memory,
+            "sizeLimit": self.limits.size,
+            "waitSteps": WAIT_STEPS,
+        }
         return {memory_copy.VARIABLE: json.dumps(told)}
 
-    def close(self) -> None:
-        """Remove the directory with all copies. A second call does nothing."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+    def request(self, step: int) -> None:
+        """Ask the program for a copy at the end of this step; 0: for none. OSError if the file cannot be written."""
+        fd = os.open(self.directory / memory_copy.REQUEST, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:  # in place: the program has mapped the file
+            os.pwrite(fd, memory_copy.REQUESTED.pack(step), 0)
+        finally:
+            os.close(fd)
+
+    def report(self) -> dict[str, Any] | None:
+        """The newest report of this round's program; None without one."""
+        try:
+            found = (self.directory / memory_copy.REPORT).lstat()
+            if self._reported != (changed := (found.st_mtime_ns, found.st_ino)):
+                self._report, self._reported = self._read_report(), changed
+        except (OSError, ValueError):
+            return None
+        return self._report
+
+    def _read_report(self) -> dict[str, Any] | None:
+        fd = os.open(self.directory / memory_copy.REPORT, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            told = parse(os.read(fd, REPORT_BYTES))
+        finally:
+            os.close(fd)
+        return told if isinstance(told, dict) else None
+
+    def make_room(self) -> None:
+        """Before a copy is fetched: remove what the program would not keep beside it. OSError."""
+        held = self.held()
+        for each in held[: max(0, len(held) + 1 - memory_copy.SLOTS)]:
+            (self.directory / memory_copy.name_of(*each)).unlink(missing_ok=True)
+        self._remove("free-")
+
+    def fail(self, name: tuple[int, int]) -> None:
+        """Tell the program that this copy will not come. OSError if that fails."""
+        number, step = name
+        path = self.directory / f"{memory_copy.FAILED}{number}-{step}"
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+
+    def _remove(self, *prefixes: str) -> None:
+        for path in self.directory.iterdir():
+            if path.name.startswith(prefixes):
+                path.unlink(missing_ok=True)
+
+    def close(self, *, ended: bool) -> None:
+        """Remove the directory with all copies, unless it lasts and the job has not `ended`. Call it once or more."""
+        if ended or not self._lasts:
+            shutil.rmtree(self.directory, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
-def remove_abandoned(place: Path) -> None:
-    """Remove the directories of launchers that do not run any more. Never raises."""
+def remove_abandoned(place: Path, but: str = "") -> None:
+    """Remove the directories of launchers that do not run any more; `but`: not those so named. Never raises."""
     with contextlib.suppress(OSError):
         for directory in place.glob(f"{PREFIX}*"):
+            if but and directory.name.startswith(but):
+                continue
             with contextlib.suppress(OSError):
                 if (lock := _locked(directory, create=False)) is not None:
                     shutil.rmtree(directory, ignore_errors=True)

@@ -120,9 +120,10 @@ class Program:
         self.is_idle = not left
         self._output.release_held()
 
-    async def terminate(self) -> None:
-        """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended."""
-        deadline = asyncio.get_running_loop().time() + self._grace
+    async def terminate(self, grace: float | None = None) -> None:
+        """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended. `grace`
+        is what is left of that period, in seconds."""
+        deadline = asyncio.get_running_loop().time() + (self._grace if grace is None else grace)
         self._abort.set()  # stops a start in progress
         self.signal(signal.SIGTERM)
         while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:

@@ -34,6 +34,7 @@ HEARTBEATS_PER_TIMEOUT = 6
 # lease.
 LARGE_GANG, HEARTBEATS_IN_LARGE_GANG = 1000, 4
 RETRY_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.5)  # before each connection attempt; the last value repeats
+WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the chief orders at an announced stop
 CONNECT_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
 
 
@@ -79,7 +80,9 @@ class RendezvousClient:
         """On SIGTERM: tell the chief, so that no member is charged, and terminate the program with its grace period."""
         self._leaving = True
         self._send(type="leaving")
-        await self._program.terminate()
+        grace, begin = self.settings.policy.termination_grace_seconds, time.monotonic()
+        await self.control.wait_for_announced_stop(grace * WAIT_FOR_COPY)
+        await self._program.terminate(begin + grace - time.monotonic())
         if self.control.result is None:
             self.control.result = Result("", "Terminated", f"{self.settings.gang.me} received SIGTERM")
         return self.control.result
@@ -139,7 +142,7 @@ class RendezvousClient:
             "left": None if chief.disconnected_at is None else now - chief.disconnected_at,
             "elastic": True,
             "keepsFits": control.finished_fit_digest,
-            "copies": control.memory_copies(),
+            **({"copies": None} if control.backups is None else control.backups.for_hello()),
         }
 
     def _join(self, channel: Channel, welcome: Frame, sent_at: float) -> None:
@@ -193,6 +196,8 @@ class RendezvousClient:
                 self.chief.record_echo(frame["echo"])
                 self._program.lease.renew(self.chief.lease_deadline)
                 self._program.pause_warmup(bool(frame.get("giveWay")))
+            elif frame["type"] == "copy":  # at once: an order in the queue would interrupt a start
+                self.control.order_copy(frame)
             elif frame["type"] == "bye":
                 self.chief.bye_round = self.control.round
             else:

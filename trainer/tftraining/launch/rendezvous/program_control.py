@@ -22,10 +22,10 @@ from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program
 from tftraining.launch.progress import to_frame
+from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
 
@@ -54,7 +54,7 @@ class ProgramControl:
         self.result: Result | None = None
         self.finished_fit_digest = ""
         self._finished_fit_variables: dict[str, str] = {}
-        self._memory_store: MemoryStore | None = None
+        self.backups: BackupControl | None = None  # None: this member makes no backups in memory
         self._environment = dict(environment)
         self._chief = chief
         self._send = send
@@ -71,13 +71,14 @@ class ProgramControl:
         """
         self.finished_fit_digest, self._finished_fit_variables = digest, dict(variables)
 
-    def back_up_in_memory(self, store: MemoryStore) -> None:
-        """Let the program back up in memory, in rounds whose members all do."""
-        self._memory_store = store
-
     def memory_copies(self) -> list[list[int]] | None:
         """The backups in memory, which change only while the program runs; None if this member makes none."""
-        return None if self._memory_store is None else self._memory_store.held()
+        return None if self.backups is None else self.backups.copies()
+
+    def order_copy(self, order: Frame) -> None:
+        """Let the program of this round make a backup in memory at the end of the ordered step."""
+        if self.backups is not None and self.state == "running" and order.get("round") == self.round:
+            self.backups.request_copy(order.get("step"))
 
     # The chief's orders.
 
@@ -132,17 +133,17 @@ class ProgramControl:
         self.send_heartbeat(time.monotonic())
 
     def _round_environment(self, number: int, order: Frame) -> dict[str, str]:
-        agreed = {**self._finished_fit_variables, **self._memory_variables(order)} if order.get("keepsFits") else {}
+        finished = self._finished_fit_variables if order.get("keepsFits") else {}
+        agreed = {**finished, **self._memory_variables(order)}
         gang = self._gang_variables(order)
         environment = {**self._environment, **agreed, **gang, "TFTRAINING_ROUND": str(number)}
         return environment | proxies.exempt(environment, self.settings.worker_address)
 
     def _memory_variables(self, order: Frame) -> dict[str, str]:
         """The variable that makes the program back up in memory, if all members of the round do."""
-        agreed = order.get("memoryBackup")
-        if self._memory_store is None or agreed is None:
+        if self.backups is None:
             return {}
-        return self._memory_store.variables(agreed.get("restore"))
+        return self.backups.begin_round(order.get("memoryBackup") if order.get("keepsFits") else None)
 
     def _gang_variables(self, order: Frame) -> dict[str, str]:
         """The variables that describe the round's gang; none if the chief does not list the members."""
@@ -189,7 +190,9 @@ class ProgramControl:
         stuck, progress = self._stuck_detector.stuck_seconds(pid, now), to_frame(self.program.snapshot(), now)
         self._check_gpus()
         prepared, no_gpu = self.program.is_prepared, self._sees_no_gpu
-        state = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
+        state: Frame = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
+        if self.backups is not None and (report := self.backups.report()) is not None:
+            state["backup"] = report
         self._send(type="beat", t=now, round=self.round, progress=progress, **state)
 
     def send_exit(self) -> None:
@@ -230,6 +233,13 @@ class ProgramControl:
             await self.kill()
             self.state = "waiting"
 
+    async def wait_for_announced_stop(self, seconds: float) -> None:
+        """Wait, after `leaving`, until the program has ended: the chief lets all make a backup in memory first, and
+        then stops the round. No wait without such backups; at most so many seconds."""
+        if self.state == "running" and self.backups is not None and self.backups.makes_copies:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._has_ended.wait(), seconds)
+
     async def finish(self) -> None:
         """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
         gang, succeeded = self.settings.gang, self.result is not None and self.result.verdict == SUCCEEDED
@@ -247,3 +257,5 @@ class ProgramControl:
         if self.stopped_at is None and self.round:
             self.stopped_at = time.monotonic()
         await self.program.kill()
+        if self.backups is not None:
+            await self.backups.end_round()

@@ -2,7 +2,8 @@
 
 The key of a connection is derived from the job's secret and a nonce of each side, and every frame is counted, so no
 frame can be replayed, reordered or sent back. It must never accept a frame of unlimited length, nor wait for a peer
-that does not read. The content is not secret and not encrypted.
+that does not read. The content is not secret and not encrypted. A connection for copies of the training state has keys
+of its own, and carries chunks of raw bytes too, each behind a line with its HMAC and length.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from tftraining.launch.config.json_text import parse
@@ -20,6 +22,8 @@ from tftraining.launch.config.json_text import parse
 FRAME_BYTES = 64 * 1024
 UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread counts as gone
 HANDSHAKE_SECONDS = 5.0
+CHUNK_BYTES = 256 * 1024
+RENDEZVOUS, COPIES = b"tftraining/1", b"tftraining/1 copies"  # the purposes of a connection
 
 Frame = dict[str, Any]
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for each frame
@@ -61,15 +65,58 @@ class Channel:
 
     async def receive(self) -> Frame:
         """The next frame; ProtocolError if the connection fails."""
-        while not self.has_pending:
+        line = self._take(await self._find_line_end())
+        seal, _, body = line.partition(b" ")
+        _compare(seal, self._receiving.sign(body))
+        return _parse(body)
+
+    async def send_chunk(self, data: bytes) -> None:
+        """Send raw bytes, at most CHUNK_BYTES, and wait until the peer has read most; ProtocolError if it is gone."""
+        if self._writer.is_closing():
+            raise ConnectionClosedError("the connection was closed")
+        self._writer.write(b"%s %d\n" % (self._sending.sign_chunk(data), len(data)))
+        self._writer.write(data)
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ProtocolError(str(error) or "the connection broke") from None
+
+    async def receive_chunk(self) -> bytes | Frame:
+        """The next chunk, or the frame that comes in place of one; ProtocolError if the connection fails."""
+        end = await self._find_line_end()
+        seal, _, told = self._received[:end].partition(b" ")
+        if not told.isdigit():
+            return await self.receive()
+        size = int(told) if len(told) < 9 else CHUNK_BYTES + 1
+        if size > CHUNK_BYTES:
+            raise ProtocolError("a chunk is too long")
+        self._take(end)
+        data = await self._read_exactly(size)
+        _compare(seal, self._receiving.sign_chunk(data))
+        return data
+
+    async def _find_line_end(self) -> int:
+        """The place of the next line's end in the buffer."""
+        while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > FRAME_BYTES:
                 raise ProtocolError("a frame is too long")
             self._received += await _read_bytes(self._reader.read(FRAME_BYTES))
-        line, _, self._received = self._received.partition(b"\n")
-        seal, _, body = line.partition(b" ")
-        if not hmac.compare_digest(seal, self._receiving.sign(body)):
-            raise ProtocolError("a frame has an invalid signature: the launchers have different keys")
-        return _parse(body)
+        return end
+
+    def _take(self, end: int) -> bytes:
+        """Remove and return the line that ends there."""
+        line, self._received = self._received[:end], self._received[end + 1 :]
+        return line
+
+    async def _read_exactly(self, size: int) -> bytes:
+        """So many bytes, the buffered ones first."""
+        head, self._received = self._received[:size], self._received[size:]
+        if len(head) == size:
+            return head
+        try:
+            return head + await _read_bytes(self._reader.readexactly(size - len(head)))
+        except asyncio.IncompleteReadError:
+            raise ConnectionClosedError("the connection was closed") from None
 
     def close(self) -> None:
         """Send the buffered frames, then close."""
@@ -94,33 +141,53 @@ class _Signer:
         text = b"%s %d " % (self._side, self._count) + body
         return hmac.new(self._key, text, "sha256").hexdigest().encode()
 
+    def sign_chunk(self, data: bytes) -> bytes:
+        """The signature of raw bytes, which no frame can have: a frame begins with a brace."""
+        self._count += 1
+        signature = hmac.new(self._key, b"%s %d chunk %d " % (self._side, self._count, len(data)), "sha256")
+        signature.update(data)  # not concatenated: a chunk is long
+        return signature.hexdigest().encode()
 
-async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> tuple[Channel, Frame]:
-    """The chief's side: greet a connection; return the channel and the member's first frame, or raise ProtocolError."""
+
+def _compare(seal: bytes, expected: bytes) -> None:
+    """ProtocolError if a frame or chunk was not signed by a member of this job."""
+    if not hmac.compare_digest(seal, expected):
+        raise ProtocolError("a frame has an invalid signature: the launchers have different keys")
+
+
+async def accept(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, purpose: bytes = RENDEZVOUS
+) -> tuple[Channel, Frame]:
+    """The server's side, in the rendezvous the chief's: greet a connection; return the channel and the member's first
+    frame, or raise ProtocolError."""
     own_nonce = secrets.token_hex(16)
     writer.write(json.dumps({"tftraining": 1, "nonce": own_nonce}).encode() + b"\n")
-    return await _with_timeout(_read_first_frame(reader, writer, secret, own_nonce))
+    return await _with_timeout(_read_first_frame(reader, writer, partial(_derive_key, purpose, secret, own_nonce)))
 
 
 async def connect(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, first_frame: Frame
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    secret: bytes,
+    first_frame: Frame,
+    purpose: bytes = RENDEZVOUS,
 ) -> Channel:
     """The member's side: answer the greeting with the first frame. The chief's signed reply authenticates the chief."""
     own_nonce = secrets.token_hex(16)
     greeting = _parse(await _with_timeout(_read_line(reader)))
     if greeting.get("tftraining") != 1:
         raise ProtocolError("the server at this address is no launcher of a compatible version")
-    channel = Channel(reader, writer, _derive_key(secret, str(greeting.get("nonce")), own_nonce), b"member")
+    channel = Channel(reader, writer, _derive_key(purpose, secret, str(greeting.get("nonce")), own_nonce), b"member")
     writer.write(own_nonce.encode() + b"\n")
     channel.send(first_frame)
     return channel
 
 
 async def _read_first_frame(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, own_nonce: str
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, derive_key: Callable[[str], bytes]
 ) -> tuple[Channel, Frame]:
     member_nonce = (await _read_line(reader)).decode("ascii", "replace")
-    channel = Channel(reader, writer, _derive_key(secret, own_nonce, member_nonce), b"chief")
+    channel = Channel(reader, writer, derive_key(member_nonce), b"chief")
     return channel, await channel.receive()
 
 
@@ -131,8 +198,9 @@ async def _with_timeout(step: Awaitable[_T]) -> _T:
         raise ProtocolError(f"the handshake timed out after {HANDSHAKE_SECONDS:g} s") from None
 
 
-def _derive_key(secret: bytes, chief_nonce: str, member_nonce: str) -> bytes:
-    return hmac.new(secret, f"tftraining/1 {chief_nonce} {member_nonce}".encode(), hashlib.sha256).digest()
+def _derive_key(purpose: bytes, secret: bytes, server_nonce: str, member_nonce: str) -> bytes:
+    text = b"%s %s %s" % (purpose, server_nonce.encode(), member_nonce.encode())
+    return hmac.new(secret, text, hashlib.sha256).digest()
 
 
 async def _read_line(reader: asyncio.StreamReader) -> bytes:

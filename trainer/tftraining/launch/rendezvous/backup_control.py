@@ -1,0 +1,132 @@
+"""A member's backups in memory over all rounds: its own copies, those that it fetches from others and serves to them.
+
+It must never fail a round: a copy that cannot be fetched is missing, and the program resumes without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tftraining.launch.config.settings import Settings
+from tftraining.launch.process.copy_files import Name
+from tftraining.launch.process.memory_store import MemoryStore
+from tftraining.launch.rendezvous.copy_client import CopyClient
+from tftraining.launch.rendezvous.copy_server import CopyServer, describe
+from tftraining.launch.rendezvous.protocol import Frame
+
+FRAME_ERRORS = (KeyError, TypeError, ValueError)
+
+
+class BackupControl:
+    """`log` logs a line. `open` it before the first hello, and `close` it at the end."""
+
+    def __init__(self, settings: Settings, secret: bytes, store: MemoryStore, log: Callable[[str], None]) -> None:
+        self.store = store
+        self.loaded = False  # the copies are from the job's storage
+        self._settings = settings
+        self._log = log
+        self._server = CopyServer(store.directory, settings.job["uid"], secret)
+        self._client = CopyClient(store, settings.job["uid"], secret)
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Serve the copies to the other launchers of the job."""
+        try:
+            await self._server.open(self._settings.host)
+        except OSError as error:
+            self._log(f"tftraining: other members cannot fetch backups in memory from here: {describe(error)}")
+
+    async def close(self, *, ended: bool) -> None:
+        """End all transfers, and remove the copies; `ended`: the job has its verdict."""
+        await self.end_round()
+        await self._server.close()
+        self._client.close()
+        self.store.close(ended=ended)
+
+    def for_hello(self) -> Frame:
+        """The fields of a hello frame: what this member can resume from, while no program runs."""
+        fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
+        if self.loaded and fields["copies"]:
+            fields["copiesFrom"] = "Storage"
+        return fields
+
+    def copies(self) -> list[list[int]]:
+        """Round and step of every copy."""
+        return [list(each) for each in self.store.held()]
+
+    def report(self) -> dict[str, Any] | None:
+        """What the program of this round says about its copies; None if nothing."""
+        return self.store.report()
+
+    @property
+    def makes_copies(self) -> bool:
+        """Whether the program of this round says that it makes copies."""
+        return bool((self.store.report() or {}).get("on"))
+
+    # A round.
+
+    def begin_round(self, agreed: Mapping[str, Any] | None) -> dict[str, str]:
+        """The program's variable for a round, as its start frame orders; begins to fetch the copy that the order names.
+        None: the members of this round make no backups."""
+        try:
+            self.store.begin_round()
+            if agreed is None:
+                return {}
+            name, address = self._to_fetch(agreed)
+        except (OSError, *FRAME_ERRORS) as error:
+            self._log(f"tftraining: no backups in memory in this round: {describe(error)}")
+            return {}
+        if name is not None:
+            self._fetching = asyncio.ensure_future(self._fetch(name, *address))
+        source = agreed.get("source") or "Memory"
+        return self.store.variables(agreed.get("restore"), source, fetching=name is not None)
+
+    async def end_round(self) -> None:
+        """Cancel the fetch, if it still runs."""
+        fetching, self._fetching = self._fetching, None
+        while fetching is not None and not fetching.done():
+            fetching.cancel()  # again: before Python 3.12 wait_for may swallow a cancellation
+            await asyncio.wait({fetching}, timeout=0.05)
+
+    def request_copy(self, step: object) -> None:
+        """Let the program make a copy at the end of this step."""
+        try:
+            self.store.request(int(str(step)))
+        except (OSError, ValueError, OverflowError) as error:
+            self._log(f"tftraining: cannot ask for a backup in memory: {describe(error)}")
+
+    def _to_fetch(self, agreed: Mapping[str, Any]) -> tuple[Name | None, tuple[str, int]]:
+        """The copy that this member has to fetch, None if none, and the address of the launcher that has it."""
+        restore, source = agreed.get("restore"), agreed.get("fetchFrom")
+        if restore is None or source is None:
+            return None, ("", 0)
+        name = int(restore[0]), int(restore[1])
+        if name in self.store.held():
+            return None, ("", 0)
+        host = str(source.get("host") or "") or self._host_of(str(source["member"]))
+        return name, (host, int(source["port"]))
+
+    def _host_of(self, member: str) -> str:
+        """The address of another member, as the operator has told it."""
+        if member == self._settings.gang.chief:
+            return self._settings.rendezvous[0]
+        role, _, index = member.rpartition("-")
+        addresses = self._settings.cluster.get(role, ())
+        if int(index) < len(addresses):
+            return addresses[int(index)].rpartition(":")[0].strip("[]")
+        if self._settings.worker_address is None:
+            raise ValueError(f"the address of {member} is unknown")
+        return (self._settings.worker_address % int(index)).rpartition(":")[0].strip("[]")
+
+    async def _fetch(self, name: Name, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        what = f"the backup in memory of round {name[0]} at step {name[1]} from {host}"
+        try:
+            size = await self._client.fetch(name, host, port)
+        except Exception as error:
+            self._log(f"tftraining: cannot fetch {what}: {describe(error)}")
+        else:
+            self._log(f"tftraining: fetched {what}: {size / 1e6:.1f} MB in {loop.time() - begin:.2f} s")
