@@ -152,10 +152,10 @@ class Launcher:
 
     def _make_memory_store(self) -> MemoryStore | None:
         """The place for backups in memory, if the job has them; without one the member's rounds have none."""
-        if self._settings.memory_backup is None or not self._settings.in_gang:
+        if not self._settings.memory_backup.on or not self._settings.in_gang:
             return None
         try:
-            store = MemoryStore(self._settings.memory_backup)
+            store = MemoryStore(self._settings.memory_backup.max_overhead_percent)
         except OSError as error:
             self._program.log(f"tftraining: no backups in memory: {error.filename}: {error.strerror}")
             return None
