@@ -22,10 +22,12 @@ from tftraining.launch.gang.restart_scope import restarts_alone
 TICK = 0.5
 
 
-def make_coordinator(*members: str, ledger: Ledger | None = None, proven: bool = False, **policy: Any) -> Coordinator:
+def make_coordinator(
+    *members: str, ledger: Ledger | None = None, proven: bool = False, host: str = "", **policy: Any
+) -> Coordinator:
     """A coordinator created at monotonic second 0, with a wall clock fixed at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven)
+    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 
@@ -265,7 +267,7 @@ class SimulatedGang:
             launcher.program = None
             self._close(launcher, say_bye=True)
         else:
-            self._send(launcher, heartbeat(launcher.round, self.now))
+            self._send(launcher, {**heartbeat(launcher.round, self.now), **self._heartbeat_fields(launcher)})
 
     def _close(self, launcher: SimulatedLauncher, say_bye: bool) -> None:
         """Close a launcher's connection, with or without `bye`."""
@@ -291,7 +293,7 @@ class SimulatedGang:
         }
         left = None if launcher.left_at is None else self.now - launcher.left_at
         fields |= {"ledger": launcher.ledger, "witness": launcher.chief_closed_round, "elastic": True}
-        fields |= {"farewell": launcher.chief_bye_round, "left": left}
+        fields |= {"farewell": launcher.chief_bye_round, "left": left, **self._hello_fields(launcher)}
         if self.coordinator.handle_hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now
             self.channels[launcher.name] = launcher.connection
@@ -306,14 +308,29 @@ class SimulatedGang:
             assert launcher.program is None, "a program is there already"
             launcher.program = launcher.round = launcher.known_round = frame["round"]
             launcher.ledger = frame["ledger"]
+            self._begin_program(launcher, frame)
         elif frame["type"] == "stop":
             launcher.program = None
-            self._send(launcher, {"type": "ready", "round": frame["round"]})
+            self._send(launcher, {"type": "ready", "round": frame["round"], **self._ready_fields(launcher)})
         elif frame["type"] == "bye":
             launcher.chief_bye_round = launcher.round
         elif frame["type"] == "end":
             launcher.program = None
             launcher.result = Result.from_frame(frame)
+
+    # For subclasses: what the launcher and its program do beside.
+
+    def _hello_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        return {}
+
+    def _heartbeat_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        return {}
+
+    def _ready_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        return {}
+
+    def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        return
 
     def _send(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         if launcher.connection is not None:

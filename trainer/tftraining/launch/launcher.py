@@ -157,19 +157,25 @@ class Launcher:
 
     def _make_backups(self, secret: bytes) -> BackupControl | None:
         """The backups in memory, if the job has them; without a place for them the member's rounds have none."""
-        if self._settings.memory_backup is None or not self._settings.in_gang:
+        told, job = self._settings.memory_backup, self._settings.job
+        if not told.on or not self._settings.in_gang:
             return None
+        limits = Limits(told.max_overhead_percent, told.size_limit, told.memory_limit)
         try:
-            store = MemoryStore.temporary(Limits(self._settings.memory_backup))
+            if told.directory is None:
+                store = MemoryStore.temporary(limits)
+            else:
+                store = MemoryStore.lasting(limits, told.directory, job["uid"], self._settings.gang.me)
         except OSError as error:
-            self._program.log(f"tftraining: no backups in memory: {error.filename}: {error.strerror}")
+            self._program.log(f"tftraining: no backups in memory: {error}")
             return None
         return BackupControl(self._settings, secret, store, self._program.log)
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings
         gang, policy = self._spec_updates.poll() or (settings.gang, settings.policy)
-        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven)
+        host = settings.rendezvous[0]
+        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven, host)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _apply_spec_updates(self) -> None:

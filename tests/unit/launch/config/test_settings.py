@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tftraining.launch.config.settings import SettingsError, read
+from tftraining.launch.config.settings import MemoryBackup, SettingsError, read
 from tftraining.launch.config.spec_updates import apply_update
 
 CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
@@ -84,3 +85,42 @@ def test_a_wrong_tf_config_is_named(config: object) -> None:
 def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER"):
         read(environment(**change))
+
+
+def test_the_settings_of_backups_in_memory() -> None:
+    told = {"mode": "Auto", "maxOverheadPercent": 2.5, "sizeLimit": 10, "memoryLimit": 20, "directory": "/m", "off": ""}
+    assert read(environment(memoryBackup=told)).memory_backup == MemoryBackup(True, 2.5, 10, 20, Path("/m"))
+    nothing = {"mode": "Auto", "sizeLimit": None, "memoryLimit": None, "directory": None}
+    assert read(environment(memoryBackup=nothing)).memory_backup == MemoryBackup(True)
+
+
+@pytest.mark.parametrize(
+    ("told", "on"),
+    [
+        ({}, False),
+        ({"memoryBackup": None}, False),
+        ({"memoryBackup": {"mode": "Off"}}, False),
+        ({"memoryBackup": {"mode": "Auto"}}, True),
+        ({"memoryBackup": {"mode": "Auto", "off": "a member was OOMKilled"}}, False),
+    ],
+)
+def test_there_are_backups_in_memory_if_the_mode_is_auto_and_nothing_speaks_against_it(
+    told: dict[str, object], on: bool
+) -> None:
+    assert read(environment(**told)).memory_backup.on is on
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"mode": "On"}, "memoryBackup.mode 'On' is neither Auto nor Off"),
+        ({"maxOverheadPercent": 0}, "memoryBackup.maxOverheadPercent must be above 0 and at most 100"),
+        ({"maxOverheadPercent": 101}, "memoryBackup.maxOverheadPercent must be above 0 and at most 100"),
+        ({"sizeLimit": 0}, "memoryBackup.sizeLimit must be above 0 bytes"),
+        ({"memoryLimit": -1}, "memoryBackup.memoryLimit must be above 0 bytes"),
+        ({"directory": "memory"}, "memoryBackup.directory memory is not an absolute path"),
+    ],
+)
+def test_a_wrong_field_of_backups_in_memory_is_named(told: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        read(environment(memoryBackup={"mode": "Auto", **told}))

@@ -439,7 +439,7 @@ def progressed(chief: Coordinator, *told: dict[str, int]) -> bool:
     """Whether an incident comes after progress, where the members have told this in their order."""
     for (name, peer), fields in zip(chief.membership.gang.items(), told, strict=True):
         chief.handle_frame(name, heartbeat(peer.round, 1.0, updated=1.0, **fields), 1.0)
-    return chief.rounds.check_progress(1.0)
+    return chief.rounds.check_progress(1.0, charged=True)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_without_reports_a_round_of_a_minute_is_progress(ran: float, is_progress
     for now in (35.0, ran):
         send_heartbeats(chief, now)
         chief.tick(now)
-    assert (chief.rounds.check_progress(ran), chief.rounds.has_stepped) == (is_progress, is_progress)
+    assert (chief.rounds.check_progress(ran, charged=True), chief.rounds.has_stepped) == (is_progress, is_progress)
 
 
 def test_a_program_that_reports_nothing_and_ran_for_a_minute_does_not_fail_for_good() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.simulated_gang.simulation import exited, hello, make_coordinator
 from tftraining.launch.gang import memory_backups
+from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.in_user_process import backup_interval, memory_copy
 from tftraining.launch.in_user_process.backup_interval import Measured
 from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
@@ -23,37 +24,116 @@ STATE = 128  # bytes
 # Which copy.
 
 
-@given(st.lists(COPIES, max_size=5))
-def test_any_pattern_of_copies_restores_the_newest_that_all_hold_or_none(held_by: list[frozenset[Any]]) -> None:
-    found = memory_backups.newest_common(held_by)
-    common = [each for own in held_by for each in own if all(each in other for other in held_by)]
-    assert (found is None) == (not common)
-    assert found is None or (found in common and all(found >= each for each in common))
+@given(st.data())
+def test_any_pattern_of_copies_restores_one_that_all_hold_or_can_fetch_or_none(data: st.DataObject) -> None:
+    names = [f"worker-{index}" for index in range(data.draw(st.integers(1, 5)))]
+    held = {name: data.draw(COPIES) for name in names}
+    servers = data.draw(st.sets(st.sampled_from(names)))
+    found = memory_backups.choose(held, servers)
+
+    def is_in_reach(copy: tuple[int, int]) -> bool:
+        return all(copy in own for own in held.values()) or any(copy in held[name] for name in servers)
+
+    usable = {copy for own in held.values() for copy in own if is_in_reach(copy)}
+    common = {copy for copy in usable if all(copy in own for own in held.values() if own)}
+    assert found == max(common, default=max(usable, default=None))
 
 
-def starts(copies: dict[str, Any]) -> list[Any]:
-    chief = make_coordinator(*copies)
-    for name, told in copies.items():
-        chief.handle_hello(hello(name, copies=told), 0.0)
-    return [frame["memoryBackup"] for _, frame in chief.outbox.take_all() if frame["type"] == "start"]
+@given(st.sets(st.integers(0, 9)), st.integers(1, 4))
+def test_the_members_that_fetch_are_spread_over_those_that_serve(needy: set[int], servers: int) -> None:
+    senders = memory_backups.spread(map(str, needy), [f"worker-{index}" for index in range(servers)])
+    assert set(senders) == set(map(str, needy))
+    load = [list(senders.values()).count(f"worker-{index}") for index in range(servers)]
+    assert load == sorted(load, reverse=True) and load[0] - load[-1] <= 1
+
+
+def sent_starts(chief: Coordinator) -> dict[str, Any]:
+    """The part about copies of each start frame that has been sent."""
+    frames = chief.outbox.take_all()
+    return {name: frame["memoryBackup"] for name, frame in frames if frame["type"] == "start"}
+
+
+def starts(**members: Any) -> dict[str, Any]:
+    """The orders of the first round, from the fields of each hello; a list is its copies, from a launcher that serves
+    none."""
+    chief = make_coordinator(*(name.replace("_", "-") for name in members), host="chief.example")
+    for name, told in members.items():
+        fields = told if isinstance(told, dict) else {"copies": told}
+        chief.handle_hello(hello(name.replace("_", "-"), **fields), 0.0)
+    return sent_starts(chief)
+
+
+def own(*copy: int, source: str = "Memory") -> dict[str, Any]:
+    """The order to a member that holds the copy."""
+    return {"restore": list(copy), "source": source, "fetchFrom": None}
+
+
+def fetched(*copy: int, member: str, host: str, source: str = "Peer") -> dict[str, Any]:
+    """The order to a member that has to fetch the copy."""
+    return {"restore": list(copy), "source": source, "fetchFrom": {"member": member, "host": host, "port": 7}}
 
 
 @pytest.mark.parametrize(
     ("one", "other", "order"),
     [
-        ([[1, 32], [1, 48]], [[1, 48], [1, 64]], {"restore": [1, 48]}),
-        ([[1, 64], [2, 48]], [[1, 64], [2, 48]], {"restore": [2, 48]}),  # what was trained last
+        ([[1, 32], [1, 48]], [[1, 48], [1, 64]], own(1, 48)),
+        ([[1, 64], [2, 48]], [[1, 64], [2, 48]], own(2, 48)),  # what was trained last
         ([[1, 32]], [[2, 32]], {"restore": None}),  # the same step of two trainings
         ([[1, 32]], [], {"restore": None}),
         ([[1, 32]], None, None),  # an older launcher, or one without memory
     ],
 )
 def test_all_members_are_told_the_same_copy(one: Any, other: Any, order: Any) -> None:
-    assert starts({"worker-0": one, "worker-1": other}) == [order, order]
+    assert starts(worker_0=one, worker_1=other) == {"worker-0": order, "worker-1": order}
+
+
+def serving(*copies: list[int], **fields: str) -> dict[str, Any]:
+    return {"copies": list(copies), "copyPort": 7, "copyHost": "10.0.0.1", **fields}
+
+
+def test_a_new_member_fetches_the_copy_that_the_others_hold() -> None:
+    holder = serving([1, 32], [1, 48])
+    assert starts(worker_0=serving([1, 48], [1, 64]), worker_1=holder, worker_2=serving()) == {
+        "worker-0": own(1, 48),
+        "worker-1": own(1, 48),
+        "worker-2": fetched(1, 48, member="worker-1", host="10.0.0.1"),
+    }
+
+
+def test_the_chief_is_the_last_to_serve_and_has_the_address_of_the_rendezvous() -> None:
+    orders = starts(worker_0=serving([1, 48]), worker_1=serving(), worker_2=serving())
+    assert orders["worker-1"] == orders["worker-2"] == fetched(1, 48, member="worker-0", host="chief.example")
+
+
+def test_a_copy_that_one_member_alone_holds_is_fetched_by_all_others() -> None:
+    assert starts(worker_0=serving([1, 64]), worker_1=serving([2, 32]), worker_2=serving([1, 32])) == {
+        "worker-0": fetched(2, 32, member="worker-1", host="10.0.0.1"),
+        "worker-1": own(2, 32),
+        "worker-2": fetched(2, 32, member="worker-1", host="10.0.0.1"),
+    }
+
+
+def test_a_copy_that_nobody_serves_is_not_restored_by_a_new_member() -> None:
+    assert set(map(str, starts(worker_0=[[1, 32]], worker_1=serving()).values())) == {"{'restore': None}"}
+
+
+def test_a_copy_from_storage_stays_one_for_those_that_fetch_it() -> None:
+    orders = starts(worker_0=serving([7, 32], copiesFrom="Storage"), worker_1=serving())
+    assert orders == {
+        "worker-0": own(7, 32, source="Storage"),
+        "worker-1": fetched(7, 32, member="worker-0", host="chief.example", source="Storage"),
+    }
+
+
+def test_a_round_has_a_higher_number_than_the_copies_from_storage() -> None:
+    """Or its own copies would be the older ones."""
+    chief = make_coordinator("worker-0")
+    chief.handle_hello(hello("worker-0", **serving([7, 32], copiesFrom="Storage")), 0.0)
+    assert [frame["round"] for _, frame in chief.outbox.take_all() if frame["type"] == "start"] == [8]
 
 
 def test_parameter_servers_make_no_copies() -> None:
-    assert starts({"chief-0": [], "worker-0": [], "ps-0": []}) == [None] * 3
+    assert starts(chief_0=[], worker_0=[], ps_0=[]) == dict.fromkeys(("chief-0", "worker-0", "ps-0"))
 
 
 def test_a_member_that_is_ready_again_tells_what_it_holds_now() -> None:
@@ -64,8 +144,7 @@ def test_a_member_that_is_ready_again_tells_what_it_holds_now() -> None:
     chief.outbox.take_all()
     for name in ("worker-0", "worker-1"):
         chief.handle_frame(name, {"type": "ready", "round": 1, "copies": [[1, 16]]}, 2.0)
-    told = [frame["memoryBackup"] for _, frame in chief.outbox.take_all() if frame["type"] == "start"]
-    assert told == [{"restore": [1, 16]}] * 2
+    assert sent_starts(chief) == {"worker-0": own(1, 16), "worker-1": own(1, 16)}
 
 
 @pytest.mark.parametrize("told", ["many", [1], [[1, "x"]], [[1, 2]] * 17])
@@ -104,7 +183,8 @@ def test_a_kill_at_any_moment_costs_one_copy_at_most(data: st.DataObject) -> Non
                 slots.begin()[HEAD] = 0
             elif last == "done":
                 write(slots, whole + 1)
-        common = memory_backups.newest_common(copies(*directories))
+        held_by = {directory.name: found for directory, found in zip(directories, copies(*directories), strict=True)}
+        common = memory_backups.choose(held_by, ())
         everywhere = whole + all(each == "done" for each in progress)
         assert common == ((1, everywhere) if everywhere else None)
         for directory in directories if common is not None else ():

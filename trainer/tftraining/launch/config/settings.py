@@ -25,6 +25,24 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True)
+class MemoryBackup:
+    """The settings of backups in memory. `max_overhead_percent` is the share of the time that copies may block the
+    training; the limits are in bytes, None for no limit. `directory` is the place of the copies, None for /dev/shm."""
+
+    enabled: bool = False  # spec.launcher.memoryBackup.mode is Auto
+    max_overhead_percent: float = 1.0
+    size_limit: int | None = None  # of both copies of one member
+    memory_limit: int | None = None  # of the container
+    directory: Path | None = None
+    off: str = ""  # why this job makes no copies in spite of mode Auto
+
+    @property
+    def on(self) -> bool:
+        """Whether the program may make copies."""
+        return self.enabled and not self.off
+
+
+@dataclass(frozen=True)
 class Settings:
     """All settings of one launcher."""
 
@@ -46,7 +64,7 @@ class Settings:
     needed: bool  # False for a member whose pod was created while the others trained
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
-    memory_backup: float | None  # the percentage of the time that backups in memory may take; None: there are none
+    memory_backup: MemoryBackup
 
     @property
     def is_chief(self) -> bool:
@@ -158,14 +176,33 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
     )
 
 
-def _memory_backup(fields: Mapping[str, Any]) -> float | None:
-    """The maximum overhead of backups in memory, in percent; None if they are off, as without the fields."""
+def _memory_backup(fields: Mapping[str, Any]) -> MemoryBackup:
+    """The settings of backups in memory, which are off without the fields."""
     if (mode := fields.get("mode", "Off")) not in ("Auto", "Off"):
         raise ValueError(f"memoryBackup.mode {mode!r} is neither Auto nor Off")
     percent = float(fields.get("maxOverheadPercent", 1))
     if not 0 < percent <= 100:
         raise ValueError("memoryBackup.maxOverheadPercent must be above 0 and at most 100")
-    return percent if mode == "Auto" else None
+    directory = _path(fields.get("directory"))
+    if directory is not None and not directory.is_absolute():
+        raise ValueError(f"memoryBackup.directory {directory} is not an absolute path")
+    return MemoryBackup(
+        enabled=mode == "Auto",
+        max_overhead_percent=percent,
+        size_limit=_bytes(fields, "sizeLimit"),
+        memory_limit=_bytes(fields, "memoryLimit"),
+        directory=directory,
+        off=str(fields.get("off") or ""),
+    )
+
+
+def _bytes(fields: Mapping[str, Any], name: str) -> int | None:
+    """A field of memoryBackup that is a number of bytes; None if it is absent or null."""
+    if (value := fields.get(name)) is None:
+        return None
+    if int(value) <= 0:
+        raise ValueError(f"memoryBackup.{name} must be above 0 bytes")
+    return int(value)
 
 
 def _path(value: object) -> Path | None:

@@ -19,6 +19,7 @@ from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.attribution import Attribution
 from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import JobContext, Membership
+from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import PLANNED_RESTARTS
@@ -35,6 +36,7 @@ class Coordinator:
         self.decisions = Decisions(self.membership, ledger)
         self.last_incident: Incident | None = None
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
+        self.backups = MemoryBackups(self.membership)
         self.outbox = Outbox(self.membership, self.decisions)
         self._attribution = Attribution(self.membership, wall)
         self._last_tick_at: float | None = None
@@ -52,8 +54,8 @@ class Coordinator:
         peer = self.membership.admit(name)
         if peer.is_connected:
             self.handle_disconnect(name, now)
-        peer.record_join(incarnation, frame, now)
         peer.memory_copies = copies
+        peer.record_join(incarnation, frame, now)
         if self.rounds.is_done(peer):
             peer.state = "done"
         self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)
@@ -191,10 +193,9 @@ class Coordinator:
     def _start_round(self, members: list[Peer], now: float) -> None:
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
-        trainers = self.membership.trainers
-        fields = {**self.membership.describe_round(), "memoryBackup": memory_backups.order(members, trainers)}
+        fields, copies = self.membership.describe_round(), self.backups.start_round(members)
         for peer in members:
-            self._start_program(peer, self.rounds.number, now, **fields)
+            self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))
 
     def _start_member(self, peer: Peer, now: float) -> None:
         """Start one member in a round number of its own; the others run on."""
@@ -221,6 +222,7 @@ class Coordinator:
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
+        incident = self.backups.judge(incident)
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
         self.rounds.end(
@@ -230,7 +232,9 @@ class Coordinator:
             self.outbox.send_stop(peer, self.last_incident)
 
     def _decide(self, incident: Incident, now: float) -> Incident | None:
-        decided = self.decisions.decide(incident, self.rounds.check_progress(now), self.rounds.has_stepped)
+        decided = self.decisions.decide(
+            incident, self.rounds.check_progress(now, incident.charged), self.rounds.has_stepped
+        )
         self._halt_if_decided()
         return decided
 

@@ -15,13 +15,15 @@ from tftraining.launch.roles import is_outside_gang, traits_of
 
 @dataclass(frozen=True)
 class JobContext:
-    """The job of the rendezvous: members must send its UID and attempt. `has_stepped`: the job made a step before."""
+    """The job of the rendezvous: members must send its UID and attempt. `has_stepped`: the job made a step before;
+    `host`: where members reach the chief's launcher."""
 
     uid: str
     attempt: int
     gang: Gang
     policy: Policy
     has_stepped: bool = False
+    host: str = ""
 
 
 class Membership:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.failure.exit import Exit
+from tftraining.launch.gang import backup_report
+from tftraining.launch.gang.backup_report import STORAGE, BackupReport
 from tftraining.launch.gang.watchdog import WatchedProgram
 from tftraining.launch.progress import Snapshot, from_frame, has_reports
 
@@ -36,6 +38,11 @@ class Peer:
     elastic: bool = False  # its launcher accepts a round's members in the start frame
     finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
     memory_copies: frozenset[tuple[int, int]] | None = None  # its backups, by round and step; None: it makes none
+    stored_copies: frozenset[tuple[int, int]] = frozenset()  # those that it has loaded from the job's storage
+    host: str = ""  # its address, as the chief's launcher sees it
+    copy_port: int | None = None  # where it serves its copies; None: it serves none
+    backup: BackupReport | None = None  # of this round's program
+    earlier_backup: BackupReport | None = None  # of the program before, until this round's program reports
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
@@ -58,6 +65,7 @@ class Peer:
 
     def record_join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
         """Take a launcher's hello. Its program does not run, except that an evaluator's may run on, or have ended."""
+        self._record_copies(incarnation, frame)
         if self.state == "lost" and incarnation != self.incarnation and not self.left_cleanly:
             self.predecessor_seen_at = self.last_seen_at
         self.incarnation = incarnation
@@ -78,6 +86,7 @@ class Peer:
         self.started_at = now
         self.stuck_seconds = 0.0
         self.progress = Snapshot()
+        self.earlier_backup, self.backup = self.backup or self.earlier_backup, None
         self.exit = None
 
     def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
@@ -90,10 +99,12 @@ class Peer:
         self.pid = frame["pid"]
         self.stuck_seconds = float(frame["stuck"])
         self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers do not send it
+        self._record_backup(frame)
         self._record_progress(frame["progress"], now)
 
     def record_exit(self, program_exit: Exit, frame: Mapping[str, Any], now: float) -> None:
         """Note the end of its program."""
+        self._record_backup(frame)
         self._record_progress(frame["progress"], now)
         self.state = "done"
         self.exit, self.exited_at = program_exit, now
@@ -103,6 +114,23 @@ class Peer:
         return WatchedProgram(
             self.name, self.has_reported or self.progress.connecting, self.started_at, self.progress, self.stuck_seconds
         )
+
+    def _record_copies(self, incarnation: str, frame: Mapping[str, Any]) -> None:
+        """Take the copies of a hello, and how others can fetch them. What a launcher holds when it first joins may come
+        from the job's storage; later it also holds copies of its program."""
+        port, is_new = frame.get("copyPort"), incarnation != self.incarnation
+        self.copy_port, self.host = None if port is None else int(port), str(frame.get("copyHost") or "")
+        if is_new:
+            copies = self.memory_copies if frame.get("copiesFrom") == STORAGE else None
+            self.stored_copies, self.backup, self.earlier_backup = copies or frozenset(), None, None
+
+    def _record_backup(self, frame: Mapping[str, Any]) -> None:
+        """Take the program's report on its copies. The launcher may still have that of the round before."""
+        if "backup" not in frame:  # older launchers, and those without copies
+            return
+        report = backup_report.from_frame(frame["backup"])
+        if report is None or report != self.earlier_backup:
+            self.backup, self.earlier_backup = report, None
 
     def _record_progress(self, fields: dict[str, Any], now: float) -> None:
         self.progress = from_frame(fields, now, self.progress.first_step_time)

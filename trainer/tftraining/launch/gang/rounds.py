@@ -10,6 +10,7 @@ import math
 
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.membership import Membership
+from tftraining.launch.gang.memory_backups import common_resumption, newest_common_step
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
 from tftraining.launch.roles import traits_of
@@ -19,6 +20,7 @@ AFTER_BYE = 1.0  # it said goodbye to a member: the leases of the others end
 AFTER_CLOSE = 1.5  # all others saw their connection end: it drops them after one timeout, and checks six times in one
 AFTER_SILENCE = 3.0  # it may have been stopped for almost one timeout, and have granted leases of almost one more
 WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
+COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
 FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first steps after the first one
 
 
@@ -43,6 +45,7 @@ class Rounds:
         self._members_without_step: set[str] = set()  # members without a step in the present round
         self._newest_epoch: int | None = None  # the newest epoch at the last incident
         self._newest_checkpoint: int | None = None  # the step of the newest checkpoint at the last incident
+        self._newest_copy: int | None = None  # the step of the newest backup in memory at the last charge
         self._newcomers_since: tuple[float, int | None] | None = None  # the time and epoch in which they came
         self._start_deadline_over = False  # the start deadline is over: the available members may be enough
 
@@ -166,13 +169,17 @@ class Rounds:
     # The present round.
 
     def begin(self, members: list[Peer], now: float) -> bool:
-        """Begin the next round; whether its launchers were all in the last one, or the last one's are all in it."""
+        """Begin the next round; whether its launchers were all in the last one, or the last one's are all in it.
+
+        Its number exceeds those of all copies: launchers that have all been replaced may have copies from storage.
+        """
         incarnations = {peer.name: peer.incarnation for peer in members}
         previous = self._incarnations.items()
         same_launchers = bool(previous) and (incarnations.items() <= previous or previous <= incarnations.items())
         self._incarnations = incarnations
         self._previous_progress = self.progress
-        self.number += 1
+        copied = max((number for peer in members for number, _ in peer.memory_copies or ()), default=0)
+        self.number = max(self.number, copied) + 1
         self.running, self.training_since, self._started_at, self._newcomers_since = True, None, now, None
         self._membership.set_round_members(members)
         self._members_without_step = {peer.name for peer in self._membership.trainers}
@@ -230,11 +237,12 @@ class Rounds:
         elif all(is_silent(peer.progress) for peer in trainers) and now - self._started_at > QUIET_START:
             self.training_since = max(peer.started_at for peer in trainers)
 
-    def check_progress(self, now: float) -> bool:
-        """Whether there is a newer epoch or checkpoint than at the last incident; without reports of epochs, whether
-        the round ran for QUIET_PROGRESS seconds."""
+    def check_progress(self, now: float, charged: bool) -> bool:
+        """Whether there is a newer epoch, checkpoint or backup in memory than before, at an incident that is `charged`
+        or not; without reports of epochs, whether the round ran for QUIET_PROGRESS seconds."""
         self.update_training(now)
         saved = self._check_checkpoint()
+        saved = self._check_copy(now, charged) or saved
         ran_long = self.training_since is not None and now - self._started_at > QUIET_PROGRESS
         reported = [peer.progress for peer in self._membership.trainers if peer.progress.epoch is not None]
         if not reported:
@@ -249,9 +257,31 @@ class Rounds:
     def _check_checkpoint(self) -> bool:
         """Whether there is a newer checkpoint than at the last incident. The checkpoint that the first round resumed
         from does not count."""
-        reported = [peer.progress for peer in self._membership.trainers]
-        newest = max((each.checkpoint for each in reported if each.checkpoint is not None), default=None)
+        trainers = self._membership.trainers
+        reported = [peer.progress for peer in trainers]
+        saved = [peer.progress.checkpoint for peer in trainers if not _has_only_resumed_from_copy(peer)]
+        newest = max((step for step in saved if step is not None), default=None)
         first = min((each.first_step for each in reported if each.first_step is not None), default=None)
         newest_before = first if self._newest_checkpoint is None else self._newest_checkpoint
         self._newest_checkpoint = max((step for step in (newest_before, newest) if step is not None), default=None)
         return newest is not None and newest > (newest_before or 0)
+
+    def _check_copy(self, now: float, charged: bool) -> bool:
+        """Whether the gang has a newer backup in memory than at the last charge, and has trained for a while: copies
+        come every second or so, and a program that fails after each start would never use up its budget."""
+        trainers = self._membership.trainers
+        newest = newest_common_step(trainers)
+        if newest is None:
+            return False
+        before = common_resumption(trainers) if self._newest_copy is None else self._newest_copy
+        trained = self.training_since is not None and now - self.training_since >= COPY_PROGRESS_SECONDS
+        is_progress = trained and newest > (before or 0)
+        if charged or is_progress:
+            self._newest_copy = max(newest, before or 0)
+        return is_progress
+
+
+def _has_only_resumed_from_copy(peer: Peer) -> bool:
+    """Whether the checkpoint that a member reports is the backup in memory from which its program has resumed."""
+    resumed = peer.backup is not None and bool(peer.backup.resumed_from)
+    return resumed and peer.progress.checkpoint == peer.progress.first_step

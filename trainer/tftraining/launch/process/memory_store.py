@@ -32,7 +32,7 @@ class Limits:
     """`percent` is the share of the time that copies may block the training; sizes are in bytes."""
 
     percent: float
-    size: int | None = None
+    size: int | None = None  # of all copies together
     memory: int | None = None  # of the container
 
 

@@ -105,20 +105,7 @@ class BackupControl:
         name = int(restore[0]), int(restore[1])
         if name in self.store.held():
             return None, ("", 0)
-        host = str(source.get("host") or "") or self._host_of(str(source["member"]))
-        return name, (host, int(source["port"]))
-
-    def _host_of(self, member: str) -> str:
-        """The address of another member, as the operator has told it."""
-        if member == self._settings.gang.chief:
-            return self._settings.rendezvous[0]
-        role, _, index = member.rpartition("-")
-        addresses = self._settings.cluster.get(role, ())
-        if int(index) < len(addresses):
-            return addresses[int(index)].rpartition(":")[0].strip("[]")
-        if self._settings.worker_address is None:
-            raise ValueError(f"the address of {member} is unknown")
-        return (self._settings.worker_address % int(index)).rpartition(":")[0].strip("[]")
+        return name, (str(source["host"]), int(source["port"]))
 
     async def _fetch(self, name: Name, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()

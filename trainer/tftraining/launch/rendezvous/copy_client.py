@@ -73,7 +73,7 @@ class CopyClient:
         """The announced size. OSError or ValueError if there is no copy, or one that is too large."""
         if answer["type"] != "copy":
             raise ProtocolError(str(answer.get("why"))[:200])
-        size, most = answer["bytes"], self._store.limits.size or LARGEST
+        size, most = answer["bytes"], (self._store.limits.size or LARGEST) // memory_copy.SLOTS
         if not isinstance(size, int) or not memory_copy.HEAD <= size <= most:
             raise ValueError(f"a copy of {str(size)[:40]} bytes, where at most {most} are allowed")
         return size

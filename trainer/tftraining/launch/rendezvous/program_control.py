@@ -191,15 +191,18 @@ class ProgramControl:
         self._check_gpus()
         prepared, no_gpu = self.program.is_prepared, self._sees_no_gpu
         state: Frame = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
-        if self.backups is not None and (report := self.backups.report()) is not None:
-            state["backup"] = report
+        state |= self._backup_field()
         self._send(type="beat", t=now, round=self.round, progress=progress, **state)
 
     def send_exit(self) -> None:
         """Report how this round's program ended, if it ended by itself."""
         if self.state == "done" and self.exit is not None:
             progress = to_frame(self.program.snapshot(), time.monotonic())
-            self._send(type="exited", round=self.round, exit=exit_to_frame(self.exit), progress=progress)
+            told = {"exit": exit_to_frame(self.exit), "progress": progress, **self._backup_field()}
+            self._send(type="exited", round=self.round, **told)
+
+    def _backup_field(self) -> Frame:
+        return {} if self.backups is None else {"backup": self.backups.report()}
 
     def _handle_exit(self, number: int, program_exit: Exit) -> None:
         """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then

@@ -88,8 +88,9 @@ class RendezvousServer:
             return
         finally:
             self._handshaking.pop(writer, None)
+        address = writer.get_extra_info("peername")
         with contextlib.suppress(ProtocolError, *FRAME_ERRORS):
-            await self._admit(channel, hello)
+            await self._admit(channel, {"copyHost": address[0] if address else "", **hello})
         channel.close()
 
     async def _admit(self, channel: Channel, hello: dict[str, Any]) -> None:

@@ -1,0 +1,139 @@
+"""A simulated gang whose programs train in lockstep and make copies of their state, which launchers keep and serve.
+
+The state of a program is its history: the rounds and steps of its copies. So two copies of the same name with different
+states, or members of a round with different states, are found at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.simulated_gang.simulation import SimulatedGang, SimulatedLauncher, exited
+
+Copy = tuple[int, int]
+State = tuple[Copy, ...]
+KEPT = 2  # copies of one member
+
+
+@dataclass
+class Memory:
+    """The copies of one launcher, and the state of its program; None until the members have agreed on it."""
+
+    serves: bool
+    copies: dict[Copy, State] = field(default_factory=dict)
+    order: dict[str, Any] | None = None
+    state: State | None = None
+    resumed: Copy | None = None
+    newest: Copy | None = None  # made in this round
+
+
+class CopyingGang(SimulatedGang):
+    """Its programs make copies; some launchers serve none."""
+
+    def __init__(self, size: int, seed: int, **policy: Any) -> None:
+        self.memories: dict[str, Memory] = {}  # by incarnation
+        self.states: dict[Copy, State] = {}  # of all copies ever made
+        self.restorations: list[str] = []  # the sources of the states that rounds have begun with
+        super().__init__(size, seed, **policy)
+
+    def fail_program(self, name: str) -> None:
+        """End the program by an exception of its own."""
+        launcher = self.launchers[name]
+        if launcher.program is not None:
+            number, launcher.program = launcher.program, None
+            frame = exited(number, 1)
+            frame["exit"]["exception"] = "ValueError: the loss is not finite"
+            self._send(launcher, frame)
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock, every launcher and the training."""
+        super().advance(seconds)
+        members = [each for each in self.launchers.values() if each.program is not None]
+        rounds = {each.program for each in members}
+        if len(members) < len(self.names) or len(rounds) != 1:
+            return  # their collectives wait
+        memories = [self._memory(each) for each in members]
+        if any(memory.state is None for memory in memories):
+            self._agree(memories)
+        else:
+            self._train(next(iter(rounds)) or 0, memories)
+
+    def _agree(self, memories: list[Memory]) -> None:
+        """All members restore the copy, or none does."""
+        found = [self._find(memory) for memory in memories]
+        states = set(found)
+        taken = None not in states
+        assert not taken or len(states) == 1, "the members of a round differ"
+        for memory, state in zip(memories, found, strict=True):
+            memory.state = state or ()
+            memory.resumed = _ordered(memory) if taken else None
+            kept = {} if memory.resumed is None or state is None else {memory.resumed: state}
+            earlier = memory.resumed is not None and self.random.random() < 0.5  # it may keep the one before, too
+            older = {copy: each for copy, each in memory.copies.items() if earlier and copy < (memory.resumed or copy)}
+            memory.copies = {**older, **kept}
+        sources = {str((memory.order or {}).get("source")) for memory in memories}
+        self.restorations.append("Peer" if "Peer" in sources and taken else "Memory" if taken else "Start")
+
+    def _find(self, memory: Memory) -> State | None:
+        """The state that this member was told to restore; None if it does not get it."""
+        copy, order = _ordered(memory), memory.order
+        if copy is None or order is None:
+            return None
+        if order["fetchFrom"] is None:
+            assert copy in memory.copies, "it was told to restore a copy that it does not hold"
+            return memory.copies[copy]
+        assert copy not in memory.copies
+        sender = self.launchers.get(order["fetchFrom"]["member"])
+        if sender is None or not self._memory(sender).serves:
+            return None  # it was lost after the order
+        return self._memory(sender).copies.get(copy)
+
+    def _train(self, number: int, memories: list[Memory]) -> None:
+        """Members that lag make the newest copy; when none does, some make the next one."""
+        newest = max(len(memory.state or ()) for memory in memories)
+        behind = [memory for memory in memories if len(memory.state or ()) < newest]
+        for memory in behind or self.random.sample(memories, self.random.randint(0, len(memories))):
+            state = memory.state or ()
+            copy = (number, (state[-1][1] if state else 0) + 1)
+            memory.state = (*state, copy)
+            assert self.states.setdefault(copy, memory.state) == memory.state, "one name, two states"
+            memory.copies[copy] = memory.state
+            memory.newest = copy
+            for oldest in sorted(memory.copies)[:-KEPT]:
+                del memory.copies[oldest]
+
+    def _memory(self, launcher: SimulatedLauncher) -> Memory:
+        if launcher.incarnation not in self.memories:
+            self.memories[launcher.incarnation] = Memory(self.random.random() < 0.8)
+        return self.memories[launcher.incarnation]
+
+    # Frames.
+
+    def _hello_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        serves = {"copyPort": 7, "copyHost": launcher.name} if self._memory(launcher).serves else {}
+        return {**self._ready_fields(launcher), **serves}
+
+    def _ready_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        return {"copies": [list(copy) for copy in self._memory(launcher).copies]}
+
+    def _heartbeat_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
+        memory = self._memory(launcher)
+        made = {} if memory.newest is None else {"step": memory.newest[1], "time": self.now}
+        source = (memory.order or {}).get("source", "Memory")
+        resumed = None if memory.resumed is None else {"from": source, "step": memory.resumed[1]}
+        return {"backup": {"on": memory.state is not None, **made, "resumed": resumed}}
+
+    def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        memory = self._memory(launcher)
+        memory.order, memory.state, memory.resumed, memory.newest = frame["memoryBackup"], None, None, None
+
+    def _send_outbox(self) -> None:
+        for copy in self.coordinator.backups.dropped:
+            assert copy != self.coordinator.backups.restored or not self.coordinator.rounds.running, "a dropped copy"
+        super()._send_outbox()
+
+
+def _ordered(memory: Memory) -> Copy | None:
+    restore = (memory.order or {}).get("restore")
+    return (restore[0], restore[1]) if restore else None

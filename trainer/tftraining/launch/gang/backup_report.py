@@ -1,0 +1,73 @@
+"""The report of a member's program on its backups in memory, as heartbeats bring it to the chief's launcher.
+
+Pure. The program writes the report, so nothing in it is trusted: a wrong field counts as absent, and never ends a
+connection, because a failure of a backup must not fail a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
+LONGEST_REASON = 200
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    """The newest copy that the program has made in this round, and the copy that it has resumed from.
+
+    `reason` says why there are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise.
+    `time` is in seconds since 1970; `seconds` is how long the copy has blocked the training.
+    """
+
+    on: bool = False
+    reason: str = ""
+    step: int | None = None
+    time: float | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+    resumed_from: str = ""
+    resumed_step: int | None = None
+    epoch_resumed: str = ""
+
+    @property
+    def newest(self) -> int | None:
+        """The step of the newest copy that the program has made or resumed from."""
+        return max((step for step in (self.step, self.resumed_step) if step is not None), default=None)
+
+
+def from_frame(told: object) -> BackupReport | None:
+    """The report of a heartbeat; None if it brings none. Never raises."""
+    if not isinstance(told, Mapping):
+        return None
+    raw = told.get("resumed")
+    resumed: Mapping[str, Any] = raw if isinstance(raw, Mapping) and raw.get("from") in (MEMORY, PEER, STORAGE) else {}
+    return BackupReport(
+        on=told.get("on") is True,
+        reason=_text(told.get("reason")),
+        step=_count(told.get("step")),
+        time=_number(told.get("time")),
+        bytes=_count(told.get("bytes")),
+        seconds=_number(told.get("seconds")),
+        resumed_from=resumed.get("from", ""),
+        resumed_step=_count(resumed.get("step")),
+        epoch_resumed=_text(told.get("epochResumed")),
+    )
+
+
+def _number(value: Any) -> float | None:
+    """The value, if it is a number of at least 0 that JSON and a date can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        return None
+    return value if 0 <= value < 2**53 else None
+
+
+def _count(value: Any) -> int | None:
+    return None if (number := _number(value)) is None else int(number)
+
+
+def _text(value: object) -> str:
+    return " ".join(value.split())[:LONGEST_REASON] if isinstance(value, str) else ""
