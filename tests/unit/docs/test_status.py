@@ -44,6 +44,7 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
+    "where a round resumed from": "Memory Peer Storage",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (

@@ -23,6 +23,7 @@ FATAL = {
         "sets TF_USE_LEGACY_KERAS=1), or use a custom training loop"
     ),
 }
+TERMINATED = "Terminated"  # the reason after the SIGTERM of a member
 TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
 LINE_LENGTH = 500
 CHARACTER_BYTES = 12  # the largest size of one character in JSON
@@ -42,6 +43,8 @@ class Incident:
     step: int | None = None  # the highest step of any member
     alone: bool = False  # only this member restarts
     same: str = ""  # the key by which same_failure.py recognizes a repeated failure
+    steps_per_second: float | None = None  # before
+    backup_skipped: str = ""  # why the members made no copy, though the end of the round was known before
 
 
 def exit_from_frame(raw: Mapping[str, Any]) -> Exit:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.incident import Incident, describe, reason_of
+from tftraining.launch.failure.incident import TERMINATED, Incident, describe, reason_of
 from tftraining.launch.failure.same_failure import key_of, place_of
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
@@ -39,10 +39,14 @@ class Attribution:
     def attribute_disconnect(self, peer: Peer, now: float) -> Incident:
         """The loss of the connection to a member whose program the round needs."""
         if peer.leaving:
-            return self._make_termination(peer, now)
+            return self.attribute_termination(peer, now)
         silent_seconds = now - peer.last_frame_at
         how = f" sent no heartbeat for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher disconnected"
         return self._make_incident(peer.name, "MemberLost", f"{peer.name}{how}", now)
+
+    def attribute_termination(self, peer: Peer, now: float) -> Incident:
+        """The end of a member that has received SIGTERM."""
+        return self._make_incident(peer.name, TERMINATED, f"{peer.name} received SIGTERM", now)
 
     def detect_stall(self, now: float) -> Incident | None:
         """The stall of members that have made no step for the stall timeout; None without one."""
@@ -72,7 +76,7 @@ class Attribution:
     def attribute_exit(self, peer: Peer, program_exit: Exit, last_incident: Incident | None, now: float) -> Incident:
         """A program's failure: its own incident, or that of the peer that caused it."""
         if peer.leaving:
-            return self._make_termination(peer, now)
+            return self.attribute_termination(peer, now)
         # A peer's exit never causes a signal, and a member that restarts alone does not depend on peers.
         if program_exit.signal is not None or self._membership.restarts_alone(peer):
             return self.charge_own_failure(peer, program_exit, now)
@@ -111,7 +115,7 @@ class Attribution:
         """The incident of `other` if its state explains the peer's exit: `other` leaves, is silent or is stuck."""
         timeout, description = self._membership.policy.member_timeout_seconds, describe(peer.name, program_exit)
         if other.leaving:
-            return self._make_termination(other, now)
+            return self.attribute_termination(other, now)
         if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
             return self._make_incident(
                 other.name, "MemberLost", f"{other.name} sends no heartbeats; {description}", now
@@ -121,13 +125,12 @@ class Attribution:
             return replace(self._make_incident(other.name, "Stalled", message, now), charged=True)
         return None
 
-    def _make_termination(self, peer: Peer, now: float) -> Incident:
-        return self._make_incident(peer.name, "Terminated", f"{peer.name} received SIGTERM", now)
-
     def _make_incident(self, name: str, reason: str, message: str, at: float) -> Incident:
         """An uncharged incident of member `name`; `at` in monotonic seconds."""
-        steps = [peer.progress.step for peer in self._membership.members if peer.progress.step is not None]
-        return Incident(name, reason, message, False, at, self._wall(), step=max(steps, default=None))
+        reported = [peer.progress for peer in self._membership.members]
+        step = max((each.step for each in reported if each.step is not None), default=None)
+        rate = max((each.steps_per_second or 0.0 for each in reported), default=0.0) or None
+        return Incident(name, reason, message, False, at, self._wall(), step=step, steps_per_second=rate)
 
 
 def _has_own_cause(program_exit: Exit) -> bool:

@@ -16,6 +16,7 @@ from tftraining.launch.failure import ledger as ledgers
 from tftraining.launch.failure.incident import Incident, exit_from_frame
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.gang import memory_backups, quorum
+from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
 from tftraining.launch.gang.attribution import Attribution
 from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import JobContext, Membership
@@ -38,6 +39,7 @@ class Coordinator:
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
         self.backups = MemoryBackups(self.membership)
         self.outbox = Outbox(self.membership, self.decisions)
+        self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, wall)
         self._last_tick_at: float | None = None
 
@@ -81,12 +83,14 @@ class Coordinator:
         peer = self.membership.get_peer(name)
         peer.last_frame_at = peer.last_seen_at = now
         if frame["type"] == "leaving":
-            peer.leaving = True
+            self._handle_leaving(peer, now)
         elif frame["type"] == "bye":
             peer.left_cleanly = True
         elif frame["type"] == "beat":
             peer.record_heartbeat(frame, now)
             self.rounds.record_first_step(peer, now)
+            self._announced_stop.record_copy(peer)
+            self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._handle_exit(peer, frame, now)
@@ -103,6 +107,14 @@ class Coordinator:
             self.rounds.record_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.learn_number(last_round) and frame.get("down") is not None:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
+
+    def _handle_leaving(self, peer: Peer, now: float) -> None:
+        """A member has received SIGTERM. Its round ends after a copy if its members make copies; else the member ends
+        its program itself. It has half of its grace period: the other half is for the end of its launcher."""
+        peer.leaving = True
+        if self.rounds.running and peer in self.membership.members and peer.state == "running":
+            seconds = self.membership.policy.termination_grace_seconds / 2
+            self._announced_stop.announce(lambda at: self._attribution.attribute_termination(peer, at), now, seconds)
 
     def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         program_exit = exit_from_frame(frame["exit"])
@@ -158,7 +170,7 @@ class Coordinator:
             return
         self.rounds.resized = True
         if self.rounds.running and any(peer.name not in self.membership.gang for peer in self.membership.members):
-            self._stop_round(self._attribution.attribute_scale_down(now), now)
+            self._stop_after_copy(self._attribution.attribute_scale_down, now)
         self._start_ready(now)
 
     def announce_result(self) -> None:
@@ -170,6 +182,7 @@ class Coordinator:
         self.rounds.update_training(now)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
+        self._stop_if_announced(now)
 
     # Starts.
 
@@ -178,7 +191,8 @@ class Coordinator:
         if self.decisions.result is not None:
             return
         if self.rounds.running and (newcomers := self.rounds.find_newcomers(now)):
-            self._stop_round(self._attribution.attribute_newcomers(newcomers, self.rounds.resized, now), now)
+            resized = self.rounds.resized
+            self._stop_after_copy(lambda at: self._attribution.attribute_newcomers(newcomers, resized, at), now)
         elif members := self.rounds.next_members(now):
             self._start_round(members, now)
         cutoff = self.rounds.lease_cutoff(now)
@@ -220,9 +234,18 @@ class Coordinator:
             peer.not_before = now + ledgers.backoff(self.decisions.ledger.without_progress)
             self.outbox.send_stop(peer, decided)
 
+    def _stop_after_copy(self, describe: Describe, now: float) -> None:
+        """End the round as intended; after a copy if the members make copies."""
+        if not self._announced_stop.is_pending and not self._announced_stop.announce(describe, now):
+            self._stop_round(describe(now), now)
+
+    def _stop_if_announced(self, now: float) -> None:
+        if self.rounds.running and (incident := self._announced_stop.find_due(now)) is not None:
+            self._stop_round(incident, now)
+
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
-        incident = self.backups.judge(incident)
+        incident = self.backups.judge(self._announced_stop.end(incident))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
         self.rounds.end(

@@ -65,6 +65,11 @@ def common_resumption(trainers: Collection[Peer]) -> int | None:
     return next((peer.backup.resumed_step for peer in trainers if peer.backup and peer.backup.resumed_from), None)
 
 
+def makes_copies(trainers: Iterable[Peer]) -> bool:
+    """Whether all members of the round run and make copies."""
+    return all(peer.state == "running" and peer.backup is not None and peer.backup.on for peer in trainers)
+
+
 def is_fault_of_program(ended: Exit | None) -> bool:
     """Whether a program ended by an exception of its own: a restored state may have caused it. No signal counts, nor
     an exception that comes from the program's surroundings."""

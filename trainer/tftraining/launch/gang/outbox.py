@@ -54,6 +54,10 @@ class Outbox:
         """Start a member's program in its round; `round_fields` are the members that it trains with."""
         self._send(peer.name, type="start", round=peer.round, **self._ledger_field(), **round_fields)
 
+    def send_copy(self, peer: Peer, step: int) -> None:
+        """Order a copy at the end of `step`, where the member's program then waits to be stopped."""
+        self._send(peer.name, type="copy", round=peer.round, step=step)
+
     def send_stop(self, peer: Peer, incident: Incident) -> None:
         """End a member's round, if it is connected."""
         if peer.is_connected:

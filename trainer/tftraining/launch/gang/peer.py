@@ -46,6 +46,7 @@ class Peer:
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
+    progress_at: float = 0.0  # when its launcher reported the progress
     exit: Exit | None = None
     exited_at: float = 0.0
     chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
@@ -133,5 +134,5 @@ class Peer:
             self.backup, self.earlier_backup = report, None
 
     def _record_progress(self, fields: dict[str, Any], now: float) -> None:
-        self.progress = from_frame(fields, now, self.progress.first_step_time)
+        self.progress, self.progress_at = from_frame(fields, now, self.progress.first_step_time), now
         self.has_reported = self.has_reported or has_reports(self.progress)

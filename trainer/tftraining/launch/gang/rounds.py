@@ -10,7 +10,7 @@ import math
 
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.membership import Membership
-from tftraining.launch.gang.memory_backups import common_resumption, newest_common_step
+from tftraining.launch.gang.memory_backups import common_resumption, makes_copies, newest_common_step
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
 from tftraining.launch.roles import traits_of
@@ -201,7 +201,7 @@ class Rounds:
     def find_newcomers(self, now: float) -> list[Peer]:
         """The ready members outside the round, if it should end now for a round with them.
 
-        It ends after a backup if one is near, and never once a trainer has finished.
+        Without copies in memory it ends after a backup if one is near; it never ends once a trainer has finished.
         """
         membership = self._membership
         newcomers = quorum.find_newcomers(membership.gang.values(), self._incarnations, now)
@@ -209,7 +209,8 @@ class Rounds:
             self._newcomers_since = None
             return []
         since, epoch = self._newcomers_since = self._newcomers_since or (now, self.progress.epoch)
-        return [] if quorum.is_backup_near(self.progress, epoch, now - since) else newcomers
+        is_near = quorum.is_backup_near(self.progress, epoch, now - since)
+        return [] if is_near and not makes_copies(membership.trainers) else newcomers
 
     def should_pause_warmup(self, peer: Peer, now: float) -> bool:
         """Whether a round without this member of the gang is about to make its first steps. The newcomer's imports

@@ -1,0 +1,127 @@
+"""The end of a round that is known before: the members make a copy at one step and wait there, so no step is lost.
+
+Pure. It must never keep a round for long: after a bound the round ends with the copy before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from tftraining.launch.failure.incident import TERMINATED, Incident
+from tftraining.launch.gang.membership import Membership
+from tftraining.launch.gang.memory_backups import makes_copies
+from tftraining.launch.gang.outbox import Outbox
+from tftraining.launch.gang.peer import Peer
+from tftraining.launch.gang.quorum import PLANNED_RESTARTS
+from tftraining.launch.progress import Snapshot
+
+DELIVERY_SECONDS = 0.5  # within which the order reaches all programs
+LEAST_STEPS = 3  # between the newest known step and the copy
+LEAST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 3.0, 60.0
+
+Describe = Callable[[float], Incident]  # the incident that ends the round at that time
+
+
+@dataclass
+class Order:
+    """The order to make a copy at the end of `step`. `behind` are the members that have not reported it yet."""
+
+    describe: Describe
+    step: int
+    ordered_at: float
+    deadline: float
+    behind: set[str] = field(default_factory=set)
+
+
+class AnnouncedStop:
+    """The announced end of the present round, if there is one."""
+
+    def __init__(self, membership: Membership, outbox: Outbox) -> None:
+        self._membership = membership
+        self._outbox = outbox
+        self._order: Order | None = None
+        self._why_skipped = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the round is about to end."""
+        return self._order is not None
+
+    def announce(self, describe: Describe, now: float, seconds: float = LONGEST_WAIT_SECONDS) -> bool:
+        """Order a copy at whose end, or after `seconds`, the round ends; False if the members make no copies."""
+        trainers = self._membership.trainers
+        if self._order is not None:
+            self._order.deadline = min(self._order.deadline, now + seconds)
+            return True
+        can = len(trainers) == len(self._membership.members)  # no round with parameter servers has copies
+        self._why_skipped = why_no_copy(trainers) if can else ""
+        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now)
+        if step is None:
+            return False
+        wait = min(seconds, longest_wait(trainers, step))
+        self._order = Order(describe, step, now, now + wait, {peer.name for peer in trainers})
+        for peer in trainers:
+            self._outbox.send_copy(peer, step)
+        return True
+
+    def record_copy(self, peer: Peer) -> None:
+        """Note the newest copy that a member has reported."""
+        if self._order is not None and peer.backup is not None and (peer.backup.step or 0) >= self._order.step:
+            self._order.behind.discard(peer.name)
+
+    def find_due(self, now: float) -> Incident | None:
+        """The incident that ends the round now: all members have made the copy, or it takes too long."""
+        order = self._order
+        if order is None or (order.behind and now < order.deadline):
+            return None
+        if order.behind:
+            waited = now - order.ordered_at
+            self._why_skipped = f"not all members made a copy at step {order.step} within {waited:.1f} s"
+        return order.describe(now)
+
+    def end(self, incident: Incident) -> Incident:
+        """The incident that ends the round, announced or not: if it was announced, with the reason for no copy."""
+        why, self._order, self._why_skipped = self._why_skipped, None, ""
+        return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED_RESTARTS) else incident
+
+
+def why_no_copy(trainers: Collection[Peer]) -> str:
+    """Why the members make no copies, though their launchers can; "" if they do, or have made no step to be lost."""
+    can = all(peer.memory_copies is not None for peer in trainers)
+    if not can or makes_copies(trainers) or all(peer.progress.first_step_time is None for peer in trainers):
+        return ""
+    reasons = (peer.backup.reason for peer in trainers if peer.backup is not None)
+    return next((reason for reason in reasons if reason), "not all members make copies")
+
+
+def next_common_step(trainers: Collection[Peer], now: float) -> int | None:
+    """A step that no member has reached when the order arrives; None if no member has made one."""
+    positions = [
+        peer.progress.step + steps_per_second(peer.progress) * (now - peer.progress_at)
+        for peer in trainers
+        if peer.progress.step is not None
+    ]
+    if not positions:
+        return None
+    rate = max(steps_per_second(peer.progress) for peer in trainers)
+    return ceil(max(positions)) + max(LEAST_STEPS, ceil(rate * DELIVERY_SECONDS))
+
+
+def longest_wait(trainers: Collection[Peer], step: int) -> float:
+    """The seconds that the members may take to get from the steps that they have reported to this one."""
+    left = step - max(peer.progress.step or 0 for peer in trainers)
+    rate = max(steps_per_second(peer.progress) for peer in trainers)
+    return min(LEAST_WAIT_SECONDS + (2 * left / rate if rate else 0.0), LONGEST_WAIT_SECONDS)
+
+
+def steps_per_second(progress: Snapshot) -> float:
+    """The speed that the program reports, or else that of its steps so far; 0 if unknown."""
+    if progress.steps_per_second:
+        return progress.steps_per_second
+    first, last = progress.first_step_time, progress.last_step_time
+    if None in (first, last, progress.step, progress.first_step):
+        return 0.0
+    seconds, steps = (last or 0.0) - (first or 0.0), (progress.step or 0) - (progress.first_step or 0) - 1
+    return steps / seconds if seconds > 0 and steps > 0 else 0.0
