@@ -52,6 +52,8 @@ _T = TypeVar("_T")
 PORT_SECONDS = 10.0  # for an earlier process to release the port
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
+WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the chief orders at an announced stop
+LONE_CHIEF_SECONDS = 3.0  # after the chief's SIGTERM: the other members' have arrived, if all have to go
 REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 FORWARDED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
@@ -111,6 +113,8 @@ class Launcher:
         if result.verdict:
             self._has_verdict = True
             await self._remove_finished_copies()
+            if self._backups is not None:
+                await self._backups.remove_stored()
         await self._write_termination_message(result)
         await self._http_server.close()
         await self._program.close()
@@ -132,6 +136,7 @@ class Launcher:
         await self._program.prepare(self._environment)
         if self._backups is not None:
             await self._backups.open()
+            await self._backups.load_stored()
         try:
             return await self._join_rendezvous()
         finally:
@@ -148,12 +153,37 @@ class Launcher:
         if client_run.done():
             result = client_run.result()
         else:
-            result = await self._client.terminate()
+            result = await self._terminate()
             client_run.cancel()
         await self._control.finish()
         if self._rendezvous is not None and result.verdict:
             await self._rendezvous.drain(DRAIN_SECONDS)
         return result
+
+    async def _terminate(self) -> Result:
+        """Leave the gang after SIGTERM. A program that makes backups in memory has half of its grace period for the one
+        that the chief orders; the chief's launcher stores that one, because all launchers may be leaving."""
+        begin, grace = time.monotonic(), self._settings.policy.termination_grace_seconds
+        self._client.announce_leaving()
+        await self._control.wait_for_announced_stop(grace * WAIT_FOR_COPY)
+        left = begin + grace - time.monotonic()
+        storing = asyncio.ensure_future(self._store_copy(left, begin + LONE_CHIEF_SECONDS))
+        result = await self._client.terminate(left)
+        await storing
+        return result
+
+    async def _store_copy(self, seconds: float, decided_at: float) -> None:
+        """Store the newest backup in memory; not beyond `decided_at` if other members stay, for they have it too."""
+        ended = self._control.result is not None and self._control.result.verdict
+        if self._backups is None or self._rendezvous is None or ended:
+            return
+        peers, me = self._rendezvous.coordinator.membership.trainers, self._settings.gang.me
+
+        def is_wanted() -> bool:
+            stay = any(peer.is_connected and not peer.leaving for peer in peers if peer.name != me)
+            return not stay or time.monotonic() < decided_at
+
+        await self._backups.save_stored(seconds, is_wanted)
 
     def _make_backups(self, secret: bytes) -> BackupControl | None:
         """The backups in memory, if the job has them; without a place for them the member's rounds have none."""

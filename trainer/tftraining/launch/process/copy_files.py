@@ -65,10 +65,15 @@ class IncomingCopy:
         self._size, self._written = size, 0
         self._fd = -1
 
-    def reserve(self) -> None:
-        """Create the file, and reserve its space. OSError if there is too little."""
+    def create(self) -> None:
+        """Create the file. OSError if that fails."""
         self._path.unlink(missing_ok=True)
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def reserve(self) -> None:
+        """Create the file, and reserve its space: the program maps it, and writes into it later. OSError if there is
+        too little. Network storage may be slow at this, and needs it not."""
+        self.create()
         os.posix_fallocate(self._fd, 0, self._size)
 
     def write(self, data: bytes) -> int:

@@ -122,7 +122,7 @@ class Program:
 
     async def terminate(self, grace: float | None = None) -> None:
         """Send SIGTERM, then SIGKILL every process left when the grace period is over or the program has ended. `grace`
-        is what is left of that period, in seconds."""
+        is what is left of that period, in seconds; None: all of it."""
         deadline = asyncio.get_running_loop().time() + (self._grace if grace is None else grace)
         self._abort.set()  # stops a start in progress
         self.signal(signal.SIGTERM)

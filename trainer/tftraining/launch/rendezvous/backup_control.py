@@ -6,17 +6,24 @@ It must never fail a round: a copy that cannot be fetched is missing, and the pr
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.process.copy_files import Name
 from tftraining.launch.process.memory_store import MemoryStore
+from tftraining.launch.process.stored_copy import StoredCopy
 from tftraining.launch.rendezvous.copy_client import CopyClient
 from tftraining.launch.rendezvous.copy_server import CopyServer, describe
 from tftraining.launch.rendezvous.protocol import Frame
 
 FRAME_ERRORS = (KeyError, TypeError, ValueError)
+LOAD_SECONDS = 30.0  # for a copy in the job's storage; the members import TensorFlow meanwhile
+REMOVE_SECONDS = 5.0
+CHECK_SECONDS = 0.1
+
+_T = TypeVar("_T")
 
 
 class BackupControl:
@@ -24,12 +31,15 @@ class BackupControl:
 
     def __init__(self, settings: Settings, secret: bytes, store: MemoryStore, log: Callable[[str], None]) -> None:
         self.store = store
-        self.loaded = False  # the copies are from the job's storage
+        self._loaded = False  # the copies are from the job's storage
         self._settings = settings
         self._log = log
         self._server = CopyServer(store.directory, settings.job["uid"], secret)
         self._client = CopyClient(store, settings.job["uid"], secret)
         self._fetching: asyncio.Task[None] | None = None
+        self._stored: StoredCopy | None = None
+        if settings.is_chief and settings.directory is not None:
+            self._stored = StoredCopy(settings.directory, settings.job["uid"])
 
     async def open(self) -> None:
         """Serve the copies to the other launchers of the job."""
@@ -48,7 +58,7 @@ class BackupControl:
     def for_hello(self) -> Frame:
         """The fields of a hello frame: what this member can resume from, while no program runs."""
         fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
-        if self.loaded and fields["copies"]:
+        if self._loaded and fields["copies"]:
             fields["copiesFrom"] = "Storage"
         return fields
 
@@ -64,6 +74,67 @@ class BackupControl:
     def makes_copies(self) -> bool:
         """Whether the program of this round says that it makes copies."""
         return bool((self.store.report() or {}).get("on"))
+
+    # The job's storage, which the chief's launcher alone uses.
+
+    async def load_stored(self) -> None:
+        """Take the copy that an earlier launcher of the chief has stored, if this one has none."""
+        if self._stored is None or self.store.held():
+            return
+        stored, directory, abandoned = self._stored, self.store.directory, threading.Event()
+
+        def load() -> Name | None:
+            if (name := stored.find()) is not None:
+                stored.load(directory, name, abandoned)
+            return name
+
+        name = await self._in_time(load, abandoned, "load the backup in memory from the job's storage", LOAD_SECONDS)
+        if name is not None:
+            self._loaded = True
+            self._log(f"tftraining: loaded the backup in memory of step {name[1]} from the job's storage")
+
+    async def save_stored(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        """Store the newest copy, because this gang's launchers end. It stops when it is no longer wanted."""
+        if self._stored is None or not (held := self.store.held()):
+            return
+        stored, name, abandoned = self._stored, held[-1], threading.Event()
+
+        def save() -> Name:
+            stored.save(self.store.directory, name, abandoned)
+            return name
+
+        what = f"store the backup in memory of step {name[1]}"
+        if await self._in_time(save, abandoned, what, seconds, is_wanted) is not None:
+            self._log(f"tftraining: stored the backup in memory of step {name[1]} in the job's directory")
+
+    async def remove_stored(self) -> None:
+        """Remove the stored copy, because the job has ended."""
+        if self._stored is not None:
+            what = "remove the backup in memory from the job's storage"
+            await self._in_time(self._stored.remove, threading.Event(), what, REMOVE_SECONDS)
+
+    async def _in_time(
+        self,
+        step: Callable[[], _T],
+        abandoned: threading.Event,
+        what: str,
+        seconds: float,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> _T | None:
+        """The result of a step, in a thread of its own; None if it fails, takes too long or is not wanted any more."""
+        loop = asyncio.get_running_loop()
+        running, end = loop.run_in_executor(None, step), loop.time() + seconds
+        while not running.done() and loop.time() < end and is_wanted():
+            await asyncio.wait({running}, timeout=min(CHECK_SECONDS, max(0.0, end - loop.time())))
+        abandoned.set()
+        if not running.done():
+            why = f"not finished in {seconds:.1f} s" if is_wanted() else "the other members go on"
+        elif (error := running.exception()) is not None:
+            why = describe(error)
+        else:
+            return running.result()
+        self._log(f"tftraining: cannot {what}: {why}")
+        return None
 
     # A round.
 

@@ -34,7 +34,6 @@ HEARTBEATS_PER_TIMEOUT = 6
 # lease.
 LARGE_GANG, HEARTBEATS_IN_LARGE_GANG = 1000, 4
 RETRY_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.5)  # before each connection attempt; the last value repeats
-WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the chief orders at an announced stop
 CONNECT_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
 
 
@@ -76,13 +75,14 @@ class RendezvousClient:
                 self.control.result = await self.chief.result_without_chief()
         return self.control.result
 
-    async def terminate(self) -> Result:
-        """On SIGTERM: tell the chief, so that no member is charged, and terminate the program with its grace period."""
+    def announce_leaving(self) -> None:
+        """On SIGTERM: tell the chief, so that no member is charged."""
         self._leaving = True
         self._send(type="leaving")
-        grace, begin = self.settings.policy.termination_grace_seconds, time.monotonic()
-        await self.control.wait_for_announced_stop(grace * WAIT_FOR_COPY)
-        await self._program.terminate(begin + grace - time.monotonic())
+
+    async def terminate(self, grace: float) -> Result:
+        """After SIGTERM: terminate the program; `grace` is what is left of its grace period, in seconds."""
+        await self._program.terminate(grace)
         if self.control.result is None:
             self.control.result = Result("", "Terminated", f"{self.settings.gang.me} received SIGTERM")
         return self.control.result

@@ -137,7 +137,7 @@ async def in_thread(threads: ThreadPoolExecutor, function: Callable[..., _T], *a
         raise
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """One line about an error."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
 

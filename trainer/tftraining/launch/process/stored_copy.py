@@ -1,0 +1,97 @@
+"""A copy of the training state in the job's directory, for a gang all of whose members end: a suspension, a drain.
+
+The directory may be shared storage that is slow or hangs: all functions block, so call them in a thread and with a
+timeout. A copy counts only for the job that made it. At most one per job is there; that of a job which was deleted
+meanwhile goes when the directory is used again after FORGOTTEN_SECONDS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tftraining.launch.process.copy_files import IncomingCopy, Name, OutgoingCopy
+
+PLACE = ".tftraining-memory"
+FORGOTTEN_SECONDS = 30 * 86_400.0
+_NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
+_INCOMPLETE = "new"
+
+
+class StoredCopy:
+    """The copy of the job `uid` in the job's directory."""
+
+    def __init__(self, directory: Path, uid: str) -> None:
+        self._place = directory / PLACE
+        self._own = self._place / uid
+
+    def find(self) -> Name | None:
+        """Round and step of the newest complete copy; None without one. OSError if the storage cannot be read."""
+        with contextlib.suppress(FileNotFoundError):
+            found = [_NAME.fullmatch(path.name) for path in self._own.iterdir()]
+            return max(((int(each[1]), int(each[2])) for each in found if each), default=None)
+        return None
+
+    def save(self, store: Path, name: Name, abandoned: threading.Event) -> None:
+        """Store the copy of that name, then remove older ones. OSError or ValueError if that fails."""
+        self._own.mkdir(parents=True, exist_ok=True)
+        if self.find() == name:
+            return
+        _transfer(store, self._own, name, abandoned, durable=True)
+        for path in self._others(name):
+            path.unlink(missing_ok=True)
+        self._remove_forgotten()
+
+    def load(self, store: Path, name: Name, abandoned: threading.Event) -> None:
+        """Load the copy of that name into the launcher's store. OSError or ValueError if that fails."""
+        _transfer(self._own, store, name, abandoned, durable=False)
+
+    def remove(self) -> None:
+        """Remove the copy, because the job has ended. OSError if that fails."""
+        _remove(self._own)
+        with contextlib.suppress(OSError):
+            self._place.rmdir()  # unless another job has a copy there
+
+    def _others(self, name: Name) -> Iterator[Path]:
+        kept = f"copy-{name[0]}-{name[1]}"
+        yield from (path for path in self._own.iterdir() if path.name != kept)
+
+    def _remove_forgotten(self) -> None:
+        """Remove copies of other jobs that are too old to be resumed from. A directory's time is that of its copy."""
+        with contextlib.suppress(OSError):
+            for path in self._place.iterdir():
+                if path != self._own and path.is_dir() and time.time() - path.stat().st_mtime > FORGOTTEN_SECONDS:
+                    _remove(path)
+
+
+def _transfer(source: Path, target: Path, name: Name, abandoned: threading.Event, *, durable: bool) -> None:
+    """Copy a copy. It ends early, with an OSError, when nobody waits for it any more."""
+    outgoing = OutgoingCopy(source, name)
+    try:
+        outgoing.open()
+        incoming = IncomingCopy(target, name, outgoing.size, _INCOMPLETE)
+        try:
+            incoming.create() if durable else incoming.reserve()
+            missing, sent = 1, 0
+            while missing:
+                if abandoned.is_set():
+                    raise TimeoutError("it took too long")
+                data = outgoing.read(sent)
+                sent, missing = sent + len(data), incoming.write(data)
+            incoming.complete(durable=durable)
+        finally:
+            incoming.close()
+    finally:
+        outgoing.close()
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory with the files in it, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            path.unlink(missing_ok=True)
+        directory.rmdir()
