@@ -19,7 +19,7 @@ from typing import Any
 
 import tftraining
 from tests.support.launchers.copies import state_of
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
 
 PATIENCE = 60.0
 
@@ -103,12 +103,12 @@ class Program:
             time.sleep(0.01)
 
     def asked(self) -> int:
-        text = (Path(self.directory()) / memory_copy.REQUEST).read_bytes()
-        return int(memory_copy.REQUESTED.unpack(text)[0])
+        text = (Path(self.directory()) / copy_request.NAME).read_bytes()
+        return int(copy_request.STEP.unpack(text)[0])
 
     def write_report(self, **fields: object) -> None:
         self.report.update(fields)
-        path = Path(self.directory()) / memory_copy.REPORT
+        path = Path(self.directory()) / backup_report.NAME
         path.with_suffix(".new").write_text(json.dumps(self.report))
         path.with_suffix(".new").rename(path)
 

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import memory_backup
+from tftraining.launch.in_user_process import memory_backup, memory_copier
+from tftraining.launch.in_user_process.backup_settings import Settings
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
-from tftraining.launch.in_user_process.keras_state import Unsupported
-from tftraining.launch.in_user_process.memory_backup import Session, Settings
-from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
+from tftraining.launch.in_user_process.memory_backup import Session
+from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite, Unsupported
+from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, Slots, held
 
 SIZE = 64
-OFF = memory_backup._OFF
+OFF = memory_copier._OFF
 
 
 class State:
@@ -63,7 +64,9 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     slots.reserve()
     slots.begin()[HEAD : HEAD + SIZE] = b"\7" * SIZE
     slots.commit(
-        1, 32, {"identity": "this", "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1}
+        1,
+        32,
+        {"identity": "this", "workers": 2, "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1},
     )
     monkeypatch.setattr(memory_backup, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
@@ -83,7 +86,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
             heard.append(numbers)
             return [one + other for one, other in zip(numbers, others + [0.0] * OFF, strict=False)]
 
-        monkeypatch.setattr(session, "_sums", sums)
+        monkeypatch.setattr(session.copier, "_sums", sums)
         saves = types.SimpleNamespace(assign=lambda count: setattr(session, "count", count))
         checkpoint = types.SimpleNamespace(save_counter=saves)
         manager = types.SimpleNamespace(checkpoint=checkpoint)
@@ -99,14 +102,14 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
 
 def outcome(session: Any) -> tuple[bool, bool, int]:
     """Whether the copy was restored, whether copies are made, and the state."""
-    return session.taken, session.agreed, session._model.value
+    return session.taken, session.copier.agreed, session._model.value
 
 
 def test_a_copy_that_all_hold_is_restored_in_place_of_an_older_backup(chief: Callable[..., Any]) -> None:
     session = chief([1, 1], saved=20)
     assert outcome(session) == (True, True, 7)
     assert session.saved.maybe_load_initial_counters_from_ckpt(20, 0) == (1, 12)
-    assert (session.position.drawn, session._exponent) == (32, 6)
+    assert (session.position.drawn, session.copier._exponent) == (32, 6)
     assert session.count == 5  # the next backup of Keras is number 6, and does not overwrite number 5
 
 
@@ -122,7 +125,6 @@ def test_keras_restores_and_copies_are_made(chief: Callable[..., Any], others: l
     session = chief(others, **change)
     assert outcome(session) == (False, True, 0)
     assert not hasattr(session.saved, "maybe_load_initial_counters_from_ckpt")
-    session._reserving.join()
     assert held(session._settings.directory) == []
 
 
@@ -140,15 +142,15 @@ def test_no_member_makes_copies_unless_all_can(
 ) -> None:
     session = chief(others, **change)
     assert outcome(session)[:2] == (False, False)
-    assert session.why_not == why
+    assert session.copier.why_not == why
 
 
 def follow(session: Any, *, copies: int) -> None:
     """Steps with a copy after each."""
-    session._exponent, session._steps = 0, 10**6
+    session.copier._exponent, session._steps = 0, 10**6
     session._model._train_counter.numpy = lambda: session._step + 1
     for batch in range(session._batch, session._batch + copies):
-        session.end_batch(batch)
+        session.end_batch(batch, {})
 
 
 def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[float]:
@@ -156,10 +158,12 @@ def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[flo
     voted: list[float] = []
 
     def sums(numbers: list[float]) -> list[float]:
+        if len(numbers) == 1:  # whether there is memory
+            return [numbers[0] + 1]
         voted.append(numbers.index(1.0))
         return [number + (place == other) for place, number in enumerate(numbers)]
 
-    monkeypatch.setattr(session, "_sums", sums)
+    monkeypatch.setattr(session.copier, "_sums", sums)
     return voted
 
 
@@ -170,7 +174,7 @@ def test_the_largest_vote_counts(chief: Callable[..., Any], monkeypatch: pytest.
     follow(session, copies=2)
     assert len(voted) == 1
     assert voted[0] < 20
-    assert session._exponent == 20
+    assert session.copier._exponent == 20
     assert held(session._settings.directory) == [(2, 33), (2, 34)]
 
 
@@ -181,7 +185,7 @@ def test_one_member_that_cannot_copy_ends_it_for_all(
     session.begin_epoch(1)
     votes(session, monkeypatch, OFF)
     follow(session, copies=3)
-    assert not session.agreed
+    assert not session.copier.agreed
     assert "no backups in memory: another member cannot" in capsys.readouterr().err
     assert held(session._settings.directory) == []
 
@@ -198,8 +202,48 @@ def test_a_member_without_memory_votes_against_copies(
     voted = votes(session, monkeypatch, 3)
     follow(session, copies=2)
     assert voted == [OFF]
-    assert not session.agreed
+    assert not session.copier.agreed
     assert "no backups in memory: no memory for two copies: OSError" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_right_after_the_restore_ends_the_program(chief: Callable[..., Any]) -> None:
+    session = chief([1, 1])
+    session.begin_epoch(1)
+    session.copier._exponent = 0
+    session._model._train_counter.numpy = lambda: 33
+    with pytest.raises(LossIsNotFinite):
+        session.end_batch(12, {"loss": types.SimpleNamespace(numpy=lambda: float("nan"))})
+
+
+@pytest.mark.parametrize("logs", [None, {}, {"loss": [1, 2]}, {"loss": 1.5}])
+def test_other_logs_do_not_matter(chief: Callable[..., Any], logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = chief([1, 1])
+    session.begin_epoch(1)
+    votes(session, monkeypatch, 0)
+    session.copier._exponent = 0
+    session._model._train_counter.numpy = lambda: 33
+    session.end_batch(12, logs)
+    assert held(session._settings.directory) == [(1, 32), (2, 33)]
+
+
+def test_at_the_end_of_an_epoch_the_copy_waits_for_its_callbacks(
+    chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = chief([1, 1])
+    session.position._handler = types.SimpleNamespace(
+        _adapter=types.SimpleNamespace(should_recreate_iterator=lambda: True)
+    )
+    session.begin_epoch(1)
+    votes(session, monkeypatch, 0)
+    monkeypatch.setattr(session.copier._request, "step", lambda: 40)
+    monkeypatch.setattr(session.copier._request, "hold", lambda: None)
+    for batch in range(12, 20):
+        session._model._train_counter.numpy = lambda: session._step + 1
+        session.end_batch(batch, {})
+    assert held(session._settings.directory) == [(1, 32)]
+    session.end_epoch(1, {})
+    assert held(session._settings.directory) == [(1, 32), (2, 40)]
+    assert Copy(session._settings.directory, 2, 40).head["epoch"] == 2
 
 
 class BackupAndRestore:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
 from tftraining.launch.process.copy_files import CHUNK_BYTES, CopyGoneError, IncomingCopy, OutgoingCopy
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 
@@ -23,7 +23,7 @@ def names(directory: Path) -> list[str]:
 def write_report(store: MemoryStore, text: str) -> None:
     new = store.directory / "new"
     new.write_text(text)
-    new.rename(store.directory / memory_copy.REPORT)
+    new.rename(store.directory / backup_report.NAME)
 
 
 def test_a_temporary_store_goes_with_its_launcher(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
 
 def test_a_request_is_written_in_place_for_a_program_that_has_mapped_it(tmp_path: Path) -> None:
     store = MemoryStore.temporary(LIMITS, tmp_path)
-    with (store.directory / memory_copy.REQUEST).open("rb") as file:
+    with (store.directory / copy_request.NAME).open("rb") as file:
         store.request(1 << 40)
-        assert memory_copy.REQUESTED.unpack(file.read())[0] == 1 << 40
+        assert copy_request.STEP.unpack(file.read())[0] == 1 << 40
     store.begin_round()
-    assert (store.directory / memory_copy.REQUEST).read_bytes() == bytes(8)
+    assert (store.directory / copy_request.NAME).read_bytes() == bytes(8)
     store.close(ended=True)
 
 

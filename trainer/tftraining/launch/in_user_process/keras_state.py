@@ -12,11 +12,9 @@ import json
 import sys
 from typing import Any
 
+from .memory_copier import Unsupported
+
 ALIGNMENT = 64
-
-
-class Unsupported(Exception):
-    """The state cannot be copied; the message says why."""
 
 
 class State:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
 
 PLACE = Path("/dev/shm")
 PREFIX = "tftraining-memory-"
@@ -77,7 +77,7 @@ class MemoryStore:
 
     def begin_round(self) -> None:
         """Forget the report and the request of the last round's program, and what was not fetched. OSError."""
-        self._remove(memory_copy.FETCHED, memory_copy.FAILED, memory_copy.REPORT)
+        self._remove(memory_copy.FETCHED, memory_copy.FAILED, backup_report.NAME)
         self._report = self._reported = None
         self.request(0)
 
@@ -97,16 +97,16 @@ class MemoryStore:
 
     def request(self, step: int) -> None:
         """Ask the program for a copy at the end of this step; 0: for none. OSError if the file cannot be written."""
-        fd = os.open(self.directory / memory_copy.REQUEST, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(self.directory / copy_request.NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:  # in place: the program has mapped the file
-            os.pwrite(fd, memory_copy.REQUESTED.pack(step), 0)
+            os.pwrite(fd, copy_request.STEP.pack(step), 0)
         finally:
             os.close(fd)
 
     def report(self) -> dict[str, Any] | None:
         """The newest report of this round's program; None without one."""
         try:
-            found = (self.directory / memory_copy.REPORT).lstat()
+            found = (self.directory / backup_report.NAME).lstat()
             if self._reported != (changed := (found.st_mtime_ns, found.st_ino)):
                 self._report, self._reported = self._read_report(), changed
         except (OSError, ValueError):
@@ -114,7 +114,7 @@ class MemoryStore:
         return self._report
 
     def _read_report(self) -> dict[str, Any] | None:
-        fd = os.open(self.directory / memory_copy.REPORT, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(self.directory / backup_report.NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             told = parse(os.read(fd, REPORT_BYTES))
         finally:
@@ -130,8 +130,7 @@ class MemoryStore:
 
     def fail(self, name: tuple[int, int]) -> None:
         """Tell the program that this copy will not come. OSError if that fails."""
-        number, step = name
-        path = self.directory / f"{memory_copy.FAILED}{number}-{step}"
+        path = self.directory / memory_copy.failed_name(*name)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
     def _remove(self, *prefixes: str) -> None:
