@@ -1,13 +1,12 @@
-"""Backups in memory outlive pods: real launchers and a stand-in program that makes copies.
-
-A launcher that is killed takes its copies with it, as the pod of a deleted replica does.
-"""
+"""Backups in memory outlive pods: real launchers and a stand-in program that makes copies."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,97 +14,157 @@ import pytest
 
 from tests.support.launchers.gang import LocalGang
 
-SHM = Path("/dev/shm")
-PROGRAM = Path(__file__).parents[2] / "support" / "launchers" / "copying_standin.py"
-EVERY = 16
 ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "tests" / "support" / "launchers" / "copying_standin.py"
+EVERY = 16  # steps between two copies
+STEPS = 400
+
+
+class CopyingGang(LocalGang):
+    """Two workers whose programs make copies, each in a volume of its own, as pods have one."""
+
+    def __init__(self, place: Path, *arguments: str) -> None:
+        self.memory = place / "memory"
+        told = {"mode": "Auto", "directory": str(self.memory)}
+        super().__init__(place, {"worker": 2}, memoryBackup=told, terminationGraceSeconds=20, memberTimeoutSeconds=3)
+        self.command = [sys.executable, str(PROGRAM), str(self.directory), "--steps", str(STEPS), *arguments]
+
+    def store(self, name: str) -> Path:
+        """The volume of a member."""
+        return next(self.memory.glob(f"*-{name}"))
+
+    def delete_pod(self, name: str, number: int = signal.SIGKILL) -> None:
+        """End a launcher; its volume goes with it."""
+        self.kill(name, number)
+        self.launchers[name].wait()
+        shutil.rmtree(self.store(name), ignore_errors=True)
+
+    def steps(self, worker: int = 0) -> list[int]:
+        """All steps that a worker has made, those that were repeated included."""
+        path = self.directory / f"steps-{worker}"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until the first worker has made this step."""
+        self.wait_for(lambda: self.steps()[-1:] >= [step])
+
+    def finish(self) -> None:
+        """Wait for the end; every step has been made, and no wrong state was restored."""
+        assert self.wait() == {"worker-0": 0, "worker-1": 0}
+        assert self.violations() == ""
+        assert sorted(set(self.steps())) == list(range(1, STEPS + 1))
+        assert list(self.memory.iterdir()) == []
+
+    def resumptions(self, name: str) -> list[tuple[int, str]]:
+        """Step and source of every restored copy."""
+        return [(int(step), source) for step, source in re.findall(r"resumed at (\d+) from (\w+)", self.log(name))]
+
+    def wait_for_resumptions(self, name: str, count: int) -> None:
+        """Wait until a member's program has restored so many copies."""
+        self.wait_for(lambda: len(self.resumptions(name)) >= count)
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LocalGang]]:
-    """A function that starts two workers whose programs make copies."""
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., CopyingGang]]:
+    """A function that starts a gang and waits until it has made copies."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    before = set(SHM.iterdir())
-    gangs: list[LocalGang] = []
+    gangs: list[CopyingGang] = []
 
-    def start(*arguments: str, **options: object) -> LocalGang:
-        told = {"memoryBackup": {"mode": "Auto"}, "terminationGraceSeconds": 10, "memberTimeoutSeconds": 3, **options}
-        gang = LocalGang(tmp_path, {"worker": 2}, **told)
-        gang.command = [sys.executable, str(PROGRAM), str(gang.directory), *arguments]
-        gangs.append(gang)
-        gang.start()
-        return gang
+    def start(*arguments: str) -> CopyingGang:
+        gangs.append(CopyingGang(tmp_path, *arguments))
+        gangs[-1].start()
+        gangs[-1].wait_for_step(100)
+        return gangs[-1]
 
     yield start
     for gang in gangs:
-        assert gang.violations() == ""
         with gang:
             pass
-    for name in ("lasting", "temporary"):
-        assert name
-    left = [path for path in set(SHM.iterdir()) - before if path.name.startswith("tftraining-")]
-    for path in left:  # of launchers that the test has killed
-        assert (path / "lock").exists() or not any(path.iterdir())
 
 
-def steps(gang: LocalGang, worker: int = 0) -> list[int]:
-    path = gang.directory / f"steps-{worker}"
-    return [int(line) for line in path.read_text().split()] if path.exists() else []
+@pytest.mark.parametrize("name", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
+def test_a_new_pod_fetches_the_copy_from_a_peer(start: Callable[..., CopyingGang], name: str) -> None:
+    gang = start()
+    gang.delete_pod(name)
+    reached = gang.steps()[-1]
+    gang.start(name)
+    gang.finish()
+    other = "worker-1" if name == "worker-0" else "worker-0"
+    assert [source for _, source in gang.resumptions(name)] == ["Peer"]
+    assert [source for _, source in gang.resumptions(other)] == ["Memory"]
+    assert gang.resumptions(name)[0][0] >= reached - 2 * EVERY
+    assert "fetched the backup in memory of round 1" in gang.log(name)
 
 
-def resumptions(gang: LocalGang, name: str) -> list[tuple[int, str]]:
-    """Step and source of every restored copy."""
-    return [(int(step), source) for step, source in re.findall(r"resumed at (\d+) from (\w+)", gang.log(name))]
-
-
-def wait_for_step(gang: LocalGang, step: int) -> None:
-    gang.wait_for(lambda: steps(gang) and steps(gang)[-1] >= step)
-
-
-def test_a_replaced_launcher_fetches_the_copy_from_its_peer(started: Callable[..., LocalGang]) -> None:
-    gang = started("--steps", "400")
-    wait_for_step(gang, 100)
-    gang.kill("worker-1")
-    reached = steps(gang)[-1]
-    gang.start("worker-1")
-    assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-    assert [source for _, source in resumptions(gang, "worker-1")] == ["Peer"]
-    assert [source for _, source in resumptions(gang, "worker-0")] == ["Memory"]
-    assert resumptions(gang, "worker-1")[0][0] >= reached - 2 * EVERY
-    assert "fetched the backup in memory of round 1" in gang.log("worker-1")
-    assert sorted(set(steps(gang))) == list(range(1, 401))
-
-
-def test_a_replaced_launcher_of_the_chief_fetches_too(started: Callable[..., LocalGang]) -> None:
-    gang = started("--steps", "400")
-    wait_for_step(gang, 100)
-    gang.kill("worker-0")
-    gang.start("worker-0")
-    assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-    assert [source for _, source in resumptions(gang, "worker-0")] == ["Peer"]
-
-
-def test_a_member_that_is_asked_to_leave_loses_no_step(started: Callable[..., LocalGang]) -> None:
-    gang = started("--steps", "400")
-    wait_for_step(gang, 100)
-    gang.kill("worker-1", signal.SIGTERM)
-    gang.launchers["worker-1"].wait()
-    gang.start("worker-1")
-    assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-    assert steps(gang) == list(range(1, 401))
-
-
-def test_a_gang_that_is_suspended_resumes_from_the_storage_and_loses_no_step(started: Callable[..., LocalGang]) -> None:
-    gang = started("--steps", "400")
-    wait_for_step(gang, 100)
+def test_a_suspended_gang_resumes_from_the_storage_and_loses_no_step(start: Callable[..., CopyingGang]) -> None:
+    gang = start()
     for name in gang.names:
         gang.kill(name, signal.SIGTERM)
-    for launcher in gang.launchers.values():
-        launcher.wait()
+    for name in gang.names:
+        gang.delete_pod(name)
     stored = list((gang.directory / ".tftraining-memory").rglob("copy-*"))
-    assert len(stored) == 1
+    assert [path.name for path in stored] == [f"copy-1-{gang.steps()[-1]}"]
     gang.start()
-    assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-    assert steps(gang) == list(range(1, 401))
-    assert [source for _, source in resumptions(gang, "worker-0")] == ["Storage"]
-    assert not (gang.directory / ".tftraining-memory").exists()
+    gang.finish()
+    assert gang.steps() == list(range(1, STEPS + 1))
+    assert [source for _, source in gang.resumptions("worker-0")] == ["Storage"]
+    assert not (gang.directory / ".tftraining-memory").exists()  # the job has ended
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("name", ["worker-1", "worker-0"])
+def test_a_pod_that_is_asked_to_leave_loses_no_step(start: Callable[..., CopyingGang], name: str) -> None:
+    gang = start()
+    gang.delete_pod(name, signal.SIGTERM)
+    gang.start(name)
+    gang.finish()
+    assert gang.steps() == list(range(1, STEPS + 1))
+
+
+@pytest.mark.slow_fault
+def test_a_container_that_restarts_takes_its_own_copies_over(start: Callable[..., CopyingGang]) -> None:
+    gang = start()
+    gang.kill("worker-1")
+    reached = gang.steps()[-1]
+    gang.start("worker-1")
+    gang.finish()
+    assert [source for _, source in gang.resumptions("worker-1")] == ["Memory"]
+    assert gang.resumptions("worker-1")[0][0] >= reached - 2 * EVERY
+
+
+@pytest.mark.slow_fault
+def test_a_sender_that_is_killed_in_the_middle_of_a_transfer(start: Callable[..., CopyingGang]) -> None:
+    gang = start("--size", "300000000", "--every", "64")
+    gang.delete_pod("worker-1")
+    gang.start("worker-1")
+    gang.wait_for(lambda: list(gang.memory.glob("*-worker-1/fetch-*")))
+    gang.kill("worker-0")  # its container restarts, and has its copies
+    assert not list(gang.memory.glob("*-worker-1/copy-*"))
+    gang.start("worker-0")
+    gang.finish()
+    assert gang.resumptions("worker-1")[0][1] == "Peer"
+
+
+@pytest.mark.slow_fault
+def test_a_new_pod_whose_memory_is_full_trains_without_a_copy(start: Callable[..., CopyingGang]) -> None:
+    gang = start()
+    gang.delete_pod("worker-1")
+    told = {"mode": "Auto", "directory": str(gang.memory), "sizeLimit": 1000}
+    gang.start("worker-1", memoryBackup=told)
+    gang.wait_for(lambda: "cannot fetch the backup in memory" in gang.log("worker-1"))
+    gang.finish()
+    assert "begins at 0: the copy was not fetched" in gang.log("worker-1")
+
+
+@pytest.mark.slow_fault
+def test_pods_deleted_again_and_again(start: Callable[..., CopyingGang]) -> None:
+    gang = start()
+    for turn in range(4):
+        name = gang.names[turn % 2]
+        gang.delete_pod(name)
+        gang.start(name)
+        gang.wait_for_resumptions(name, 1 + turn // 2)
+        time.sleep(0.3)
+    gang.finish()
+    repeated = len(gang.steps()) - STEPS
+    assert repeated <= 4 * 2 * EVERY

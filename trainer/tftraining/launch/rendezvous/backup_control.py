@@ -6,6 +6,7 @@ It must never fail a round: a copy that cannot be fetched is missing, and the pr
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ FRAME_ERRORS = (KeyError, TypeError, ValueError)
 LOAD_SECONDS = 30.0  # for a copy in the job's storage; the members import TensorFlow meanwhile
 REMOVE_SECONDS = 5.0
 CHECK_SECONDS = 0.1
+REPORT_SECONDS = 0.02  # between two looks for the report of a copy that was asked for
 
 _T = TypeVar("_T")
 
@@ -37,6 +39,7 @@ class BackupControl:
         self._server = CopyServer(store.directory, settings.job["uid"], secret)
         self._client = CopyClient(store, settings.job["uid"], secret)
         self._fetching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._stored: StoredCopy | None = None
         if settings.is_chief and settings.directory is not None:
             self._stored = StoredCopy(settings.directory, settings.job["uid"])
@@ -155,18 +158,34 @@ class BackupControl:
         return self.store.variables(agreed.get("restore"), source, fetching=name is not None)
 
     async def end_round(self) -> None:
-        """Cancel the fetch, if it still runs."""
+        """Cancel the fetch, if it still runs, and the watch for reports."""
+        if self._watching is not None:
+            self._watching.cancel()
         fetching, self._fetching = self._fetching, None
         while fetching is not None and not fetching.done():
             fetching.cancel()  # again: before Python 3.12 wait_for may swallow a cancellation
             await asyncio.wait({fetching}, timeout=0.05)
 
-    def request_copy(self, step: object) -> None:
-        """Let the program make a copy at the end of this step."""
+    def request_copy(self, step: object, on_report: Callable[[], None]) -> None:
+        """Let the program make a copy at the end of this step; `on_report` is called when it reports one: the chief
+        waits for that report, and the next heartbeat may be seconds away."""
+        known = self.store.report()
         try:
             self.store.request(int(str(step)))
-        except (OSError, ValueError, OverflowError) as error:
+        except (OSError, ValueError, struct.error) as error:
             self._log(f"tftraining: cannot ask for a backup in memory: {describe(error)}")
+            return
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = asyncio.ensure_future(self._watch_reports(known, on_report))
+
+    async def _watch_reports(self, known: object, on_report: Callable[[], None]) -> None:
+        """Look for a new report again and again, until the round ends."""
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            if (found := self.store.report()) != known:
+                known = found
+                on_report()
 
     def _to_fetch(self, agreed: Mapping[str, Any]) -> tuple[Name | None, tuple[str, int]]:
         """The copy that this member has to fetch, None if none, and the address of the launcher that has it."""

@@ -78,7 +78,7 @@ class ProgramControl:
     def order_copy(self, order: Frame) -> None:
         """Let the program of this round make a backup in memory at the end of the ordered step."""
         if self.backups is not None and self.state == "running" and order.get("round") == self.round:
-            self.backups.request_copy(order.get("step"))
+            self.backups.request_copy(order.get("step"), lambda: self.send_heartbeat(time.monotonic()))
 
     # The chief's orders.
 
