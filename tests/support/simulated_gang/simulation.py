@@ -23,11 +23,16 @@ TICK = 0.5
 
 
 def make_coordinator(
-    *members: str, ledger: Ledger | None = None, proven: bool = False, host: str = "", **policy: Any
+    *members: str,
+    ledger: Ledger | None = None,
+    proven: bool = False,
+    host: str = "",
+    backups_off: str = "",
+    **policy: Any,
 ) -> Coordinator:
     """A coordinator created at monotonic second 0, with a wall clock fixed at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host)
+    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host, backups_off)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 

@@ -93,7 +93,7 @@ def test_a_round_ends_without_the_copy_after_a_bound() -> None:
     chief.tick(13.1)
     assert not chief.rounds.running
     assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
-    assert chief.last_incident.backup_skipped == "not all members made a copy at step 105 within 4.1 s"
+    assert chief.last_incident.backup_skipped == "no copy at step 105 in worker-1 after 4.1 s"
     assert restored(restart(chief, 14.0, [1, 88], [1, 96])) == [1, 96]
     assert chief.last_incident.backup_skipped
 
@@ -107,6 +107,14 @@ def test_the_bound_of_a_leaving_member_is_half_of_its_grace_period() -> None:
     assert chief.rounds.running
     make_steps(chief, 24.1, 101, report(96), steps_per_second=0.1)
     assert not chief.rounds.running
+
+
+def test_a_leaving_member_that_ends_its_program_too_early_is_the_reason_for_no_copy() -> None:
+    chief = training_gang("worker-0", "worker-1")
+    leave(chief, "worker-1", 9.0)
+    chief.handle_frame("worker-1", exited(1, number_of_signal=15), 10.0)
+    assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
+    assert chief.last_incident.backup_skipped == "no copy at step 105 in worker-0, worker-1 after 1.0 s"
 
 
 def test_a_failure_before_the_copy_is_handled_as_always() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from tftraining.launch.failure.incident import TERMINATED, Incident
-from tftraining.launch.gang.membership import Membership
+from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.memory_backups import makes_copies
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
@@ -76,14 +76,15 @@ class AnnouncedStop:
         order = self._order
         if order is None or (order.behind and now < order.deadline):
             return None
-        if order.behind:
-            waited = now - order.ordered_at
-            self._why_skipped = f"not all members made a copy at step {order.step} within {waited:.1f} s"
         return order.describe(now)
 
-    def end(self, incident: Incident) -> Incident:
+    def end(self, incident: Incident, now: float) -> Incident:
         """The incident that ends the round, announced or not: if it was announced, with the reason for no copy."""
-        why, self._order, self._why_skipped = self._why_skipped, None, ""
+        order, why = self._order, self._why_skipped
+        if order is not None and order.behind:
+            waited = f"{now - order.ordered_at:.1f} s"
+            why = f"no copy at step {order.step} in {summarize_names(sorted(order.behind))} after {waited}"
+        self._order, self._why_skipped = None, ""
         return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED_RESTARTS) else incident
 
 

@@ -63,6 +63,8 @@ class Coordinator:
         self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)
         if name in self.membership.gang:
             self._learn_earlier_rounds(last_round, frame, now)
+            if peer.round == self.rounds.number:
+                self._record_lost_step(frame.get("step"))
         self.outbox.send_welcome(peer, frame["t"], self.rounds.number, self.rounds.should_pause_warmup(peer, now))
         self.outbox.send_result(peer)
         self._start_ready(now)
@@ -107,6 +109,12 @@ class Coordinator:
             self.rounds.record_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.learn_number(last_round) and frame.get("down") is not None:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
+
+    def _record_lost_step(self, step: int | None) -> None:
+        """Note a step of the round that has ended: members may have made some after their last heartbeat before."""
+        incident = self.last_incident
+        if not self.rounds.running and incident is not None and step is not None and step > (incident.step or 0):
+            self.last_incident = replace(incident, step=step)
 
     def _handle_leaving(self, peer: Peer, now: float) -> None:
         """A member has received SIGTERM. Its round ends after a copy if its members make copies; else the member ends
@@ -205,6 +213,8 @@ class Coordinator:
                 self._start_program(peer, peer.round + 1, now)
 
     def _start_round(self, members: list[Peer], now: float) -> None:
+        for peer in self.membership.members:
+            self._record_lost_step(peer.progress.step)
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(members)
@@ -245,7 +255,7 @@ class Coordinator:
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
-        incident = self.backups.judge(self._announced_stop.end(incident))
+        incident = self.backups.judge(self._announced_stop.end(incident, now))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
         self.rounds.end(
