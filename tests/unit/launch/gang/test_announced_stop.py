@@ -75,6 +75,22 @@ def test_the_order_arrives_before_any_member_has_made_the_step(told: Any, age: f
     assert set(ordered(chief).values()) == {step}
 
 
+@pytest.mark.parametrize(("rate", "step"), [(0.5, 101), (1.0, 101), (0.3, 101), (2.1, 102), (4.0, 104)])
+def test_long_steps_leave_no_time_for_more_than_needed(rate: float, step: int) -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1", termination_grace_seconds=5.0)
+    make_steps(chief, 9.0, 100, report(96), steps_per_second=rate)
+    chief.outbox.take_all()
+    leave(chief, "worker-1", 9.1)
+    assert set(ordered(chief).values()) == {step}
+
+
+@pytest.mark.parametrize(("fields", "step"), [({"begun": 40}, 145), ({"begun": 0}, 105), ({}, 105)])
+def test_the_order_is_in_steps_of_the_model_not_of_its_optimizer(fields: dict[str, Any], step: int) -> None:
+    chief = training_gang("worker-0", "worker-1", backup=report(96, **fields))
+    leave(chief, "worker-1", 9.0)
+    assert set(ordered(chief).values()) == {step}
+
+
 def test_the_newest_known_step_of_any_member_counts() -> None:
     chief = training_gang("worker-0", "worker-1")
     hold(chief, "worker-1", 9.0, 120)

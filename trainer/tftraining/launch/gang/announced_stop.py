@@ -57,10 +57,11 @@ class AnnouncedStop:
             return True
         can = len(trainers) == len(self._membership.members)  # no round with parameter servers has copies
         self._why_skipped = why_no_copy(trainers) if can else ""
-        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now)
+        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now, seconds)
         if step is None:
             return False
         wait = min(seconds, longest_wait(trainers, step))
+        step += counter_offset(trainers)
         self._order = Order(describe, step, now, now + wait, {peer.name for peer in trainers})
         for peer in trainers:
             self._outbox.send_copy(peer, step)
@@ -97,17 +98,29 @@ def why_no_copy(trainers: Collection[Peer]) -> str:
     return next((reason for reason in reasons if reason), "not all members make copies")
 
 
-def next_common_step(trainers: Collection[Peer], now: float) -> int | None:
-    """A step that no member has reached when the order arrives; None if no member has made one."""
-    positions = [
-        peer.progress.step + steps_per_second(peer.progress) * (now - peer.progress_at)
-        for peer in trainers
-        if peer.progress.step is not None
-    ]
-    if not positions:
+def next_common_step(trainers: Collection[Peer], now: float, seconds: float) -> int | None:
+    """A step that no member has reached when the order arrives; None if no member has made one. If the steps are so
+    long that a few of them take more than half of the `seconds`, it is the earliest such step."""
+    reported = [peer for peer in trainers if peer.progress.step is not None]
+    if not reported:
         return None
     rate = max(steps_per_second(peer.progress) for peer in trainers)
-    return ceil(max(positions)) + max(LEAST_STEPS, ceil(rate * DELIVERY_SECONDS))
+    position = max(
+        (peer.progress.step or 0) + steps_per_second(peer.progress) * (now - peer.progress_at) for peer in reported
+    )
+    earliest, safe = ceil(position + rate * DELIVERY_SECONDS), ceil(position) + LEAST_STEPS
+    is_slow = rate > 0 and (safe - position) / rate > seconds / 2
+    return earliest if is_slow else max(earliest, safe)
+
+
+def counter_offset(trainers: Collection[Peer]) -> int:
+    """The difference between the steps that the model counts, as in copies, and those of the optimizer, which programs
+    report: a model may begin with an optimizer that has made steps before."""
+    for peer in trainers:
+        begun = None if peer.backup is None else peer.backup.begun
+        if begun is not None and peer.progress.first_step is not None:
+            return begun - peer.progress.first_step
+    return 0
 
 
 def longest_wait(trainers: Collection[Peer], step: int) -> float:
