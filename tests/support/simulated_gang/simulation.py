@@ -317,6 +317,8 @@ class SimulatedGang:
         elif frame["type"] == "stop":
             launcher.program = None
             self._send(launcher, {"type": "ready", "round": frame["round"], **self._ready_fields(launcher)})
+        elif frame["type"] == "copy":
+            self._order_copy(launcher, frame)
         elif frame["type"] == "bye":
             launcher.chief_bye_round = launcher.round
         elif frame["type"] == "end":
@@ -335,6 +337,9 @@ class SimulatedGang:
         return {}
 
     def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        return
+
+    def _order_copy(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         return
 
     def _send(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:

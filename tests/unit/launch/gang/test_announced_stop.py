@@ -171,6 +171,29 @@ def test_without_copies_a_leaving_member_ends_its_program_itself(reason: str, wh
     assert chief.last_incident.backup_skipped == why
 
 
+def test_the_copy_is_ordered_once_all_members_make_copies() -> None:
+    chief = training_gang("worker-0", "worker-1", backup={"on": False, "reason": "waits for the first epoch"})
+    leave(chief, "worker-1", 9.0)
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    assert ordered(chief) == {}
+    chief.handle_frame("worker-1", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    assert set(ordered(chief).values()) == {109}
+    for name in chief.membership.gang:
+        hold(chief, name, 10.0, 109)
+    assert chief.last_incident is not None
+    assert (chief.last_incident.reason, chief.last_incident.backup_skipped) == ("Terminated", "")
+
+
+def test_no_copy_is_ordered_after_a_leaving_member_has_waited_long_enough() -> None:
+    chief = training_gang("worker-0", "worker-1", backup={"on": False, "reason": "no room"})
+    leave(chief, "worker-1", 9.0)
+    chief.tick(10.5)
+    for now in (11.0, 13.0, 15.0, 17.0, 19.0, 21.0, 23.0, 24.5):
+        make_steps(chief, now, 104, {"on": False, "reason": "no room"})
+    make_steps(chief, 25.0, 104, report())
+    assert {frame["type"] for _, frame in chief.outbox.take_all()} == {"beat"}
+
+
 def test_no_copy_is_missed_before_the_first_step() -> None:
     chief = start_gang_with_copies("worker-0", "worker-1")
     leave(chief, "worker-1", 9.0)

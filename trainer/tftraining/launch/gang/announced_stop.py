@@ -42,6 +42,7 @@ class AnnouncedStop:
         self._membership = membership
         self._outbox = outbox
         self._order: Order | None = None
+        self._leaving: tuple[Describe, float] | None = None  # a member leaves, but not all make copies yet; until when
         self._why_skipped = ""
 
     @property
@@ -67,8 +68,18 @@ class AnnouncedStop:
             self._outbox.send_copy(peer, step)
         return True
 
-    def record_copy(self, peer: Peer) -> None:
+    def announce_leaving(self, describe: Describe, now: float, seconds: float) -> None:
+        """The same for a member that ends its program itself after so many seconds. The programs may have only begun:
+        then the copy is ordered when all make copies."""
+        self._leaving = None if self.announce(describe, now, seconds) else (describe, now + seconds)
+
+    def record_copy(self, peer: Peer, now: float) -> None:
         """Note the newest copy that a member has reported."""
+        if self._leaving is not None:
+            describe, until = self._leaving
+            self._leaving = None
+            if now < until:
+                self.announce_leaving(describe, now, until - now)
         if self._order is not None and peer.backup is not None and (peer.backup.step or 0) >= self._order.step:
             self._order.behind.discard(peer.name)
 
@@ -85,7 +96,7 @@ class AnnouncedStop:
         if order is not None and order.behind:
             waited = f"{now - order.ordered_at:.1f} s"
             why = f"no copy at step {order.step} in {summarize_names(sorted(order.behind))} after {waited}"
-        self._order, self._why_skipped = None, ""
+        self._order, self._leaving, self._why_skipped = None, None, ""
         return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED_RESTARTS) else incident
 
 

@@ -91,7 +91,7 @@ class Coordinator:
         elif frame["type"] == "beat":
             peer.record_heartbeat(frame, now)
             self.rounds.record_first_step(peer, now)
-            self._announced_stop.record_copy(peer)
+            self._announced_stop.record_copy(peer, now)
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
@@ -122,7 +122,9 @@ class Coordinator:
         peer.leaving = True
         if self.rounds.running and peer in self.membership.members and peer.state == "running":
             seconds = self.membership.policy.termination_grace_seconds / 2
-            self._announced_stop.announce(lambda at: self._attribution.attribute_termination(peer, at), now, seconds)
+            self._announced_stop.announce_leaving(
+                lambda at: self._attribution.attribute_termination(peer, at), now, seconds
+            )
 
     def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         program_exit = exit_from_frame(frame["exit"])
