@@ -44,6 +44,8 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
+    "where a copy in memory comes from": "Memory",
+    "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
