@@ -43,7 +43,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
+    "values of lastRestart.resumedFrom": "Memory Peer Start Storage",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
@@ -192,7 +192,7 @@ def metrics_on_the_page(heading: str) -> dict[str, tuple[str, set[str]]]:
 
 def test_the_metrics_of_the_operator() -> None:
     metrics = Metrics(list, Counter(GET=1))
-    last = LastRestart(time=datetime.now(UTC), reason="Error")
+    last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
     metrics.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
     found = {
         f"{family.name}{'_total' * (family.type == 'counter')}": (family.type, labels_of(family.samples))
