@@ -135,7 +135,7 @@ def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
         progress=progress,
         backup={**backup, "on": True},
     )
-    words = "worker-1 was killed (SIGKILL); resumed from step 170 in memory after 1.1 s"
+    words = "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s"
     last = job.wait_for("Running", message=words)["lastRestart"]
     assert last.items() >= {**source, "backupSkipped": "no time"}.items()
     lost = "; 1 step repeated (0.1 s of training)"

@@ -60,10 +60,10 @@ class Metrics:
             registry=self.registry,
         )
         self._lost_steps = Total(
-            "tftraining_lost_steps", "Steps repeated because of restarts.", ["resumed_from"], registry=self.registry
+            "tftraining_job_lost_steps", "Steps repeated because of restarts.", ["resumed_from"], registry=self.registry
         )
         self._lost_seconds = Total(
-            "tftraining_lost_seconds", "The time of these steps.", ["resumed_from"], registry=self.registry
+            "tftraining_job_lost_seconds", "The time of these steps.", ["resumed_from"], registry=self.registry
         )
 
     def collect(self) -> Iterable[Metric]:

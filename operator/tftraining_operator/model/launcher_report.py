@@ -132,11 +132,12 @@ class ReportedProgress(Frozen, frozen=True):
 
 
 class ReportedBackup(Frozen, frozen=True):
-    """The newest backup in memory that all `members` hold, if there is one, and the reason if there are no more."""
+    """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), or why
+    a restart resumes only at an epoch."""
 
     step: Count | None = None
     time: Time | None = None
-    where: str = ""
+    where: str | None = None
     bytes: Count | None = None
     seconds: Seconds | None = None
     members: Tally | None = None
@@ -224,7 +225,7 @@ def parse_report(text: bytes) -> Report:
         no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
         backup=backup
-        and msgspec.structs.replace(backup, where=_source(backup.where), reason=_exception(backup.reason)),
+        and msgspec.structs.replace(backup, where=_source(backup.where or ""), reason=_exception(backup.reason)),
         last_restart=last
         and msgspec.structs.replace(
             last,

@@ -37,11 +37,13 @@ def turn_off_after_oom(context: Context, draft: Draft) -> Draft:
 def announce_backups(context: Context, draft: Draft) -> Draft:
     """The draft with the event of the first backup in memory, or of their end for a reason of the launchers."""
     old, new = context.status.progress or Progress(), draft.status.progress or Progress()
-    if new.backup_reason and old.backup and not old.backup_reason and draft.status.memory_backup_off is None:
-        return draft.with_events(Event("Warning", "MemoryBackupOff", f"no more backups in memory: {new.backup_reason}"))
-    if new.backup and not old.backup and not new.backup_reason:
+    on = draft.report is not None and draft.report.backup is not None and draft.report.backup.on
+    if on and new.backup and not old.backup:
         return draft.with_events(Event("Normal", "MemoryBackupOn", f"backups in memory: {_described(new.backup)}"))
-    return draft
+    is_news = new.backup_reason != old.backup_reason and draft.status.memory_backup_off is None
+    if on or not old.backup or not new.backup_reason or not is_news:
+        return draft
+    return draft.with_events(Event("Warning", "MemoryBackupOff", f"no more backups in memory: {new.backup_reason}"))
 
 
 def _described(backup: Backup) -> str:

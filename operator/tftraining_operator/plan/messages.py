@@ -13,7 +13,8 @@ _REASONS = {
     "Terminated": "was terminated",
 }
 
-_MEMORIES = {"Memory": "memory", "Peer": "the memory of another pod"}
+# As the launchers' messages have it (trainer/tftraining/launch/http/pages.py).
+_MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 
 def what_happened(job: str, last: LastRestart) -> str:
@@ -41,7 +42,7 @@ def resumption(last: LastRestart) -> str:
         return "started over: no backup found" + (f",{after}" if after else "")
     where = ""
     if last.resumed_from in _MEMORIES and last.resumed_from_step:
-        where = f" from step {last.resumed_from_step} in {_MEMORIES[last.resumed_from]}"
+        where = f" from {_MEMORIES[last.resumed_from]} at step {last.resumed_from_step}"
     elif last.resumed_from_epoch:
         where = f" from epoch {last.resumed_from_epoch}"
     elif last.resumed_from_step:

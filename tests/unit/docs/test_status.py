@@ -43,7 +43,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "values of lastRestart.resumedFrom": "Memory Peer Start Storage",
+    "where a round resumed from": "Memory Peer Start Storage",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (

@@ -14,6 +14,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.model.launcher_report import parse_report
 
 TIME = "2026-03-01T12:00:05Z"
+NONE = dict.fromkeys(["step", "time", "where", "bytes", "seconds"])  # as a launcher reports that it has none
 NEWEST = {
     "step": 170,
     "time": TIME,
@@ -77,7 +78,7 @@ def test_the_status_has_the_newest_backup_and_one_event_tells_of_the_first() -> 
 
 
 def test_a_gang_without_backups_tells_why_and_no_event_does() -> None:
-    cluster = training(step=None, on=False, reason=FULL)
+    cluster = training(**NONE, members=0, on=False, reason=FULL)
     progress = cluster.status.progress
     assert progress is not None and (progress.backup, progress.backup_reason) == (None, FULL)
     assert notes(cluster) == []
@@ -90,6 +91,14 @@ def test_backups_that_end_are_an_event_with_the_reason() -> None:
     assert notes(cluster)[1:] == [("Warning", "MemoryBackupOff", f"no more backups in memory: {FULL}")]
     progress = cluster.status.progress
     assert progress is not None and progress.backup is not None and progress.backup_reason == FULL
+
+
+def test_backups_that_keep_no_position_in_the_epoch_are_on_all_the_same() -> None:
+    why = "the input has no order of its own"
+    cluster = training(reason=why)
+    assert [each[:2] for each in notes(cluster)] == [("Normal", "MemoryBackupOn")]
+    progress = cluster.status.progress
+    assert progress is not None and progress.backup is not None and progress.backup_reason == why
 
 
 def test_without_progress_there_is_no_backup_either() -> None:
@@ -151,7 +160,7 @@ def test_a_restart_tells_where_it_resumed_and_what_it_lost() -> None:
     cluster = resumed("Memory", 1)
     last, condition = cluster.status.last_restart, cluster.status.condition("Resumed")
     assert last is not None and (last.resumed_from, last.lost_steps, last.lost_seconds) == ("Memory", 1, 0.1)
-    words = "resumed from step 170 in memory after 1.1 s"
+    words = "resumed from memory at step 170 after 1.1 s"
     assert cluster.status.message == f"worker-1 was killed (SIGKILL); {words}"
     assert condition is not None and condition.message == f"{words}; 1 step repeated (0.1 s of training)"
     assert [each.message for each in cluster.events if each.reason == "Killed"] == [
@@ -162,7 +171,7 @@ def test_a_restart_tells_where_it_resumed_and_what_it_lost() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("Peer", "resumed from step 170 in the memory of another pod after 1.1 s"),
+        ("Peer", "resumed from the memory of another member at step 170 after 1.1 s"),
         ("Storage", "resumed from epoch 2 after 1.1 s"),
         ("Elsewhere", "resumed from epoch 2 after 1.1 s"),
     ],
@@ -283,8 +292,14 @@ def test_lost_work_is_counted_once_when_it_is_known() -> None:
         for family in metrics.registry.collect()
         for each in family.samples
     }
-    assert (values["tftraining_lost_steps_total", "Peer"], values["tftraining_lost_seconds_total", "Peer"]) == (4, 0.5)
-    assert (values["tftraining_lost_steps_total", "Other"], values["tftraining_lost_seconds_total", "Other"]) == (2, 0)
+    assert (values["tftraining_job_lost_steps_total", "Peer"], values["tftraining_job_lost_seconds_total", "Peer"]) == (
+        4,
+        0.5,
+    )
+    assert (
+        values["tftraining_job_lost_steps_total", "Other"],
+        values["tftraining_job_lost_seconds_total", "Other"],
+    ) == (2, 0)
 
 
 def test_jobs_with_a_backup_are_counted() -> None:
