@@ -68,7 +68,12 @@ def test_defaults(control_plane: ControlPlane) -> None:
             "budgetReset": "OnProgress",
             "rules": [],
         },
-        "launcher": {"warmStart": True, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3},
+        "launcher": {
+            "warmStart": True,
+            "terminationGraceSeconds": 5,
+            "memberTimeoutSeconds": 3,
+            "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1},
+        },
         "runPolicy": {
             "suspend": False,
             "startDeadlineSeconds": 600,

@@ -14,6 +14,7 @@ from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
+LIMITED = {"spec__template__spec__containers__0__resources": {"limits": {"memory": "2Gi"}}}
 KILLED = {"member": "worker-1", "exitCode": None, "signal": 9, "reason": "Killed"}
 RESUMED = {"downSeconds": 1.1, "resumedFromEpoch": 2, "resumedFromStep": 140, "lostSteps": 30}
 
@@ -56,7 +57,7 @@ def test_pods_meet_the_restricted_standard_and_share_a_secret(new_job: NewJob, o
     job.delete()
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     job.plane.request("PATCH", f"/api/v1/namespaces/{job.namespace}", restricted, "application/merge-patch+json")
-    job = new_job(**IN_PLACE)
+    job = new_job(**IN_PLACE, **LIMITED)
     pods = job.wait_for_pods(attempt=1)
     owner = job.raw()["metadata"]["uid"]
     name = f"job-launcher-{owner[:8]}"
@@ -73,6 +74,8 @@ def test_pods_meet_the_restricted_standard_and_share_a_secret(new_job: NewJob, o
         volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "tftraining-key")
         assert (volume["secret"]["secretName"], volume["secret"]["defaultMode"]) == (name, 0o440)
         assert secret["data"]["key"] not in json.dumps(pod)
+        backups = next(each for each in pod["spec"]["volumes"] if each["name"] == "tftraining-memory-backup")
+        assert backups["emptyDir"] == {"medium": "Memory", "sizeLimit": str(1024**3)}
     assert secret["data"]["key"] not in operator.log_text()
     assert secret["data"]["key"] not in json.dumps(job.events())
 
@@ -104,10 +107,57 @@ def test_progress_and_restarts_in_place_are_told(
     assert status["failure"]["logTail"] == "epoch 3\nloss 0.5"
     assert job.condition("Resumed")["status"] == "True"
     assert (status["attempt"], uids(job)) == (1, old)
-    wait_until(lambda: ("Warning", "Killed", words) in job.events(), "the event")
+    wait_until(lambda: ("Warning", "Killed", f"{words}; 30 steps repeated") in job.events(), "the event")
     assert [event[1] for event in job.events()].count("Killed") == 1
     assert operator.metric(name) == before[0] + 1
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
+
+
+def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    backup = {"step": 170, "time": now(), "where": "Memory", "bytes": 76_000_000, "seconds": 0.018}
+    progress = {"epoch": 3, "epochs": 10, "step": 171, "updatedTime": now()}
+    launcher.say(progress=progress, backup={**backup, "members": 2, "on": True, "reason": ""})
+    job = new_job(**IN_PLACE, **LIMITED)
+    train(job, launcher)
+    status = (
+        wait_until(lambda: job.status() if "backup" in job.status().get("progress", {}) else None, "the backup") or {}
+    )
+    assert status["progress"]["backup"].items() >= {each: backup[each] for each in backup if each != "time"}.items()
+    told = ("Normal", "MemoryBackupOn", "backups in memory: the first at step 170, 76.0 MB a member")
+    wait_until(lambda: told in job.events(), "the event")
+
+    source = {"resumedFrom": "Memory", "resumedFromStep": 170, "lostSteps": 1, "lostSeconds": 0.1}
+    launcher.say(
+        ledger={"inPlace": 1, "processFailures": 1},
+        lastRestart={"time": now(), **KILLED, **RESUMED, **source, "backupSkipped": "no time"},
+        progress=progress,
+        backup={**backup, "on": True},
+    )
+    words = "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s"
+    last = job.wait_for("Running", message=words)["lastRestart"]
+    assert last.items() >= {**source, "backupSkipped": "no time"}.items()
+    lost = "; 1 step repeated (0.1 s of training)"
+    wait_until(lambda: ("Warning", "Killed", words + lost) in job.events(), "the event with the lost work")
+
+    old = uids(job)
+    job.fail_pod("job-worker-1", 137, reason="OOMKilled")
+    wait_until(lambda: uids(job).get("job-worker-1", old["job-worker-1"]) != old["job-worker-1"], "another pod")
+    reason, status = "worker-1 was OOMKilled", job.status()
+    assert (status["memoryBackupOff"], status["progress"]["backupReason"]) == (reason, reason)
+    volumes = {name: [each["name"] for each in pod["spec"]["volumes"]] for name, pod in job.pods().items()}
+    assert [name for name in volumes if "tftraining-memory-backup" in volumes[name]] == ["job-worker-0"]
+
+
+def test_a_mount_of_the_users_in_the_place_of_the_backups_is_refused_by_name(
+    new_job: NewJob, operator: OperatorProcess
+) -> None:
+    path = "/opt/tftraining-memory-backup"
+    mount = {"spec__template__spec__containers__0__volumeMounts": [{"name": "mine", "mountPath": path}]}
+    job = new_job(**IN_PLACE, **LIMITED, **mount, spec__template__spec__volumes=[{"name": "mine", "emptyDir": {}}])
+    status = job.wait_for("Failed")
+    assert path in status["message"] and "must be unique" in status["message"]
 
 
 def test_a_restart_in_the_making_is_shown_and_survives_the_operator(

@@ -1,7 +1,9 @@
 """Another version of the operator takes over on a real API server: nothing is written, no pod is touched."""
 
+import copy
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.support.control_plane.installation import operator_kubeconfig
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 # Read by every Python process that finds it: the operator of the new version builds its pods another way.
 NEW_BUILDER = """
 import tftraining_api.manifests.pod as builder
@@ -88,6 +91,58 @@ def test_a_new_version_changes_nothing_that_is_there(
     assert pods["launched-worker-1"]["metadata"]["labels"]["example.com/version"] == "2", "by the new version"
     assert pods["launched-worker-1"]["spec"]["initContainers"][0]["image"] == "operator-image:2"
     assert "example.com/version" not in pods["launched-worker-0"]["metadata"]["labels"]
+
+
+@pytest.fixture
+def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
+    """Give a function that puts the definition of a version without backups in memory in the place of this one, or
+    takes it back."""
+    own: dict[str, Any] = control_plane.request("GET", CRD)["spec"]
+    older = copy.deepcopy(own)
+    spec = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["launcher"]["properties"]["memoryBackup"]
+    rules = spec["x-kubernetes-validations"]
+    spec["x-kubernetes-validations"] = [each for each in rules if "memoryBackup" not in each["rule"]]
+
+    def put(is_older: bool) -> None:
+        crd = control_plane.request("GET", CRD)
+        control_plane.request("PUT", CRD, {**crd, "spec": older if is_older else own})
+
+    yield put
+    put(False)
+
+
+def test_the_defaults_of_a_newer_definition_replace_no_pod(
+    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
+) -> None:
+    define(True)
+    job = older_job(new_job)
+    with chief_launcher() as launcher:
+        job.wait_for_pods(attempt=1)
+        job.place_pod(f"{job.name}-worker-0", launcher.ip)
+        job.run()
+        time.sleep(1.5)
+        operator.kill()
+        before, status = job.pods(), job.status()
+        define(False)
+        wait_until(lambda: "memoryBackup" in job.raw()["spec"]["launcher"], "the newer definition is served")
+        operator.start()
+        time.sleep(3)
+        assert (job.status(), job.pods()) == (status, before)
+
+
+def older_job(new_job: NewJob) -> TrainingJob:
+    """A job with launchers and a memory limit; the first that the API server takes by the older definition."""
+    limit = {"spec__template__spec__containers__0__resources": {"limits": {"memory": "2Gi"}}}
+    numbers = itertools.count()
+
+    def older() -> TrainingJob | None:
+        job = new_job(f"older-{next(numbers)}", spec__restartPolicy={"mode": "InPlace"}, **limit)
+        return None if "memoryBackup" in job.raw()["spec"]["launcher"] else job
+
+    job = wait_until(older, "the older definition is served")
+    assert job is not None
+    return job
 
 
 def launched_job(new_job: NewJob) -> TrainingJob:

@@ -14,7 +14,7 @@ import msgspec
 from tftraining.launch.config import policy
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining.launch.roles import WORKER
-from tftraining_api.manifests import spec_updates
+from tftraining_api.manifests import memory_backup, spec_updates
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
 from tftraining_api.manifests.storage import job_directory
@@ -77,8 +77,9 @@ def _resources_of(own: Manifest) -> dict[str, str]:
     return {name: amount for name, amount in RESOURCES.items() if name in named}
 
 
-def volumes(job: Job) -> list[Manifest]:
-    """The volumes: the launcher, the key (readable by the pod's fsGroup only), and the spec updates."""
+def volumes(job: Job, backup_size: int | None) -> list[Manifest]:
+    """The volumes: the launcher, the key (readable by the pod's fsGroup only), the spec updates, and the backups in
+    memory, of that many bytes."""
     name = secret_name(job.key.name, job.uid)
     key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
     told = {"path": spec_updates.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
@@ -86,10 +87,11 @@ def volumes(job: Job) -> list[Manifest]:
         {"name": LAUNCHER_VOLUME, "emptyDir": {}},
         {"name": KEY_VOLUME, "secret": key},
         {"name": spec_updates.VOLUME, "downwardAPI": {"items": [told]}},
+        *memory_backup.volumes(backup_size),
     ]
 
 
-def launched(container: Manifest) -> Manifest:
+def launched(container: Manifest, backup_size: int | None) -> Manifest:
     """The training container with the launcher in front of its command; `args` are unchanged.
 
     The kubelet expands $(VAR) in the longer command as in the user's own.
@@ -105,6 +107,7 @@ def launched(container: Manifest) -> Manifest:
             {"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY, "readOnly": True},
             {"name": KEY_VOLUME, "mountPath": KEY_DIRECTORY, "readOnly": True},
             {"name": spec_updates.VOLUME, "mountPath": spec_updates.DIRECTORY, "readOnly": True},
+            *memory_backup.mounts(backup_size),
         ],
     }
 
@@ -139,6 +142,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "ledger": ledger(job.status.restarts),
         # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
+        **memory_backup.settings(job.status, spec, replica, container),
     }
     # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import overload
 
-from tftraining_api.manifests import launcher, spec_updates
+from tftraining_api.manifests import launcher, memory_backup, spec_updates
 from tftraining_api.manifests.kueue import queued
 from tftraining_api.manifests.metadata import child_metadata, replica_labels
 from tftraining_api.manifests.pod_group import membership
@@ -59,17 +59,20 @@ def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": _metadata(job, spec, replica, template.get("metadata") or {}),
-        "spec": _with_launcher(job, pod_spec, launcher.install(spec, image, own)) if spec.in_place else pod_spec,
+        "spec": _with_launcher(job, spec, replica, pod_spec, image) if spec.in_place else pod_spec,
     }
 
 
-def _with_launcher(job: Job, pod_spec: Manifest, init: Manifest) -> Manifest:
-    containers = [launcher.launched(each) if each.get("name") == CONTAINER else each for each in pod_spec["containers"]]
+def _with_launcher(job: Job, spec: JobSpec, replica: Replica, pod_spec: Manifest, image: str) -> Manifest:
+    init = launcher.install(spec, image, spec.template_of(replica.role).get("spec") or {})
+    trains: Manifest = next((each for each in pod_spec["containers"] if each.get("name") == CONTAINER), {})
+    backup_size = memory_backup.size_limit(job.status, spec, replica, trains)
+    containers = [launcher.launched(each, backup_size) if each is trains else each for each in pod_spec["containers"]]
     return {
         **pod_spec,
         "initContainers": [init, *(pod_spec.get("initContainers") or ())],
         "containers": containers,
-        "volumes": [*pod_spec["volumes"], *launcher.volumes(job)],
+        "volumes": [*pod_spec["volumes"], *launcher.volumes(job, backup_size)],
     }
 
 

@@ -27,6 +27,8 @@ QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 
 CONTAINER = "tensorflow"
 CLEANUP = "cleanup"
+# The volume for backups in memory, and its place in the training container.
+MEMORY_VOLUME, MEMORY_DIRECTORY = "tftraining-memory-backup", "/opt/tftraining-memory-backup"
 RENDEZVOUS_PORT = 8471
 STATUS_PORT = 8472
 

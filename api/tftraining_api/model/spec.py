@@ -68,6 +68,21 @@ class RestartPolicy(Frozen, frozen=True):
     rules: tuple[RestartRule, ...] = ()
 
 
+# The default of spec.launcher.memoryBackup.mode; the CRD has the same (tests/unit/chart/test_crd_model.py).
+MEMORY_BACKUP_MODE: Literal["Auto", "Off"] = "Auto"
+
+
+class MemoryBackup(Frozen, frozen=True):
+    """Backups of the training state in memory. `size_limit` is a quantity of bytes."""
+
+    mode: Literal["Auto", "Off"] = MEMORY_BACKUP_MODE
+    max_overhead_percent: float = 1
+    size_limit: str | None = None
+
+
+_MEMORY_BACKUP = MemoryBackup()
+
+
 class LauncherSpec(Frozen, frozen=True):
     """The settings of the launcher, which runs as PID 1 and starts the user's command."""
 
@@ -75,6 +90,7 @@ class LauncherSpec(Frozen, frozen=True):
     termination_grace_seconds: int = 5
     member_timeout_seconds: float = 3
     image: str | None = None
+    memory_backup: MemoryBackup = _MEMORY_BACKUP
 
 
 class PodGroup(Frozen, frozen=True):
@@ -183,13 +199,16 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         Defaults are left out, so that a version of the operator with more fields computes the same hash.
         """
         roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
-        template_hash = (self.restart_policy.mode, self.template, roles, self.storage, self.launcher)
+        backup = self.launcher.memory_backup
+        launcher = msgspec.structs.replace(self.launcher, memory_backup=_MEMORY_BACKUP)
+        template_hash = (self.restart_policy.mode, self.template, roles, self.storage, launcher)
         scheduling = self.run_policy.scheduling or Scheduling()
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"
         # Fields that earlier versions did not have are left out if unused.
         later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
         later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
+        later += () if backup == _MEMORY_BACKUP else (backup,)
         everything = (*template_hash, scheduling.priority_class_name, *later)
         return sha256(msgspec.json.encode(everything, order="deterministic")).hexdigest()[:16]
 

@@ -99,7 +99,10 @@ class LastRestart(Frozen, frozen=True):
     down_seconds: float | None = None
     resumed_from_epoch: int | None = None
     resumed_from_step: int | None = None
+    resumed_from: str | None = None
     lost_steps: int | None = None
+    lost_seconds: float | None = None
+    backup_skipped: str | None = None
     alone: bool = False
     exception: str | None = None
 
@@ -121,8 +124,18 @@ class Failure(Frozen, frozen=True):
         return cls(**{**shared_fields(ended, cls), "pod": pod, "reason": reason, "log_tail": log_tail})
 
 
+class Backup(Frozen, frozen=True):
+    """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training."""
+
+    step: int
+    time: datetime | None = None
+    where: str | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+
 class Progress(Frozen, frozen=True):
-    """The training's progress."""
+    """The training's progress. `backup_reason` tells why there are no backups in memory."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -133,6 +146,8 @@ class Progress(Frozen, frozen=True):
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     updated_time: datetime | None = None
     display: str | None = None
+    backup: Backup | None = None
+    backup_reason: str | None = None
 
 
 class Cleanup(Frozen, frozen=True):
@@ -148,7 +163,7 @@ class Status(Frozen, frozen=True):
 
     `replaced` maps a replica to the UID of its pod of this attempt that was last given up: the pod is charged once,
     however long its deletion takes. `accepted_templates` maps a role to the JobSpec.fingerprint of the last pod that
-    the API server accepted.
+    the API server accepted. `memory_backup_off` tells why later pods make no backups in memory.
     """
 
     phase: Phase = msgspec.field(default="Pending")
@@ -170,6 +185,7 @@ class Status(Frozen, frozen=True):
     progress: Progress | None = None
     failure: Failure | None = None
     cleanup: Cleanup | None = None
+    memory_backup_off: str | None = None
 
     @property
     def terminal(self) -> bool:

@@ -24,7 +24,7 @@ def rule_problems(job: Json, schema: Json) -> list[Problem]:
 def _problems(value: Any, schema: Json, at: tuple[str | int, ...]) -> Iterator[Problem]:
     for rule in schema.get(RULES, ()):
         if not compares(rule) and not holds(rule["rule"], value):
-            yield _problem(rule, value, path_of(at))
+            yield _problem(rule, schema["type"], path_of(at))
     if isinstance(value, dict):
         for name, below in schema.get("properties", {}).items():
             if name in value:
@@ -39,11 +39,10 @@ def compares(rule: Json) -> bool:
     return "oldSelf" in rule["rule"]
 
 
-def _problem(rule: Json, value: Any, path: str) -> Problem:
+def _problem(rule: Json, kind: str, path: str) -> Problem:
     field = (path + rule.get("fieldPath", "")).removeprefix(".")
     if rule.get("reason") == "FieldValueRequired":
         return Problem(field, f"Required value: {rule['message']}")
-    kind = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}[type(value)]
     return Problem(field, f'Invalid value: "{kind}": {rule["message"]}')
 
 

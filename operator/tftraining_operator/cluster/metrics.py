@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tftraining.launch.failure import restart_rules
 from tftraining_api.model.spec import Manifest
-from tftraining_api.model.status import Status
-from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS
+from tftraining_api.model.status import LastRestart, Status
+from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS, SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
 from tftraining_operator.plan import auxiliary_objects, node_loss
 from tftraining_operator.plan.incident import ASKED_FOR
@@ -59,6 +59,12 @@ class Metrics:
             buckets=RECOVERY_BUCKETS,
             registry=self.registry,
         )
+        self._lost_steps = Total(
+            "tftraining_job_lost_steps", "Steps repeated because of restarts.", ["resumed_from"], registry=self.registry
+        )
+        self._lost_seconds = Total(
+            "tftraining_job_lost_seconds", "The time of these steps.", ["resumed_from"], registry=self.registry
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
@@ -69,7 +75,9 @@ class Metrics:
         requests = CounterMetricFamily("tftraining_api_requests", "Requests to the API server.", labels=["method"])
         for method, count in self._requests.items():
             requests.add_metric([method], count)
-        return (jobs, requests)
+        backed_up = GaugeMetricFamily("tftraining_memory_backup_jobs", "Jobs with a backup in memory.")
+        backed_up.add_metric([], sum(map(_has_backup, self._jobs())))
+        return (jobs, requests, backed_up)
 
     def observe(self, old: Status, new: Status) -> None:
         """Record the restarts and recoveries that a written status adds to the one before it."""
@@ -89,3 +97,18 @@ class Metrics:
             before = old.last_restart
             if before is None or before.time != new.last_restart.time or before.down_seconds is None:
                 self._recovery.observe(new.last_restart.down_seconds)
+        self._observe_lost_work(old.last_restart, new.last_restart)
+
+    def _observe_lost_work(self, old: LastRestart | None, new: LastRestart | None) -> None:
+        """Count the repeated steps once: in the first status that has them."""
+        known = old is not None and new is not None and old.time == new.time and old.lost_steps is not None
+        if new is None or new.lost_steps is None or known:
+            return
+        source = new.resumed_from if new.resumed_from in SOURCES else OTHER_REASON
+        self._lost_steps.labels(source).inc(new.lost_steps)
+        self._lost_seconds.labels(source).inc(new.lost_seconds or 0.0)
+
+
+def _has_backup(job: Manifest) -> bool:
+    progress = (job.get("status") or {}).get("progress") or {}
+    return progress.get("backup") is not None

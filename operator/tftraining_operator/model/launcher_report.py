@@ -14,7 +14,7 @@ import msgspec
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.spec import Frozen
-from tftraining_api.model.status import Progress, SameFailure
+from tftraining_api.model.status import Backup, Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
@@ -27,6 +27,8 @@ RESULT_PREFIX = "tftraining/1 "
 LOST_MEMBER_REASONS = ("MemberLost", "Terminated")
 # Reasons of restarts for a changed size: a user's request, or the return of a lost worker.
 RESIZE_REASONS = ("Resized", "Grown")
+# Where the state is from that a training resumes from.
+SOURCES = ("Memory", "Peer", "Storage", "Start")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Tally = Annotated[int, msgspec.Meta(ge=0, le=10**6)]
@@ -73,7 +75,10 @@ class ReportedRestart(Frozen, frozen=True):
     down_seconds: Seconds | None = None
     resumed_from_epoch: Count | None = None
     resumed_from_step: Count | None = None
+    resumed_from: str | None = None
     lost_steps: Count | None = None
+    lost_seconds: Seconds | None = None
+    backup_skipped: str = ""
     alone: bool = False
 
 
@@ -126,6 +131,27 @@ class ReportedProgress(Frozen, frozen=True):
         return None if self.step is None else f"step {self.step}"
 
 
+class ReportedBackup(Frozen, frozen=True):
+    """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), or why
+    a restart resumes only at an epoch."""
+
+    step: Count | None = None
+    time: Time | None = None
+    where: str | None = None
+    bytes: Count | None = None
+    seconds: Seconds | None = None
+    members: Tally | None = None
+    on: bool = False
+    reason: str = ""
+
+    def backup(self) -> Backup | None:
+        """The backup as a field of the status; None if there is none."""
+        if self.step is None:
+            return None
+        seconds = None if self.seconds is None else round(self.seconds, 4)
+        return Backup(step=self.step, time=self.time, where=self.where or None, bytes=self.bytes, seconds=seconds)
+
+
 class ReportedGangSize(Frozen, frozen=True):
     """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
 
@@ -158,6 +184,7 @@ class Report(Frozen, frozen=True):
     last_restart: ReportedRestart | None = None
     failure: ReportedFailure | None = None
     progress: ReportedProgress | None = None
+    backup: ReportedBackup | None = None
     revision: str = ""
 
 
@@ -187,7 +214,7 @@ class ReportedResult(Frozen, frozen=True):
 def parse_report(text: bytes) -> Report:
     """Parse an answer of /status. ValueError if it is not a valid report."""
     report = _decode(text.decode(errors="replace"), Report)
-    last, failure, progress = report.last_restart, report.failure, report.progress
+    last, failure, progress, backup = report.last_restart, report.failure, report.progress, report.backup
     return msgspec.structs.replace(
         report,
         reason=_word(report.reason),
@@ -197,8 +224,16 @@ def parse_report(text: bytes) -> Report:
         finished=report.finished[:MOST_FINISHED],
         no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
+        backup=backup
+        and msgspec.structs.replace(backup, where=_source(backup.where or ""), reason=_exception(backup.reason)),
         last_restart=last
-        and msgspec.structs.replace(last, reason=_word(last.reason), exception=_exception(last.exception)),
+        and msgspec.structs.replace(
+            last,
+            reason=_word(last.reason),
+            exception=_exception(last.exception),
+            resumed_from=_source(last.resumed_from or ""),
+            backup_skipped=_exception(last.backup_skipped),
+        ),
         failure=failure
         and msgspec.structs.replace(
             failure,
@@ -250,6 +285,11 @@ def _refuse_long_lists(text: str) -> None:
 def _word(text: str) -> str:
     """The text if it is a valid reason of a condition, otherwise ""."""
     return text if re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_REASON - 1}}}", text) else ""
+
+
+def _source(text: str) -> str:
+    """The text if it is one of SOURCES, otherwise ""."""
+    return text if text in SOURCES else ""
 
 
 def _cut(text: str) -> str:

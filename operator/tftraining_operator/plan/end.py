@@ -8,6 +8,7 @@ from tftraining_api.model.job import NOBODY_TRAINS, Problem
 from tftraining_api.model.status import Phase, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.step import Event
 
@@ -36,7 +37,7 @@ def _ended(context: Context, draft: Draft, phase: Phase, why: Problem) -> Draft:
 def _end(status: Status, phase: Phase, why: Problem, now: datetime) -> Status:
     seconds = now.replace(microsecond=0)
     status = msgspec.structs.replace(
-        status,
+        without_backup(status),
         phase=phase,
         reason=why.reason,
         message=why.message,

@@ -23,7 +23,7 @@ from tftraining_operator.model.launcher_report import (
     ReportedRestart,
 )
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.messages import resumed, resumption, what_happened
+from tftraining_operator.plan.messages import lost_work, resumed, resumption, what_happened
 from tftraining_operator.plan.no_progress import NO_PROGRESS, with_watchdog
 from tftraining_operator.plan.step import Event
 
@@ -50,7 +50,9 @@ def _restarted_in_place(context: Context, before: Status, status: Status) -> tup
     if status.restarts.in_place <= before.restarts.in_place or last is None:
         return ()
     answer = "restarting it alone; other members keep training" if last.alone else "restarting in place"
-    message = f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last)}"
+    message = (
+        f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last) + lost_work(last)}"
+    )
     given_up = (last.pod or "").removeprefix(f"{job}-") in status.replaced
     harmless = given_up or last.reason not in REASONS
     return (Event("Normal" if harmless else "Warning", last.reason or "Error", message),)
@@ -115,9 +117,22 @@ def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
 
 def with_latest(status: Status, report: Report | None) -> Status:
     """The status with the progress of the report; status_writes decides when that is written."""
-    if report is None or report.progress is None:
+    if report is None:
         return status
-    return with_reported(status, report.progress)
+    return _with_backup(status if report.progress is None else with_reported(status, report.progress), report)
+
+
+def _with_backup(status: Status, report: Report) -> Status:
+    """The status with the newest backup in memory, or with the reason why there is none. Launchers that do not report
+    their backups still hold them while they restart the programs."""
+    progress, reported = status.progress, report.backup
+    if progress is None or (reported is None and report.phase != "Training"):
+        return status
+    reason = status.memory_backup_off or (reported.reason if reported else "") or None
+    backup = reported.backup() if reported else None
+    return msgspec.structs.replace(
+        status, progress=msgspec.structs.replace(progress, backup=backup, backup_reason=reason)
+    )
 
 
 def with_reported(status: Status, reported: ReportedProgress) -> Status:
@@ -127,7 +142,8 @@ def with_reported(status: Status, reported: ReportedProgress) -> Status:
     if new.epoch is None and old.epoch is not None:
         new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
     saved = old.checkpoint if new.checkpoint is None else new.checkpoint
-    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved)
+    kept = {"backup": old.backup, "backup_reason": old.backup_reason}
+    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved, **kept)
     return msgspec.structs.replace(status, progress=new)
 
 
@@ -174,6 +190,5 @@ def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:
         restarts = msgspec.structs.replace(restarts, checkpoint=checkpoint)
     status = msgspec.structs.replace(status, restarts=restarts)
     kept = resumed(record)
-    lost = f"; {record.lost_steps} steps repeated" if record.lost_steps else ""
-    why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost}")
+    why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost_work(record)}")
     return with_condition(status, "Resumed", "True" if kept else "False", why, now)

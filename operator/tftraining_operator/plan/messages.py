@@ -13,6 +13,9 @@ _REASONS = {
     "Terminated": "was terminated",
 }
 
+# As the launchers' messages have it (trainer/tftraining/launch/http/pages.py).
+_MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
+
 
 def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
@@ -38,11 +41,21 @@ def resumption(last: LastRestart) -> str:
     if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
         return "started over: no backup found" + (f",{after}" if after else "")
     where = ""
-    if last.resumed_from_epoch:
+    if last.resumed_from in _MEMORIES and last.resumed_from_step:
+        where = f" from {_MEMORIES[last.resumed_from]} at step {last.resumed_from_step}"
+    elif last.resumed_from_epoch:
         where = f" from epoch {last.resumed_from_epoch}"
     elif last.resumed_from_step:
         where = f" from step {last.resumed_from_step}"
     return f"resumed{where}{after}"
+
+
+def lost_work(last: LastRestart) -> str:
+    """`; 30 steps repeated (2.1 s of training)`; empty if none or unknown."""
+    if not last.lost_steps:
+        return ""
+    seconds = f" ({last.lost_seconds:.1f} s of training)" if last.lost_seconds else ""
+    return f"; {last.lost_steps} step{'s' * (last.lost_steps != 1)} repeated{seconds}"
 
 
 def resumed(last: LastRestart) -> bool:

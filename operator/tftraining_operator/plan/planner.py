@@ -24,6 +24,7 @@ from tftraining_operator.plan.evaluator import replace_evaluator
 from tftraining_operator.plan.gang import accepted_templates, attempt_of
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
+from tftraining_operator.plan.memory_backup import OOM_KILLED, announce_backups, turn_off_after_oom
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
@@ -81,12 +82,22 @@ def _with_report(_: Context, draft: Draft) -> bool:
     return draft.report is not None
 
 
+def _with_backup(_: Context, draft: Draft) -> bool:
+    return draft.report is not None and draft.report.backup is not None
+
+
 def _with_first_report(_: Context, draft: Draft) -> bool:
     return draft.report is not None and draft.status.phase == "Running"
 
 
 def _without_gpus(_: Context, draft: Draft) -> bool:
     return draft.report is not None and (bool(draft.report.no_gpu) or draft.status.is_true(NO_GPU))
+
+
+def _after_oom_kill(context: Context, draft: Draft) -> bool:
+    last = draft.status.last_restart
+    ends = [last.reason if last else "", *(pod.exit.reason for pod in draft.gang.pods if pod.exit)]
+    return context.spec.in_place and OOM_KILLED in ends
 
 
 def _with_evaluator(_: Context, draft: Draft) -> bool:
@@ -115,8 +126,10 @@ ACTIVE = (
     Stage(merge_report, _with_report),
     Stage(check_success),
     Stage(check_launcher_result, _with_launchers),
+    Stage(turn_off_after_oom, _after_oom_kill),
     Stage(restart_what_failed),
     Stage(assemble),
+    Stage(announce_backups, _with_backup),
     Stage(announce_earlier_run, _with_first_report),
     Stage(warn_of_no_gpu, _without_gpus),
     Stage(update_launchers, _with_launchers),

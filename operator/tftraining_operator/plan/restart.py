@@ -33,6 +33,7 @@ from tftraining_operator.plan.incident import (
     log_tail,
     needs_replacement,
 )
+from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, backoff, charge, exhausted
 from tftraining_operator.plan.step import Event
@@ -105,7 +106,7 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
     """The status that starts a new attempt of the gang."""
     attempt = status.attempt + 1
     answer = f"restarting the gang{_when(restarts)} as attempt {attempt}"
-    status = _restarting(status, restarts, incident, answer, now)
+    status = without_backup(_restarting(status, restarts, incident, answer, now))
     return msgspec.structs.replace(
         status,
         attempt=attempt,

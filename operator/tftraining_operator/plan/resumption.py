@@ -68,7 +68,9 @@ def _says_nothing(began: ReportedProgress) -> bool:
 
 
 def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
-    return msgspec.structs.replace(last, resumed_from_epoch=began.first_epoch, resumed_from_step=began.first_step)
+    """The record of a restart with new pods only: their memory is empty, so what they resumed from is storage."""
+    last = msgspec.structs.replace(last, resumed_from_epoch=began.first_epoch, resumed_from_step=began.first_step)
+    return msgspec.structs.replace(last, resumed_from="Storage" if resumed(last) else "Start")
 
 
 def _with_resumed(status: Status, last: LastRestart, after: str, now: datetime) -> Status:

@@ -12,6 +12,7 @@ from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.launcher_report import with_latest
+from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.step import Event
 from tftraining_operator.plan.success_policy import check_success
@@ -66,7 +67,7 @@ def _suspended(context: Context, draft: Draft) -> Status:
     if pods:
         message = f"suspended: waiting for {pods[0].label} to stop"
     status = msgspec.structs.replace(
-        with_latest(context.status, draft.report),
+        without_backup(with_latest(context.status, draft.report)),
         phase="Suspended",
         reason=reason,
         message=message,

@@ -81,6 +81,7 @@ FULL_SPEC: Final[Manifest] = {
         "terminationGraceSeconds": 10,
         "memberTimeoutSeconds": 4,
         "image": "launcher:1",
+        "memoryBackup": {"mode": "Off", "maxOverheadPercent": 2.5, "sizeLimit": "500M"},
     },
     "runPolicy": {
         "suspend": False,
@@ -104,6 +105,8 @@ WITHOUT_LAUNCHERS: Final[Manifest] = {
     "spec.restartPolicy.mode": "Recreate",
     "spec.launcher.warmStart": True,
     "spec.launcher.memberTimeoutSeconds": 3,
+    "spec.launcher.memoryBackup.maxOverheadPercent": 1,
+    "spec.launcher.memoryBackup.sizeLimit": REMOVED,
     "spec.runPolicy.stallTimeoutSeconds": REMOVED,
     "spec.minReplicas": REMOVED,
 }

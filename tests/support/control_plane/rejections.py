@@ -10,6 +10,7 @@ from tests.support.control_plane.manifests import REMOVED, WITHOUT_LAUNCHERS, te
 
 TENSORFLOW = "spec.template.spec.containers.0"
 STORAGE = "spec.storage"
+BACKUP = "spec.launcher.memoryBackup"
 FIXED = "cannot be changed while the job runs: suspend the job"
 PARTLY = "can be changed while the job runs: for the rest suspend the job"
 
@@ -56,6 +57,7 @@ def _enums() -> list[Bad]:
         "restartPolicy.budgetReset",
         "restartPolicy.rules.1.action",
         "restartPolicy.rules.1.role",
+        "launcher.memoryBackup.mode",
         "runPolicy.cleanPodPolicy",
         "runPolicy.scheduling.podGroup.apiVersion",
         "successPolicy",
@@ -77,6 +79,7 @@ def _misspelt() -> list[Bad]:
         "storage.volume.configMap",
         "restartPolicy.maxRestart",
         "launcher.grace",
+        "launcher.memoryBackup.size",
         "runPolicy.suspended",
         "runPolicy.scheduling.podgroup",
         "runPolicy.scheduling.podGroup.timeout",
@@ -271,6 +274,18 @@ POLICIES = [
         )
     ),
     bad("no launcher image", "spec.launcher.image", "", "should be at least 1 chars long"),
+    bad("a bare Off, which is false in YAML", f"{BACKUP}.mode", False, 'must be of type string: "boolean"'),
+    *(
+        bad(f"maxOverheadPercent {value}", f"{BACKUP}.maxOverheadPercent", value, "must be above 0 and at most 100")
+        for value in (0, -1, 100.5)
+    ),
+    bad("maxOverheadPercent in a word", f"{BACKUP}.maxOverheadPercent", "1%", "must be of type number"),
+    *(
+        bad(f"sizeLimit {value!r}", f"{BACKUP}.sizeLimit", value, "must be a number of bytes above 0, such as 500M")
+        for value in ("", "0", "0.0Gi", "-1Gi", "2GB", "2 Gi", "Gi", "1e9", "100m", "1,5Gi")
+    ),
+    bad("sizeLimit without a unit, as a number", f"{BACKUP}.sizeLimit", 1000, "must be of type string"),
+    bad("sizeLimit too long", f"{BACKUP}.sizeLimit", "1" * 33, "may not be more than 32"),
     bad("managedBy no domain", "spec.runPolicy.managedBy", "kueue", "must be a domain, a slash and a name"),
     bad("managedBy too long", "spec.runPolicy.managedBy", "a/" + "b" * 62, "may not be more than 63"),
 ]
@@ -369,6 +384,8 @@ IMMUTABLE = [
     bad("restart budgetReset", "spec.restartPolicy.budgetReset", "OnProgress", PARTLY, "spec.restartPolicy"),
     bad("restart rules", "spec.restartPolicy.rules", [], PARTLY, "spec.restartPolicy"),
     bad("launcher", "spec.launcher.warmStart", True, FIXED, "spec.launcher"),
+    bad("memoryBackup mode", f"{BACKUP}.mode", "Auto", FIXED, "spec.launcher"),
+    bad("memoryBackup sizeLimit", f"{BACKUP}.sizeLimit", "1Gi", FIXED, "spec.launcher"),
     bad("cleanPodPolicy", "spec.runPolicy.cleanPodPolicy", "None", FIXED),
     bad("scheduling", "spec.runPolicy.scheduling", REMOVED, FIXED),
     bad("priority", "spec.runPolicy.scheduling.priorityClassName", "low", FIXED, "spec.runPolicy.scheduling"),

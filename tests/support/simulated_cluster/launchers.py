@@ -44,6 +44,7 @@ class SimulatedLaunchers:
         self._job: str = api.job["metadata"]["name"]
         self.verdict_in: dict[str, str] = {}
         self.backup: tuple[int, int] = (0, 0)
+        self.in_memory: dict[str, Any] | None = None  # the newest backup in memory, and whether there are more to come
         self.begin("")
 
     def begin(self, attempt: str) -> None:
@@ -246,6 +247,7 @@ class SimulatedLaunchers:
             "lastRestart": self.last,
             "failure": self.failure,
             "progress": self.progress,
+            "backup": self.in_memory,
         }
 
     @property

@@ -13,6 +13,7 @@ from tftraining.launch.config.settings import read
 from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.restart_rules import REASONS, Decision, Failure, decide
 from tftraining_api.manifests.launcher import secret
+from tftraining_api.manifests.memory_backup import NO_LIMIT
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Replica
@@ -174,6 +175,14 @@ def test_what_the_launcher_is_told() -> None:
         "orders": "/opt/tftraining-orders/orders",
         "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0},
         "proven": False,
+        "memoryBackup": {
+            "mode": "Auto",
+            "maxOverheadPercent": 1,
+            "sizeLimit": None,
+            "memoryLimit": None,
+            "directory": None,
+            "off": NO_LIMIT,
+        },
     }
 
 

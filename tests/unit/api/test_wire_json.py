@@ -9,7 +9,7 @@ from tftraining.launch.failure.restart_rules import Rule
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.names import ANNOTATION_ORDERS, Replica
 
-# Written by the version before trainer/tftraining/launch/config/policy.py.
+# Written by the version before trainer/tftraining/launch/config/policy.py, which had no backups in memory.
 DEFAULTS = (
     '{"job": {"namespace": "ml", "name": "mnist", "uid": "job-uid"}, "attempt": 0, '
     '"rendezvous": "mnist-worker-0.mnist.ml.svc:8471", "statusPort": 8472, "host": "", '
@@ -42,13 +42,26 @@ ALL_SET = (
 )
 
 
+BACKUP = (
+    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1, "sizeLimit": null, "memoryLimit": null, '
+    '"directory": null, "off": "the training container has no memory limit: set resources.limits.memory, or '
+    'spec.launcher.memoryBackup.sizeLimit"}}'
+)
+BACKUP_SET = (
+    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 2.5, "sizeLimit": 1500000000, '
+    '"memoryLimit": 4294967296, "directory": "/opt/tftraining-memory-backup", "off": ""}}'
+)
+
+
 def all_set() -> JobBuilder:
     rule = {"action": "Ignore", "onExitCodes": [3], "onSignals": [9], "onReasons": ["Killed"], "role": "worker"}
     rules = [rule, {"action": "FailJob", "onReasons": ["Evicted"]}]
     restarts = {"budgetReset": "Never", "scope": "Pod", "sameFailureLimit": 5, "maxRestarts": 3, "rules": rules}
     job = a_launched_job().workers(3).storage().set("minReplicas", 2).set("successPolicy", "AllWorkers")
     job.set("restartPolicy", {"mode": "InPlace", **restarts})
-    job.set("launcher", {"warmStart": False, "terminationGraceSeconds": 7, "memberTimeoutSeconds": 4.5})
+    backup = {"maxOverheadPercent": 2.5, "sizeLimit": "1.5G"}
+    launcher = {"warmStart": False, "terminationGraceSeconds": 7, "memberTimeoutSeconds": 4.5}
+    job.set("launcher", {**launcher, "memoryBackup": backup}).container(resources={"limits": {"memory": "4Gi"}})
     return job.set("runPolicy", {"startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, "evaluatorGraceSeconds": 0})
 
 
@@ -60,13 +73,15 @@ def written(job: JobBuilder, index: int) -> tuple[dict[str, str], str]:
 
 
 @pytest.mark.parametrize(
-    ("job", "index", "expected"),
-    [(a_launched_job(), 1, DEFAULTS), (all_set(), 0, ALL_SET)],
+    ("job", "index", "expected", "backup"),
+    [(a_launched_job(), 1, DEFAULTS, BACKUP), (all_set(), 0, ALL_SET, BACKUP_SET)],
     ids=["defaults", "all set"],
 )
-def test_the_json_is_that_of_the_version_before(job: JobBuilder, index: int, expected: tuple[str, str]) -> None:
+def test_the_json_is_that_of_the_version_before(
+    job: JobBuilder, index: int, expected: tuple[str, str], backup: str
+) -> None:
     variables, updates = written(job, index)
-    assert (variables["TFTRAINING_LAUNCHER"], updates) == expected
+    assert (variables["TFTRAINING_LAUNCHER"], updates) == (expected[0].removesuffix("}") + backup, expected[1])
 
 
 def test_a_launcher_decodes_every_field() -> None:

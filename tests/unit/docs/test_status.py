@@ -43,7 +43,6 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
     "where a round resumed from": "Memory Peer Start Storage",
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
@@ -194,7 +193,7 @@ def metrics_on_the_page(heading: str) -> dict[str, tuple[str, set[str]]]:
 
 def test_the_metrics_of_the_operator() -> None:
     metrics = Metrics(list, Counter(GET=1))
-    last = LastRestart(time=datetime.now(UTC), reason="Error")
+    last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
     metrics.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
     found = {
         f"{family.name}{'_total' * (family.type == 'counter')}": (family.type, labels_of(family.samples))
