@@ -23,7 +23,8 @@ from . import backup_interval, call_site, memory_copy
 from .input_position import Position, supported
 from .keras_backup import CLASS, LegacyBackup, find_backup
 from .keras_hook import EPOCHS_DONE
-from .keras_state import State, Unsupported
+from .keras_state import State
+from .variable_values import Unsupported
 
 _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"
