@@ -14,7 +14,7 @@ import tf_keras as keras
 from tftraining.launch.in_user_process import input_position
 from tftraining.launch.in_user_process.input_position import Position
 from tftraining.launch.in_user_process.keras_state import State
-from tftraining.launch.in_user_process.variable_values import Unsupported
+from tftraining.launch.in_user_process.memory_copier import Unsupported
 
 X = np.random.default_rng(1).random((64, 8)).astype("f")
 

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import memory_backup
+from tftraining.launch.in_user_process import memory_backup, memory_copier
+from tftraining.launch.in_user_process.backup_settings import Settings
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
-from tftraining.launch.in_user_process.keras_state import Unsupported
-from tftraining.launch.in_user_process.memory_backup import Session, Settings
+from tftraining.launch.in_user_process.memory_backup import Session
+from tftraining.launch.in_user_process.memory_copier import Unsupported
 from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
 
 SIZE = 64
-OFF = memory_backup._OFF
+OFF = memory_copier._OFF
 
 
 class State:
@@ -83,7 +84,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
             heard.append(numbers)
             return [one + other for one, other in zip(numbers, others + [0.0] * OFF, strict=False)]
 
-        monkeypatch.setattr(session, "_sums", sums)
+        monkeypatch.setattr(session.copier, "_sums", sums)
         saves = types.SimpleNamespace(assign=lambda count: setattr(session, "count", count))
         checkpoint = types.SimpleNamespace(save_counter=saves)
         manager = types.SimpleNamespace(checkpoint=checkpoint)
@@ -99,14 +100,14 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
 
 def outcome(session: Any) -> tuple[bool, bool, int]:
     """Whether the copy was restored, whether copies are made, and the state."""
-    return session.taken, session.agreed, session._model.value
+    return session.taken, session.copier.agreed, session._model.value
 
 
 def test_a_copy_that_all_hold_is_restored_in_place_of_an_older_backup(chief: Callable[..., Any]) -> None:
     session = chief([1, 1], saved=20)
     assert outcome(session) == (True, True, 7)
     assert session.saved.maybe_load_initial_counters_from_ckpt(20, 0) == (1, 12)
-    assert (session.position.drawn, session._exponent) == (32, 6)
+    assert (session.position.drawn, session.copier._exponent) == (32, 6)
     assert session.count == 5  # the next backup of Keras is number 6, and does not overwrite number 5
 
 
@@ -122,7 +123,7 @@ def test_keras_restores_and_copies_are_made(chief: Callable[..., Any], others: l
     session = chief(others, **change)
     assert outcome(session) == (False, True, 0)
     assert not hasattr(session.saved, "maybe_load_initial_counters_from_ckpt")
-    session._reserving.join()
+    session.copier._reserving.join()
     assert held(session._settings.directory) == []
 
 
@@ -140,12 +141,12 @@ def test_no_member_makes_copies_unless_all_can(
 ) -> None:
     session = chief(others, **change)
     assert outcome(session)[:2] == (False, False)
-    assert session.why_not == why
+    assert session.copier.why_not == why
 
 
 def follow(session: Any, *, copies: int) -> None:
     """Steps with a copy after each."""
-    session._exponent, session._steps = 0, 10**6
+    session.copier._exponent, session._steps = 0, 10**6
     session._model._train_counter.numpy = lambda: session._step + 1
     for batch in range(session._batch, session._batch + copies):
         session.end_batch(batch)
@@ -159,7 +160,7 @@ def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[flo
         voted.append(numbers.index(1.0))
         return [number + (place == other) for place, number in enumerate(numbers)]
 
-    monkeypatch.setattr(session, "_sums", sums)
+    monkeypatch.setattr(session.copier, "_sums", sums)
     return voted
 
 
@@ -170,7 +171,7 @@ def test_the_largest_vote_counts(chief: Callable[..., Any], monkeypatch: pytest.
     follow(session, copies=2)
     assert len(voted) == 1
     assert voted[0] < 20
-    assert session._exponent == 20
+    assert session.copier._exponent == 20
     assert held(session._settings.directory) == [(2, 33), (2, 34)]
 
 
@@ -181,7 +182,7 @@ def test_one_member_that_cannot_copy_ends_it_for_all(
     session.begin_epoch(1)
     votes(session, monkeypatch, OFF)
     follow(session, copies=3)
-    assert not session.agreed
+    assert not session.copier.agreed
     assert "no backups in memory: another member cannot" in capsys.readouterr().err
     assert held(session._settings.directory) == []
 
@@ -198,7 +199,7 @@ def test_a_member_without_memory_votes_against_copies(
     voted = votes(session, monkeypatch, 3)
     follow(session, copies=2)
     assert voted == [OFF]
-    assert not session.agreed
+    assert not session.copier.agreed
     assert "no backups in memory: no memory for two copies: OSError" in capsys.readouterr().err
 
 

@@ -79,9 +79,9 @@ def _back_up_in_memory(
     """Extend `module` to back up the state of `fit` in memory."""
     try:
         if (cls := _claim_callback_list(module, _BACKED_UP)) is not None:
-            from . import memory_backup  # noqa: PLC0415  # a process without Keras need not import it
+            from . import backup_settings, memory_backup  # noqa: PLC0415  # a process without Keras need not import them
 
-            memory_backup.extend(memory_backup.Settings(memory_settings, environment), takes_part, cls)
+            memory_backup.extend(backup_settings.Settings(memory_settings, environment), takes_part, cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: no backups in memory: {type(error).__name__}: {error}\n")
 

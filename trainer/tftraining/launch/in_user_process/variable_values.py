@@ -13,11 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .memory_copier import Unsupported
+
 ALIGNMENT = 64
-
-
-class Unsupported(Exception):
-    """The state cannot be copied; the message says why."""
 
 
 class VariableValues:
