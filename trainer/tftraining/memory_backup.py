@@ -39,8 +39,8 @@ class MemoryBackup:
 
     @property
     def enabled(self) -> bool:
-        """Whether this process makes copies, or may still begin to: a loop inside a tf.function then returns often
-        enough for `step`, a few times a second."""
+        """Whether copies are made, after `restore`; equal for all workers. A loop inside a tf.function then returns for
+        `step` a few times a second."""
         return self._loop is not None and bool(self._loop.enabled)
 
     def restore(self, step: int) -> int:

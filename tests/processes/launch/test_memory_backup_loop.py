@@ -6,6 +6,7 @@ that was not. The loop keeps no checkpoint in storage: whatever is not in memory
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.launchers.gang import LocalGang
 PATIENCE = 240.0
 STEPS = 120
 INTERVAL = 16
+EXAMPLE_STEPS = 800
 
 # KILLS has `<worker>@<step>` for each kill.
 PROGRAM = f"""
@@ -75,7 +77,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """A function that trains to the end, with these kills; the gang that has done so."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
 
-    def run(name: str, kills: str = "", **memory_backup: object) -> LocalGang:
+    def run(name: str, kills: str = "", command: list[str] | None = None, **memory_backup: object) -> LocalGang:
         place = tmp_path / name
         place.mkdir()
         monkeypatch.setenv("TFTRAINING_DIR", str(place / "job"))
@@ -83,8 +85,11 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         told = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 2**30, **memory_backup}
         with LocalGang(place, {"worker": 2}, memoryBackup=told, terminationGraceSeconds=60) as gang:
             (script := place / "train.py").write_text(PROGRAM)
-            gang.command = [sys.executable, str(script)]
+            gang.command = [sys.executable, *(command or [str(script)])]
             gang.start()
+            if command:
+                gang.wait_for(lambda: (gang.status().get("progress") or {}).get("step", 0) > EXAMPLE_STEPS / 2, PATIENCE)
+                gang.kill_program("worker-1")
             assert gang.wait(PATIENCE) == {"worker-0": 0, "worker-1": 0}, gang.describe()
         return gang
 
@@ -109,3 +114,13 @@ def test_a_killed_loop_resumes_at_the_copy_and_ends_with_the_same_bytes(trained:
     first, second, third = begins(killed)
     assert first == 0 and 40 - INTERVAL <= second <= 40 and 90 - INTERVAL <= third <= 90
     assert "no backups in memory" not in killed.log("worker-0")
+
+
+@pytest.mark.slow_fault
+def test_the_custom_loop_of_the_example_resumes_inside_its_epoch(trained: Callable[..., LocalGang]) -> None:
+    options = ["--loop", "custom", "--epochs", "1", "--steps-per-epoch", str(EXAMPLE_STEPS), "--batch-size", "4"]
+    killed = trained("example", command=["-m", "tftraining.examples.multi_worker_mnist", *options])
+    log = killed.log("worker-0")
+    resumed = re.search(r"^resumed from epoch 0 \(step (\d+) ", log, re.MULTILINE)
+    assert resumed is not None and int(resumed[1]) >= EXAMPLE_STEPS / 4, log
+    assert f"saved the model after step {EXAMPLE_STEPS}\n" in log

@@ -40,8 +40,8 @@ class Loop:
 
     @property
     def enabled(self) -> bool:
-        """Whether there are copies, or may be."""
-        return not self._copier.why_not
+        """Whether this loop makes copies, after `restore`: equal for all members, which call `step` alike."""
+        return self._copier.agreed
 
     def restore(self, step: int) -> int:
         """Restore the newest copy that all members hold, unless `step` is newer; the step of the variables after it.
