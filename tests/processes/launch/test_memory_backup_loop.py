@@ -88,12 +88,19 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             gang.command = [sys.executable, *(command or [str(script)])]
             gang.start()
             if command:
-                gang.wait_for(lambda: (gang.status().get("progress") or {}).get("step", 0) > EXAMPLE_STEPS / 2, PATIENCE)
+                gang.wait_for(
+                    lambda: (gang.status().get("progress") or {}).get("step", 0) > EXAMPLE_STEPS / 2, PATIENCE
+                )
                 gang.kill_program("worker-1")
             assert gang.wait(PATIENCE) == {"worker-0": 0, "worker-1": 0}, gang.describe()
         return gang
 
     yield run
+
+
+def _step(gang: LocalGang) -> int:
+    step: int = (gang.status().get("progress") or {}).get("step") or 0
+    return step
 
 
 def begins(gang: LocalGang) -> list[int]:

@@ -17,8 +17,8 @@ from tftraining.launch.in_user_process import memory_backup, memory_copier
 from tftraining.launch.in_user_process.backup_settings import Settings
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
 from tftraining.launch.in_user_process.memory_backup import Session
-from tftraining.launch.in_user_process.memory_copier import Unsupported
-from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
+from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite, Unsupported
+from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, Slots, held
 
 SIZE = 64
 OFF = memory_copier._OFF
@@ -64,7 +64,9 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     slots.reserve()
     slots.begin()[HEAD : HEAD + SIZE] = b"\7" * SIZE
     slots.commit(
-        1, 32, {"identity": "this", "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1}
+        1,
+        32,
+        {"identity": "this", "workers": 2, "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1},
     )
     monkeypatch.setattr(memory_backup, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
@@ -123,7 +125,6 @@ def test_keras_restores_and_copies_are_made(chief: Callable[..., Any], others: l
     session = chief(others, **change)
     assert outcome(session) == (False, True, 0)
     assert not hasattr(session.saved, "maybe_load_initial_counters_from_ckpt")
-    session.copier._reserving.join()
     assert held(session._settings.directory) == []
 
 
@@ -149,7 +150,7 @@ def follow(session: Any, *, copies: int) -> None:
     session.copier._exponent, session._steps = 0, 10**6
     session._model._train_counter.numpy = lambda: session._step + 1
     for batch in range(session._batch, session._batch + copies):
-        session.end_batch(batch)
+        session.end_batch(batch, {})
 
 
 def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[float]:
@@ -157,6 +158,8 @@ def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[flo
     voted: list[float] = []
 
     def sums(numbers: list[float]) -> list[float]:
+        if len(numbers) == 1:  # whether there is memory
+            return [numbers[0] + 1]
         voted.append(numbers.index(1.0))
         return [number + (place == other) for place, number in enumerate(numbers)]
 
@@ -201,6 +204,46 @@ def test_a_member_without_memory_votes_against_copies(
     assert voted == [OFF]
     assert not session.copier.agreed
     assert "no backups in memory: no memory for two copies: OSError" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_right_after_the_restore_ends_the_program(chief: Callable[..., Any]) -> None:
+    session = chief([1, 1])
+    session.begin_epoch(1)
+    session.copier._exponent = 0
+    session._model._train_counter.numpy = lambda: 33
+    with pytest.raises(LossIsNotFinite):
+        session.end_batch(12, {"loss": types.SimpleNamespace(numpy=lambda: float("nan"))})
+
+
+@pytest.mark.parametrize("logs", [None, {}, {"loss": [1, 2]}, {"loss": 1.5}])
+def test_other_logs_do_not_matter(chief: Callable[..., Any], logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = chief([1, 1])
+    session.begin_epoch(1)
+    votes(session, monkeypatch, 0)
+    session.copier._exponent = 0
+    session._model._train_counter.numpy = lambda: 33
+    session.end_batch(12, logs)
+    assert held(session._settings.directory) == [(1, 32), (2, 33)]
+
+
+def test_at_the_end_of_an_epoch_the_copy_waits_for_its_callbacks(
+    chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = chief([1, 1])
+    session.position._handler = types.SimpleNamespace(
+        _adapter=types.SimpleNamespace(should_recreate_iterator=lambda: True)
+    )
+    session.begin_epoch(1)
+    votes(session, monkeypatch, 0)
+    monkeypatch.setattr(session.copier._request, "step", lambda: 40)
+    monkeypatch.setattr(session.copier._request, "hold", lambda: None)
+    for batch in range(12, 20):
+        session._model._train_counter.numpy = lambda: session._step + 1
+        session.end_batch(batch, {})
+    assert held(session._settings.directory) == [(1, 32)]
+    session.end_epoch(1, {})
+    assert held(session._settings.directory) == [(1, 32), (2, 40)]
+    assert Copy(session._settings.directory, 2, 40).head["epoch"] == 2
 
 
 class BackupAndRestore:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import call_site, memory_copy
+from .backup_report import Report
 from .backup_settings import Settings
 from .input_position import Position, supported
 from .keras_backup import CLASS, LegacyBackup, find_backup
@@ -40,10 +41,11 @@ class Session:
         self._model = callbacks.model
         sums = sums_over(self._model.distribute_strategy, backup.workers)
         self.copier = Copier(settings, backup.workers, sums, _log)
+        self.copier.report.tell()  # no longer what an earlier program has told
         self._epoch = self._batch = self._step = 0
         self._first = 0  # the batch with which the present epoch begins or resumes
         self._steps = 0  # of an epoch
-        self._due = False  # a copy waits for the end of the epoch
+        self._due = self._asked = False  # copies that wait for the end of the epoch
         self.position: Position | None = None
 
     def trains(self, model: Any) -> bool:
@@ -79,7 +81,11 @@ class Session:
                 self.copier.cannot(why)
                 return None
             self.copier.use(state, identity)
-            return self.copier.find()
+            found = self.copier.find()
+            if found is None or found.head.get("workers") == self._backup.workers:
+                return found
+            _log("the copy in memory is of a gang of another size")
+            return None
         except Exception as error:
             self.copier.cannot(describe(error))
             return None
@@ -95,20 +101,12 @@ class Session:
         return ""
 
     def _identify(self, state: State) -> str:
-        """The identity of this call of `fit` in this program by this member; "" if there is none."""
-        extended = self._model.distribute_strategy.extended
-        place = [self._backup.workers, int(getattr(extended, "_id_in_cluster", 0) or 0)]
+        """The identity of this call of `fit` in this program, equal for all members; "" if there is none.
+
+        Environment variables are no part of it: some name the pod or its devices. Keras' own backup heeds none either.
+        """
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs")
-        more = (
-            self._settings.variables,
-            epochs,
-            self._steps,
-            self._backup.path,
-            place,
-            state.signature(),
-            program_digest(),
-        )
-        return call_site.identity(sys._getframe(), *more)
+        return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), program_digest())
 
     def _stored(self, saved: Any) -> tuple[int, int]:
         """The step of the newest backup in the storage, and the number of times it was saved; -1 and 0 for none."""
@@ -138,7 +136,7 @@ class Session:
             self._epoch, self._batch = first
             where = f"epoch {first[0] + 1}, step {self._step}, in {self.copier.restored_in:.2f} s"
             _log(f"resumed from memory at {where}; batches of input to skip: {drawn}")
-        self.copier.begin()
+        self.copier.begin(self._step)
 
     # The steps.
 
@@ -156,7 +154,7 @@ class Session:
             self._epoch, self._batch = epoch, 0
         self._first = self._batch
 
-    def end_batch(self, batch: int) -> None:
+    def end_batch(self, batch: int, logs: Any) -> None:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
         if not self.copier.agreed or self.position is None:
             return
@@ -165,28 +163,38 @@ class Session:
         self._step = self._counted() if first else before + batch + 1 - self._batch
         self._batch = batch + 1
         self.position.drawn += self._step - before
-        if self.copier.due(before, self._step) and not self._backup.has_stopped():
-            if self._batch >= self._steps:
-                self._due = True
-            else:
-                self.copier.copy(self._step, {"epoch": self._epoch, "batch": self._batch, **self.position.now()})
-        elif first:  # not before: it has traced the model, or waited for the input
-            self.copier.measure_from(self._step)
+        self._due |= self.copier.due(before, self._step)
+        self._asked |= self.copier.asked(before, self._step)
         if self._batch >= self._steps:
             self.copier.measure_to(self._step)
+        elif self._due or self._asked:
+            self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()}, logs)
+        elif first:  # not before: it has traced the model, or waited for the input
+            self.copier.measure_from(self._step)
 
     def _counted(self) -> int:
         """The steps of this `fit` so far, as the model counts them."""
         return int(self._model._train_counter.numpy())
 
-    def end_epoch(self, epoch: int) -> None:
-        """Copy behind the callbacks of an epoch's end, if a step near its end was due."""
-        due, self._due = self._due, False
+    def end_epoch(self, epoch: int, logs: Any) -> None:
+        """Copy behind the callbacks of an epoch's end, if it was time at its last batch."""
+        self.copier.epoch_ended()
         if not self.copier.agreed or self.position is None:
             return
         epochs = int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
-        if due and epoch + 1 < epochs and not self._backup.has_stopped():
-            self.copier.copy(self._step, {"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()})
+        if epoch + 1 < epochs:
+            self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()}, logs)
+
+    def _copy(self, where: dict[str, int], logs: Any) -> None:
+        """Make the copies that are due or asked for, unless a callback has stopped the training."""
+        due, asked, self._due, self._asked = self._due, self._asked, False, False
+        if self._backup.has_stopped():
+            return
+        told = {**where, "stepsPerEpoch": self._steps}
+        if due:
+            self.copier.copy(self._step, told, _loss(logs))
+        if asked and self.copier.agreed:
+            self.copier.answer(self._step, told, _loss(logs))
 
     # The end.
 
@@ -228,13 +236,13 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
         end_epoch(self, epoch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
-            session.end_epoch(epoch)
+            session.end_epoch(epoch, logs)
 
     @functools.wraps(end_batch)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
         end_batch(self, batch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
-            session.end_batch(batch)
+            session.end_batch(batch, logs)
 
     cls.on_train_begin, cls.on_train_end, cls.on_train_batch_end = on_train_begin, on_train_end, on_train_batch_end
     cls.on_epoch_begin, cls.on_epoch_end = on_epoch_begin, on_epoch_end
@@ -248,7 +256,9 @@ def _begin(settings: Settings, callbacks: Any) -> Session | None:
         backup = find_backup(callbacks)
         if not isinstance(backup, LegacyBackup):
             if any(cls.__name__ == CLASS for each in callbacks.callbacks for cls in type(each).__mro__):
-                _log("no backups in memory: only BackupAndRestore of tf_keras is supported, with a model that is built")
+                why = "only BackupAndRestore of tf_keras is supported, with a model that is built"
+                Report(settings.directory, settings.round).tell(reason=why)
+                _log(f"no backups in memory: {why}")
             return None
         _extend_keras(_package(callbacks))
         _present = Session(settings, callbacks, backup)
@@ -295,6 +305,15 @@ def _extend_keras(package: str) -> None:
 
     setattr(state, _MARK, True)
     state.restore, handler.enumerate_epochs = restored, followed
+
+
+def _loss(logs: Any) -> float | None:
+    """The loss as Keras tells its callbacks, equal for all members; None if there is none. Never raises."""
+    try:
+        loss = logs["loss"]
+        return float(loss.numpy() if hasattr(loss, "numpy") else loss)
+    except Exception:
+        return None
 
 
 def _log(text: str) -> None:

@@ -25,13 +25,13 @@ class Loop:
 
     def __init__(self, checkpoint: Any, caller: FrameType | None, settings: Settings) -> None:
         self._step = 0
-        self._measures = False
+        self._began = False
         state, why = _state_of(checkpoint)
         strategy = None if state is None else state.strategy
         workers = int(getattr(getattr(strategy, "extended", None), "_num_workers", 1))
         self._copier = Copier(settings, workers, sums_over(strategy, workers), _log)
         if state is not None:
-            found = call_site.identity(caller, settings.variables, state.signature(), program_digest())
+            found = call_site.identity(caller, state.signature(), program_digest())
             why = "" if found else "MemoryBackup is made in a loop, so another process cannot recognize it"
         if why or state is None:
             self._copier.cannot(why)
@@ -58,7 +58,7 @@ class Loop:
             found.close()
         self._step = step
         if self._copier.agreed:
-            self._copier.begin()
+            self._copier.begin(step)
         else:
             _log(f"no backups in memory: {self._copier.why_not}")
         return step
@@ -68,11 +68,15 @@ class Loop:
         before, self._step = self._step, step
         if not self._copier.agreed:
             return
-        if self._copier.due(before, step):
+        first, self._began = not self._began, True
+        if first:
+            self._copier.epoch_ended()  # nothing to wait for: the loop asks for copies, and its step needs all it needs
+        if self._copier.asked(before, step):
+            self._copier.answer(step, {})
+        elif self._copier.due(before, step):
             self._copier.copy(step, {})
-        elif not self._measures:  # not before: the first step has traced the function
+        elif first:  # not before: the first step has traced the function
             self._copier.measure_from(step)
-        self._measures = True
 
     def done(self) -> None:
         """The training is complete: its copies are of no use any more."""

@@ -14,6 +14,7 @@ import mmap
 import os
 import re
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ VARIABLE = "TFTRAINING_MEMORY_BACKUP"  # the launcher's settings for the program
 MAGIC = b"TFTCOPY1"  # the last character is the version of the layout
 HEAD = 8192  # bytes for magic, length and JSON; the state begins behind them, aligned to a page
 SLOTS = 2
+_POLL_SECONDS = 0.02
 _LENGTH = struct.Struct("<I")
 _NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
 
@@ -39,6 +41,21 @@ def name_of(number: int, step: int) -> str:
     return f"copy-{number}-{step}"
 
 
+def failed_name(number: int, step: int) -> str:
+    """The name of the file that the launcher leaves if it cannot fetch that copy."""
+    return f"failed-{number}-{step}"
+
+
+def wait_for(directory: str, number: int, step: int, seconds: float) -> bool:
+    """Wait for the copy that the launcher fetches; False if it could not, or if it takes longer."""
+    end = time.monotonic() + seconds
+    while not os.path.exists(os.path.join(directory, name_of(number, step))):
+        if os.path.exists(os.path.join(directory, failed_name(number, step))) or time.monotonic() > end:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
 class Copy:
     """A complete copy, opened for reading; `head` is its JSON, `state` a read-only view of the raw state."""
 
@@ -49,6 +66,7 @@ class Copy:
         self.head: dict[str, Any] = _head(self._map)
         self.step, self.exponent = int(self.head["step"]), int(self.head["exponent"])
         self.state = memoryview(self._map)[HEAD:]
+        self.size = len(self._map)
 
     def close(self) -> None:
         """Release the file, unless a part of `state` is still in use."""
@@ -74,15 +92,38 @@ class Slots:
     def __init__(self, directory: str, size: int, kept: tuple[int, int] | None) -> None:
         self._directory = directory
         self._size = HEAD + size
-        self._kept = name_of(*kept) if kept is not None else ""
-        self._files: list[tuple[str, mmap.mmap]] = []  # the oldest copy first; the free ones before all copies
+        self._kept = kept
+        self._files: list[tuple[str, mmap.mmap]] = []  # the next to be written first: the free ones, the oldest copy
+
+    def clear(self) -> None:
+        """Remove what earlier programs have left, but not what this one has restored, nor the copy before that: if
+        the restored state turns out to be bad, the launchers go back to it. OSError if something cannot be removed."""
+        kept = self._names()
+        for name in os.listdir(self._directory):
+            if name.startswith(("copy-", "free-", "failed-")) and name not in kept:
+                os.unlink(self._path(name))
 
     def reserve(self) -> None:
-        """Remove every file but the restored copy, and reserve the slots' memory. OSError if there is too little."""
-        self._remove(but=self._kept)
-        kept = [self._kept] if os.path.exists(self._path(self._kept)) and self._kept else []
+        """Reserve the memory of the slots. OSError if there is too little."""
+        self.clear()
+        kept = self._names()
         names = [*(f"free-{place}" for place in range(SLOTS - len(kept))), *kept]
         self._files = [(name, self._map(name)) for name in names]
+
+    def reserved(self) -> bool:
+        """Whether the memory is reserved."""
+        return bool(self._files)
+
+    def _names(self) -> list[str]:
+        """The restored copy, behind the newest one that is older."""
+        if self._kept is None:
+            return []
+        older = [each for each in held(self._directory) if each < self._kept and self._fits(each)][-1:]
+        return [name_of(*each) for each in [*older, self._kept] if self._fits(each)]
+
+    def _fits(self, copy: tuple[int, int]) -> bool:
+        path = self._path(name_of(*copy))
+        return os.path.exists(path) and os.path.getsize(path) == self._size
 
     def begin(self) -> mmap.mmap:
         """Take the oldest slot to write into; the state belongs behind the first HEAD bytes. OSError if it is gone."""
@@ -107,15 +148,16 @@ class Slots:
         os.rename(self._path(free), self._path(name))
         self._files = [*self._files[1:], (name, buffer)]
 
+    def reuse(self) -> None:
+        """Write over the newest copy before the older ones: not all members may have made it."""
+        free = [each for each in self._files if each[0].startswith("free-")]
+        copies = [each for each in self._files if each not in free]
+        self._files = [*free, *copies[-1:], *copies[:-1]]
+
     def discard(self) -> None:
         """Remove all files; their memory is free when the buffers are. OSError if one cannot be removed."""
-        self._files = []
-        self._remove()
-
-    def _remove(self, but: str = "") -> None:
-        for name in os.listdir(self._directory):
-            if name.startswith(("copy-", "free-")) and name != but:
-                os.unlink(self._path(name))
+        self._files, self._kept = [], None
+        self.clear()
 
     def _map(self, name: str) -> mmap.mmap:
         fd = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
