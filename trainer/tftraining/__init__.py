@@ -4,7 +4,8 @@ Importing this package must stay cheap and must never import TensorFlow: the cle
 TensorFlow.
 """
 
+from tftraining.memory_backup import MemoryBackup
 from tftraining.report import begin, report
 
-__all__ = ["begin", "report"]
+__all__ = ["MemoryBackup", "begin", "report"]
 __version__ = "0.1.0"

@@ -197,18 +197,23 @@ def test_a_checkpoint_within_an_epoch_knows_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "end", "save_freq", "expected"),
+    ("begin", "end", "save_freq", "most", "expected"),
     [
-        (70, 140, "epoch", [140]),
-        (0, 70, 30, [30, 60, 70]),
-        (70, 140, 30, [90, 120, 140]),
-        (120, 140, 30, [140]),
-        (0, 60, 30, [30, 60]),
-        (0, 20, 30, [20]),
+        (70, 140, "epoch", None, ["140 saved"]),
+        (0, 70, 30, None, ["30 saved", "60 saved", "70"]),
+        (70, 140, 30, None, ["90 saved", "120 saved", "140"]),
+        (120, 140, 30, None, ["140"]),
+        (0, 60, 30, None, ["30 saved", "60 saved"]),
+        (0, 20, 30, None, ["20"]),
+        (0, 25, "epoch", 10, ["10", "20", "25 saved"]),
+        (5, 40, 30, 10, ["15", "25", "30 saved", "40"]),
     ],
 )
-def test_where_a_loop_returns_to_save(begin: int, end: int, save_freq: str | int, expected: list[int]) -> None:
-    assert list(program.ends_of_parts(begin, end, save_freq)) == expected
+def test_where_a_loop_returns_to_save(
+    begin: int, end: int, save_freq: str | int, most: int | None, expected: list[str]
+) -> None:
+    parts = program.ends_of_parts(begin, end, save_freq, most)
+    assert [f"{step} saved" if saved else str(step) for step, saved in parts] == expected
 
 
 def test_each_process_of_a_machine_takes_gpus_of_its_own() -> None:

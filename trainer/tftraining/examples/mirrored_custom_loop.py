@@ -96,6 +96,9 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
         training_log.end(epoch + 1, metrics_of_training(tallies, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:
             state.save(epoch + 1)
+        else:
+            state.reach(epoch + 1)
+    state.done()
     return state.latest
 
 

@@ -113,6 +113,8 @@ from tftraining.lib.train_step import TrainStep, metrics_of_training
 from tftraining.lib.training_log import TrainingLog, say
 from tftraining.lib.verify_model import VerificationError, verify
 
+MOST_STEPS = 10  # of one tf.function, where the state is copied into memory between them
+
 Save = Callable[[], None]
 
 
@@ -251,6 +253,7 @@ def train_by_hand(
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
             save()
+    state.done()
 
 
 def train_epoch(
@@ -258,21 +261,26 @@ def train_epoch(
 ) -> tf.Tensor:
     """Train to the end of the epoch of `state`, with checkpoints between tf.functions; the sum of the tallies."""
     tallies, done, iterator = state.tallies, state.place, training.begin(batches)
-    begin = state.epoch * options.steps_per_epoch
-    for end in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq):
+    begin, most = state.epoch * options.steps_per_epoch, MOST_STEPS if state.in_memory else None
+    for end, saves in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq, most):
         tallies += training.take(iterator, end - begin - done)
         done = end - begin
         if done < options.steps_per_epoch:
             training_log.reach(end)
-            state.save(state.epoch, done, tallies)
+            (state.save if saves else state.reach)(state.epoch, done, tallies)
     return tallies
 
 
-def ends_of_parts(begin: int, end: int, save_freq: str | int) -> Iterator[int]:
-    """The steps after `begin` at which to save; `end` is always the last one."""
-    if isinstance(save_freq, int):
-        yield from range((begin // save_freq + 1) * save_freq, end, save_freq)
-    yield end
+def ends_of_parts(begin: int, end: int, save_freq: str | int, most: int | None = None) -> Iterator[tuple[int, bool]]:
+    """The steps after `begin` at which a tf.function ends, and whether a checkpoint is saved there.
+
+    `end` is always the last one; no part has more than `most` steps, if that is given.
+    """
+    done = begin
+    while done < end:
+        save = (done // save_freq + 1) * save_freq if isinstance(save_freq, int) else end
+        done = min(save, end, done + (most or end - begin))
+        yield done, done == save
 
 
 def evaluate(options: argparse.Namespace, examples: Examples) -> None:

@@ -43,8 +43,16 @@ class State:
         )
         self._path = write_filepath(checkpoints_of(directory), self._task)
         self._manager = tf.train.CheckpointManager(checkpoint, self._path, KEPT)
+        self._memory: tftraining.MemoryBackup | None = None
         if resume:
             restore(checkpoint, tf.train.latest_checkpoint(checkpoints_of(directory)))
+            self._memory = tftraining.MemoryBackup(checkpoint)
+            self._memory.restore(self.step)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether `reach` copies the state into memory now and then."""
+        return self._memory is not None and self._memory.enabled
 
     @property
     def epoch(self) -> int:
@@ -71,15 +79,29 @@ class State:
         """The path of the latest checkpoint."""
         return str(self._manager.latest_checkpoint)
 
-    def save(self, epoch: int, place: int = 0, tallies: tf.Tensor | None = None) -> None:
-        """Save the state after `epoch` epochs and `place` steps of the next; `tallies` sums these steps' tallies."""
+    def reach(self, epoch: int, place: int = 0, tallies: tf.Tensor | None = None) -> None:
+        """Note that `epoch` epochs and `place` steps of the next are complete; `tallies` sums these steps' tallies.
+
+        The state is copied into memory if it is time to. All tasks must call this at the same steps.
+        """
         self._epoch.assign(epoch)
         self._place.assign(place)
         self._tallies.assign(tf.zeros(3) if tallies is None else tallies)
+        if self._memory is not None:
+            self._memory.step(self.step)
+
+    def save(self, epoch: int, place: int = 0, tallies: tf.Tensor | None = None) -> None:
+        """Save the state that `reach` notes as a checkpoint."""
+        self.reach(epoch, place, tallies)
         self._manager.save(checkpoint_number=self.step)
         tftraining.report(checkpoint=self.step)
         if not self._task.is_chief:
             shutil.rmtree(self._path)
+
+    def done(self) -> None:
+        """The training is complete: free the memory of the copies."""
+        if self._memory is not None:
+            self._memory.done()
 
 
 def restore(checkpoint: tf.train.Checkpoint, path: str | None) -> None:

@@ -8,8 +8,6 @@ error there are no more copies, and Keras runs as usual.
 from __future__ import annotations
 
 import functools
-import hashlib
-import os
 import re
 import sys
 import time
@@ -25,12 +23,12 @@ from .keras_hook import EPOCHS_DONE
 from .keras_state import State
 from .member_sums import sums_over
 from .memory_copier import Copier, describe
+from .program_digest import program_digest
 from .resumed_position import Pace, Place, SkipCost, from_head, resume_at
 
 _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"
 _LOW = 1 << 20
-_GENERATED = "__autograph_generated_file"  # another name in each process
 STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
@@ -109,7 +107,7 @@ class Session:
         Environment variables are no part of it: some name the pod or its devices. Keras' own backup heeds none either.
         """
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs")
-        return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), _program())
+        return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), program_digest())
 
     def _stored(self, saved: Any) -> tuple[int, int]:
         """The step of the newest backup in the storage, and the number of times it was saved; -1 and 0 for none."""
@@ -351,22 +349,6 @@ def _loss(logs: Any) -> float | None:
         return float(loss.numpy() if hasattr(loss, "numpy") else loss)
     except Exception:
         return None
-
-
-def _program() -> str:
-    """A digest of the sources of the program's own modules, and the versions of TensorFlow and Keras."""
-    digest = hashlib.sha256()
-    for name in ("tensorflow", "tf_keras", "keras"):
-        digest.update(str(getattr(sys.modules.get(name), "__version__", "")).encode())
-    own = os.path.dirname(os.path.abspath(__file__))
-    standard = os.path.dirname(os.__file__) + os.sep
-    paths = {os.path.abspath(path) for each in list(sys.modules.values()) if (path := getattr(each, "__file__", None))}
-    for path in sorted(paths):
-        ours = path.startswith((own, standard)) or "-packages" in path
-        if not ours and path.endswith(".py") and not os.path.basename(path).startswith(_GENERATED):
-            with open(path, "rb") as file:
-                digest.update(file.read())
-    return digest.hexdigest()
 
 
 def _log(text: str) -> None:
