@@ -43,7 +43,7 @@ COPIES = {"mode": "Auto", "maxOverheadPercent": 1, "sizeLimit": 8 * 2**30, "memo
 NO_COPIES = {"mode": "Off"}
 ALONE_KILLS = 3
 # What differs with the size of the state: seconds of a segment of the overhead, and seconds between two kills.
-SEGMENT = {4.0: 5.0, 76.0: 15.0, 530.0: 60.0}
+SEGMENT = {4.0: 2.0, 76.0: 15.0, 530.0: 60.0}
 PAUSES = {4.0: (3.0, 6.0), 76.0: (8.0, 16.0), 530.0: (30.0, 60.0)}
 Figures = dict[str, Any]
 
@@ -185,7 +185,7 @@ def blocked(gang: Gang, seconds: float) -> list[float]:
 def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
     """The cost of the copies, beside a gang that makes none and trains in turns with it."""
     segment = SEGMENT.get(megabytes, 15.0)
-    seconds = options.seconds * segment / SEGMENT[4.0]
+    seconds = options.seconds * max(1.0, segment / 4)
     with running(megabytes, copies=True) as gang, running(megabytes, copies=False) as floor:
         floor.signal(signal.SIGSTOP)
         gang.wait_for_copies()
@@ -206,6 +206,7 @@ def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
         "blocked_percent": max(shares),
         "floor_blocked_percent": max(floor_shares),
         "cpu_ratio": cpu[1] / cpu[0],
+        "cpu_ms_a_step": 1000 * cpu[1],
         "speed_ratio": statistics.median(ratios),
         "speed_ratio_low": low,
         "speed_ratio_high": high,

@@ -63,13 +63,15 @@ class Records(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, directory: Path, task: int, before: "Before") -> None:
         super().__init__()
+        self._supports_tf_logs = True  # or Keras would make arrays of each batch's logs, for this callback alone
         number = os.environ.get("TFTRAINING_ROUND", "0")
         self._steps = os.open(directory / f"steps-{task}-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._begin = directory / f"begin-{task}-{number}"
         self._seen = directory / f"seen-{task}"
         self._before = before
         self._step = -1
-        self._began = 0.0
+        self._began = self._blocked = 0.0
+        self._left = time.monotonic()
         self._kept: list[Any] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -79,14 +81,16 @@ class Records(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Note the time."""
         self._began = time.monotonic()
+        self._blocked = self._began - self._left
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write the record of a step."""
         ended = time.monotonic()
         self._step = int(self.model.optimizer.iterations.numpy()) if self._step < 0 else self._step + 1
-        os.write(self._steps, STEP.pack(self._step, self._began, ended))
+        os.write(self._steps, STEP.pack(self._step, self._began, ended, self._blocked))
         if self.model.seen is not None and self._step % EVERY == 0:
             self._write_counts()
+        self._left = time.monotonic()
 
     def _write_counts(self) -> None:
         """Write the newest two counts: the tasks need not be at the same step when they are killed."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-STEP = struct.Struct("<qdd")  # number of the step, begin and end of its batch (CLOCK_MONOTONIC)
+# Number of the step, begin and end of its batch (CLOCK_MONOTONIC), and the seconds between the last call of the
+# recording callback in the batch before and the first one in this batch.
+STEP = struct.Struct("<qddd")
 BATCH = 64  # examples of a step, in all members together
 PARTS = 1000  # of the data, each counted on its own
 
@@ -17,11 +19,12 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of one program: its number, and the begin and the end of its batch."""
+    """One step of one program: its number, the begin and the end of its batch, and the time blocked before it."""
 
     number: int
     begin: float
     end: float
+    blocked: float
 
 
 def read(directory: Path, task: int) -> dict[int, list[Step]]:
@@ -61,13 +64,12 @@ def step_seconds(steps: Sequence[Step]) -> float:
 
 
 def blocked_share(steps: Sequence[Step], span: Interval) -> float:
-    """The share of the time that lies between the end of a batch and the begin of the next one, in this span.
+    """The share of the time that lies between the last callback of a batch and the first one of the next batch.
 
-    Keras does nothing there but call callbacks, the launcher's hooks among them.
+    Keras does nothing there but return from one list of callbacks and call another: the launcher's hooks do the rest.
     """
     inside = [step for step in steps if span[0] <= step.begin and step.end <= span[1]]
-    gaps = sum(max(0.0, other.begin - one.end) for one, other in pairwise(inside))
-    return gaps / (inside[-1].end - inside[0].begin)
+    return sum(step.blocked for step in inside[1:]) / (inside[-1].end - inside[0].end)
 
 
 def speed(steps: Sequence[Step], span: Interval) -> float:
