@@ -49,7 +49,7 @@ def arm_before_tensorflow() -> None:
 
 
 def arm() -> None:
-    """Install the training hooks: Keras progress, the leader's connections, GPUs."""
+    """Install the training hooks: Keras progress, the leader's connections, GPUs, the release of iterators."""
     global _armed  # noqa: PLW0603  # one process
     if not _armed:
         _armed = True
@@ -60,8 +60,9 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import gpu_hook, keras_hook, leader_hook  # noqa: PLC0415
+    from . import gpu_hook, iterator_release, keras_hook, leader_hook  # noqa: PLC0415
 
+    iterator_release.install()
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     if own is not None:

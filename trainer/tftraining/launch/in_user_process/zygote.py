@@ -40,6 +40,7 @@ sys.modules["_tftraining"] = _package
 from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     gpu_hook,
     hooks,
+    iterator_release,
     keras_hook,
     leader_hook,
     legacy_keras,

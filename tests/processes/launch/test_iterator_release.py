@@ -1,0 +1,51 @@
+"""A program does not wait for the destructor of TensorFlow's iterator, and ends well with one that is not over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tftraining.launch.in_user_process import hooks
+from tftraining.launch.process import progress_reader
+
+PATIENCE = 120.0
+# The destructor waits for the function, and the function for what comes behind the destructor.
+PROGRAM = """
+import threading
+import tensorflow as tf
+called, told = threading.Event(), threading.Event()
+def wait(x):
+    if int(x) == 1:
+        called.set()
+        told.wait()
+    return x
+data = tf.data.Dataset.range(9).map(lambda x: tf.py_function(wait, [x], tf.int64), num_parallel_calls=2)
+{prepare}
+iterator = iter(data)
+next(iterator)
+called.wait()
+del iterator
+threading.Timer(1, lambda: (print("told", flush=True), told.set())).start()
+print("dropped", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        "",
+        "data = tf.distribute.MirroredStrategy(['CPU:0']).experimental_distribute_dataset(data.batch(1))",
+    ],
+)
+def test_a_program_does_not_wait_for_the_end_of_its_input(tmp_path: Path, prepare: str) -> None:
+    os.close(progress_reader.create(tmp_path / "page"))
+    told = {"PYTHONPATH": hooks.python_path(""), hooks.PROGRESS: str(tmp_path / "page"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", PROGRAM.format(prepare=prepare)]
+    done = subprocess.run(
+        command, env={**os.environ, **told}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["dropped", "told"]), done.stderr[-2000:]

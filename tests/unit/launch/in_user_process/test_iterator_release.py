@@ -1,0 +1,144 @@
+"""An iterator that dies leaves its handle to a thread: its destructor may take long, and the program goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tftraining.launch.in_user_process import iterator_release
+from tftraining.launch.in_user_process.iterator_release import HANDLES, Release
+
+HERE = threading.current_thread().name
+THERE = "tftraining-release"
+
+
+class Handle:
+    """A handle as TensorFlow has it outside of graphs; notes the thread in which it dies."""
+
+    _numpy_internal = None
+
+    def __init__(self, died: list[str]) -> None:
+        self._died = died
+
+    def __del__(self) -> None:
+        self._died.append(threading.current_thread().name)
+
+
+class Symbol(Handle):
+    """A handle inside a graph."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "_numpy_internal":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def release() -> Iterator[Release]:
+    release = Release()
+    yield release
+    release.finish()
+
+
+@pytest.fixture
+def iterator(release: Release) -> Any:
+    """TensorFlow's class, as the hook changes it."""
+
+    class OwnedIterator:
+        def __init__(self, handle: Any) -> None:
+            self._iterator_resource = handle
+
+    module = types.SimpleNamespace(__name__=HANDLES[0][0], OwnedIterator=OwnedIterator)
+    iterator_release._extend(release, module)
+    return OwnedIterator
+
+
+def wait_for_one(died: list[str]) -> str:
+    deadline = time.monotonic() + 30
+    while not died:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return died[0]
+
+
+def test_a_handle_dies_in_a_thread(iterator: Any) -> None:
+    died: list[str] = []
+    iterator(Handle(died))
+    assert wait_for_one(died) == THERE
+
+
+def test_a_handle_that_somebody_else_lets_go_of_a_little_later_dies_in_a_thread(iterator: Any) -> None:
+    died: list[str] = []
+    held = [Handle(died)]
+    iterator(held[0])
+    time.sleep(3 * iterator_release.PAUSE_SECONDS)
+    assert died == []
+    held.clear()
+    assert wait_for_one(died) == THERE
+
+
+def test_a_handle_in_use_stays(iterator: Any, monkeypatch: pytest.MonkeyPatch, release: Release) -> None:
+    monkeypatch.setattr(iterator_release, "PATIENCE_SECONDS", 0.0)
+    died: list[str] = []
+    first = iterator(Handle(died))
+    iterator(first._iterator_resource)
+    release.finish()
+    assert died == []
+    del first
+    assert died == [HERE]
+
+
+def test_one_handle_that_waits_does_not_keep_the_next_one(iterator: Any) -> None:
+    first, second = [], []  # type: ignore[var-annotated]
+    held = Handle(first)
+    iterator(held)
+    iterator(Handle(second))
+    assert wait_for_one(second) == THERE
+    assert first == []
+    del held
+    assert wait_for_one(first) == THERE
+
+
+def test_the_end_of_the_process_waits_for_the_threads(iterator: Any, release: Release) -> None:
+    died: list[str] = []
+
+    class Slow(Handle):
+        def __del__(self) -> None:
+            time.sleep(0.2)
+            super().__del__()
+
+    iterator(Slow(died))
+    release.finish()
+    assert died == [THERE]
+    iterator(Handle(died))
+    assert died == [THERE, HERE]
+
+
+def test_in_a_forked_process_a_handle_dies_at_once(iterator: Any, release: Release) -> None:
+    died: list[str] = []
+    one = iterator(Handle(died))
+    release._pid = -1
+    del one
+    assert died == [HERE]
+
+
+def test_the_symbol_of_a_handle_in_a_graph_dies_at_once(iterator: Any) -> None:
+    died: list[str] = []
+    iterator(Symbol(died))
+    assert died == [HERE]
+
+
+def test_a_class_that_has_a_destructor_stays_as_it_is(capsys: pytest.CaptureFixture[str], release: Release) -> None:
+    class OwnedIterator:
+        def __del__(self) -> None:
+            pass
+
+    before = dict(OwnedIterator.__dict__)
+    iterator_release._extend(release, types.SimpleNamespace(__name__=HANDLES[0][0], OwnedIterator=OwnedIterator))
+    assert dict(OwnedIterator.__dict__) == before
+    assert "OwnedIterator has a destructor of its own" in capsys.readouterr().err

@@ -1,0 +1,128 @@
+"""Releases the iterators of `tf.data` beside the program, for their destructor may wait for up to a minute.
+
+The destructor of an iterator ends the thread that tunes its pipeline (Model::OptimizeLoop). TensorFlow notifies that
+thread before it marks the iterator as cancelled; a thread that wakes up in between sleeps on until its next tuning, and
+the time between two tunings doubles up to 60 s. `fit` drops an iterator when it returns, and at each epoch that makes a
+new one, and waits there: 0 to 37 s were seen. So the last reference is dropped in a thread of its own, which waits in
+TensorFlow without the interpreter's lock. The buffers are free before that wait.
+
+The process waits at its end for these threads, as it would have waited before, because TensorFlow must not be torn down
+under them. This module must never fail, and must not import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .import_hook import after_import
+
+# Module, class and attribute of what keeps an iterator alive.
+HANDLES = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_iterator_resource"),
+    (
+        "tensorflow.python.data.ops.multi_device_iterator_ops",
+        "OwnedMultiDeviceIterator",
+        "_multi_device_iterator_resource",
+    ),
+)
+MODULES = frozenset(module for module, _, _ in HANDLES)
+PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
+PAUSE_SECONDS = 0.02
+_HOLDERS = 2  # of a reference that nobody else holds: a list, and the call that counts
+
+
+class Release:
+    """Drops references in threads of its own. `take` may be called by a destructor, at any time and in any thread."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the one that a destructor may use
+        self._dispatcher: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._held: set[int] = set()  # the identity of each reference in the queue or in a thread
+        self._ending = threading.Event()
+
+    def start(self) -> None:
+        """Take references from now on; the end of the process waits for them. A second call does nothing."""
+        if self._dispatcher is None and not self._ending.is_set():
+            self._dispatcher = threading.Thread(target=self._dispatch, name="tftraining-release", daemon=True)
+            self._dispatcher.start()
+            atexit.register(self.finish)
+
+    def take(self, reference: Any) -> None:
+        """Drop a reference later. The caller drops its own at once, in a process that has forked or ends, too."""
+        if self._dispatcher is not None and self._pid == os.getpid() and id(reference) not in self._held:
+            self._held.add(id(reference))
+            self._queue.put(reference)
+
+    def finish(self) -> None:
+        """Take no more, and wait until all references are dropped."""
+        dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None and self._pid == os.getpid():
+            self._ending.set()
+            self._queue.put(None)
+            dispatcher.join()
+            for thread in self._threads:
+                thread.join()
+
+    def _dispatch(self) -> None:
+        """Start a thread for each reference: one that waits must not keep the buffers of the next one."""
+        while (reference := self._queue.get()) is not None:
+            held = [reference]
+            del reference
+            thread = threading.Thread(target=self._drop, args=(held,), name="tftraining-release", daemon=True)
+            self._threads = [each for each in self._threads if each.is_alive()]
+            self._threads.append(thread)
+            thread.start()
+            del held, thread
+
+    def _drop(self, held: list[Any]) -> None:
+        """Drop the reference in the list, as its last holder if the others let go of it soon."""
+        deadline, identity = time.monotonic() + PATIENCE_SECONDS, id(held[0])
+        while sys.getrefcount(held[0]) > _HOLDERS and time.monotonic() < deadline:
+            if self._ending.wait(PAUSE_SECONDS):
+                break
+        self._held.discard(identity)  # while it is held, for another one may have its identity afterwards
+        held.clear()
+
+
+def install() -> None:
+    """Extend TensorFlow, now or when it is imported."""
+    after_import(MODULES, functools.partial(_extend, Release()))
+
+
+def _extend(release: Release, module: Any) -> None:
+    try:
+        for name, cls, attribute in HANDLES:
+            if name == module.__name__:
+                _wrap(release, getattr(module, cls), attribute)
+    except Exception as error:
+        sys.stderr.write(f"tftraining: the end of an epoch may wait for its input: {type(error).__name__}: {error}\n")
+
+
+def _wrap(release: Release, cls: Any, attribute: str) -> None:
+    """Make objects of `cls` hand over their handle when they die."""
+    if "__del__" in cls.__dict__:
+        raise AttributeError(f"{cls.__name__} has a destructor of its own")
+    begin: Callable[..., None] = cls.__init__
+
+    @functools.wraps(begin)
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        release.start()
+        begin(self, *args, **kwargs)
+
+    def end(self: Any) -> None:
+        handle = self.__dict__.get(attribute)
+        if hasattr(handle, "_numpy_internal"):  # not the symbol of a handle in a graph
+            release.take(handle)
+
+    cls.__init__ = initialize
+    cls.__del__ = end
