@@ -89,13 +89,16 @@ def test_scaling_loses_no_step(training: Training) -> None:
     for size in (3, 2):
         words = ("scale", "tftrainingjob", training.name, f"--replicas={size}", "--namespace", training.namespace)
         training.kube.kubectl(*words)
-        training.wait_for(
-            f"training with {size}",
-            lambda now, size=size: now["ready"] == f"{size}/{size}" and now.get("phase") == "Running",
-            START_SECONDS,
-        )
-        last = training.wait_for(
-            "told what was lost", lambda now: now.get("lastRestart", {}).get("lostSteps") is not None, START_SECONDS
-        )["lastRestart"]
+        last = _wait_for_size(training, size)["lastRestart"]
         assert last["lostSteps"] == 0 and last["resumedFrom"] in ("Memory", "Peer"), last
         _wait_for_copy(training, last["resumedFromStep"])
+
+
+def _wait_for_size(training: Training, size: int) -> Manifest:
+    """The status once so many workers train, and tell what the change has lost."""
+
+    def trains(now: Manifest) -> bool:
+        ready = now.get("ready") == f"{size}/{size}" and now.get("phase") == "Running"
+        return bool(ready and now.get("lastRestart", {}).get("lostSteps") is not None)
+
+    return training.wait_for(f"training with {size}", trains, START_SECONDS)
