@@ -45,7 +45,10 @@ NO_REASONS = {
     "our kind": "TFTrainingJob",
     "where a round resumed from": "Memory Peer Start Storage",
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
-    "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
+    "classes": (
+        "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index OwnedIterator OwnedMultiDeviceIterator "
+        "ProcessSpec Program Snapshot"
+    ),
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# The modules for user programs: save directories and progress reports.
-FOR_PROGRAMS = ("__init__.py", "cluster.py", "paths.py", "report.py")
+# The modules for user programs: save directories, progress reports, backups in memory.
+FOR_PROGRAMS = ("__init__.py", "cluster.py", "memory_backup.py", "paths.py", "report.py")
 
 
 def install(directory: Path) -> None:
