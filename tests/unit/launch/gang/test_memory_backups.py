@@ -132,8 +132,11 @@ def test_a_round_has_a_higher_number_than_the_copies_from_storage() -> None:
     assert [frame["round"] for _, frame in chief.outbox.take_all() if frame["type"] == "start"] == [8]
 
 
-def test_parameter_servers_make_no_copies() -> None:
-    assert starts(chief_0=[], worker_0=[], ps_0=[]) == dict.fromkeys(("chief-0", "worker-0", "ps-0"))
+def test_beside_parameter_servers_only_the_chief_copies() -> None:
+    """It coordinates, and reads the variables of the servers."""
+    others = dict.fromkeys(("worker-0", "ps-0"))
+    assert starts(chief_0=[], worker_0=[], ps_0=None) == {"chief-0": {"restore": None}, **others}
+    assert starts(chief_0=[(1, 16)], worker_0=[], ps_0=None) == {"chief-0": own(1, 16), **others}
 
 
 def test_a_member_that_is_ready_again_tells_what_it_holds_now() -> None:

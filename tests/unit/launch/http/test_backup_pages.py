@@ -81,13 +81,6 @@ def test_a_member_without_a_place_for_copies_is_named() -> None:
     assert backup(chief) == {**NOTHING, "on": False, "reason": "no place for backups in worker-1"}
 
 
-def test_parameter_servers_are_the_reason_for_no_copies() -> None:
-    chief = make_coordinator("chief-0", "worker-0", "ps-0")
-    for name in chief.membership.gang:
-        chief.handle_hello(hello(name, copies=[]), 0.0)
-    assert backup(chief) == {**NOTHING, "on": False, "reason": "there are none with parameter servers"}
-
-
 def test_the_setting_says_why_there_are_none() -> None:
     chief = make_coordinator(backups_off="worker-1 was OOMKilled")
     assert backup(chief) == {**NOTHING, "on": False, "reason": "worker-1 was OOMKilled"}

@@ -52,19 +52,18 @@ class AnnouncedStop:
 
     def announce(self, describe: Describe, now: float, seconds: float = LONGEST_WAIT_SECONDS) -> bool:
         """Order a copy at whose end, or after `seconds`, the round ends; False if the members make no copies."""
-        trainers = self._membership.trainers
+        copiers = self._membership.copiers
         if self._order is not None:
             self._order.deadline = min(self._order.deadline, now + seconds)
             return True
-        can = len(trainers) == len(self._membership.members)  # no round with parameter servers has copies
-        self._why_skipped = why_no_copy(trainers) if can else ""
-        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now, seconds)
+        self._why_skipped = why_no_copy(copiers)
+        step = None if self._why_skipped or not makes_copies(copiers) else next_common_step(copiers, now, seconds)
         if step is None:
             return False
-        wait = min(seconds, longest_wait(trainers, step))
-        step += counter_offset(trainers)
-        self._order = Order(describe, step, now, now + wait, {peer.name for peer in trainers})
-        for peer in trainers:
+        wait = min(seconds, longest_wait(copiers, step))
+        step += counter_offset(copiers)
+        self._order = Order(describe, step, now, now + wait, {peer.name for peer in copiers})
+        for peer in copiers:
             self._outbox.send_copy(peer, step)
         return True
 

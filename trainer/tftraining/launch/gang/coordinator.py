@@ -219,7 +219,7 @@ class Coordinator:
             self._record_lost_step(peer.progress.step)
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
-        fields, copies = self.membership.describe_round(), self.backups.start_round(members)
+        fields, copies = self.membership.describe_round(), self.backups.start_round()
         for peer in members:
             self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))
 

@@ -66,9 +66,12 @@ class Membership:
         return peer
 
     def set_round_members(self, members: list[Peer]) -> None:
-        """Set the members of the round; its trainers are the members that make steps."""
+        """Set the members of the round. Its trainers are the members that make steps; its copiers are those that copy
+        the state into memory: all trainers, or beside parameter servers the chief, which coordinates."""
         self.members = members
         self.trainers = [peer for peer in members if traits_of(peer.name).makes_steps]
+        only_trainers = len(self.trainers) == len(members)
+        self.copiers = [peer for peer in self.trainers if only_trainers or peer.name == self.chief]
 
     @property
     def full_size(self) -> int:

@@ -90,18 +90,18 @@ class MemoryBackups:
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
         self._earlier: Summary | None = None  # of that copy
 
-    def start_round(self, members: Sequence[Peer]) -> dict[str, dict[str, Any]]:
-        """The part of each member's `start` frame; empty without copies. The programs agree by collectives, so either
-        all members make copies, or none does."""
-        earlier, trainers = self.summarize(), self._membership.trainers
+    def start_round(self) -> dict[str, dict[str, Any]]:
+        """The part of the `start` frame of each member that copies; empty without copies. The programs agree by
+        collectives, so either all of these members make copies, or none does."""
+        earlier, copiers = self.summarize(), self._membership.copiers
         self.restored = self._earlier = None
-        held = {peer.name: peer.memory_copies - self.dropped for peer in trainers if peer.memory_copies is not None}
-        if len(held) < len(members):
+        held = {peer.name: peer.memory_copies - self.dropped for peer in copiers if peer.memory_copies is not None}
+        if len(held) < len(copiers):
             return {}
-        servers = [peer for peer in trainers if peer.copy_port is not None]
+        servers = [peer for peer in copiers if peer.copy_port is not None]
         copy = self.restored = choose(held, [peer.name for peer in servers])
         if copy is None:
-            return {peer.name: {"restore": None} for peer in members}
+            return {name: {"restore": None} for name in held}
         self._earlier = _summary_of(copy, earlier, sum(copy in copies for copies in held.values()))
         return self._orders(copy, held, [peer for peer in servers if copy in held[peer.name]])
 
@@ -130,10 +130,7 @@ class MemoryBackups:
         that the round has to restore."""
         if why := self._membership.job.backups_off:
             return Summary(False, why)
-        trainers = self._membership.trainers
-        found = summarize(trainers)
-        if found is not None and len(trainers) < len(self._membership.members):
-            return replace(found, reason="there are none with parameter servers")
+        found = summarize(self._membership.copiers)
         if found is None or found.step is not None or self._earlier is None:
             return found
         return found.with_copy_of(self._earlier)
@@ -150,12 +147,12 @@ class MemoryBackups:
 
     def _may_be_the_cause(self) -> bool:
         """Whether the gang has restored a copy, and has made no copy since."""
-        trainers = self._membership.trainers
-        reports = [peer.backup for peer in trainers if peer.backup is not None]
-        refused = len(reports) == len(trainers) and not any(report.resumed_from for report in reports)
+        copiers = self._membership.copiers
+        reports = [peer.backup for peer in copiers if peer.backup is not None]
+        refused = len(reports) == len(copiers) and not any(report.resumed_from for report in reports)
         if self.restored is None or refused:
             return False
-        newest = newest_common_step(trainers)
+        newest = newest_common_step(copiers)
         return newest is None or newest <= self.restored[1]
 
 

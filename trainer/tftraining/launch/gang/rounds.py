@@ -210,7 +210,7 @@ class Rounds:
             return []
         since, epoch = self._newcomers_since = self._newcomers_since or (now, self.progress.epoch)
         is_near = quorum.is_backup_near(self.progress, epoch, now - since)
-        return [] if is_near and not makes_copies(membership.trainers) else newcomers
+        return [] if is_near and not makes_copies(membership.copiers) else newcomers
 
     def should_pause_warmup(self, peer: Peer, now: float) -> bool:
         """Whether a round without this member of the gang is about to make its first steps. The newcomer's imports
@@ -270,11 +270,11 @@ class Rounds:
     def _check_copy(self, now: float, charged: bool) -> bool:
         """Whether the gang has a newer backup in memory than at the last charge, and has trained for a while: copies
         come every second or so, and a program that fails after each start would never use up its budget."""
-        trainers = self._membership.trainers
-        newest = newest_common_step(trainers)
+        copiers = self._membership.copiers
+        newest = newest_common_step(copiers)
         if newest is None:
             return False
-        before = common_resumption(trainers) if self._newest_copy is None else self._newest_copy
+        before = common_resumption(copiers) if self._newest_copy is None else self._newest_copy
         trained = self.training_since is not None and now - self.training_since >= COPY_PROGRESS_SECONDS
         is_progress = trained and newest > (before or 0)
         if charged or is_progress:
