@@ -72,6 +72,46 @@ with open(f"{{directory}}/end-{{task}}", "wb") as file:
 """
 
 
+# The coordinator loses its servers' variables with them: the whole gang restarts when it is killed.
+COORDINATOR = f"""
+import json, os, signal
+import tensorflow as tf
+import tftraining
+config = json.loads(os.environ["TF_CONFIG"])
+directory, task = os.environ["TFTRAINING_DIR"], config["task"]
+spec = tf.train.ClusterSpec(config["cluster"])
+if task["type"] != "chief":
+    server = tf.distribute.Server(spec, job_name=task["type"], task_index=task["index"])
+    server.join()
+resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc", task_type="chief", task_id=0)
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    total = tf.Variable(0, dtype=tf.int64)
+
+@tf.function
+def add(number):
+    total.assign_add(number)
+
+backup = tftraining.MemoryBackup(tf.train.Checkpoint(total=total))
+step = backup.restore(0)
+print("begins after step", step, flush=True)
+tftraining.begin(step=step)
+while step < {STEPS}:
+    step += 1
+    coordinator.schedule(add, args=(tf.constant(step, tf.int64),))
+    coordinator.join()
+    backup.step(step)
+    tftraining.report(step=step)
+    if step == {STEPS // 2} and not os.path.exists(f"{{directory}}/killed"):
+        open(f"{{directory}}/killed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+backup.done()
+print("the sum is", int(total.numpy()), flush=True)
+os._exit(0)
+"""
+
+
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LocalGang]]:
     """A function that trains to the end, with these kills; the gang that has done so."""
@@ -131,3 +171,21 @@ def test_the_custom_loop_of_the_example_resumes_inside_its_epoch(trained: Callab
     resumed = re.search(r"^resumed from epoch 0 \(step (\d+) ", log, re.MULTILINE)
     assert resumed is not None and int(resumed[1]) >= EXAMPLE_STEPS / 4, log
     assert f"saved the model after step {EXAMPLE_STEPS}\n" in log
+
+
+@pytest.mark.slow_fault
+def test_a_killed_coordinator_of_parameter_servers_resumes_at_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "job"))
+    told = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 2**30}
+    with LocalGang(tmp_path, {"chief": 1, "worker": 1, "ps": 1}, memoryBackup=told) as gang:
+        (script := tmp_path / "train.py").write_text(COORDINATOR)
+        gang.command = [sys.executable, str(script)]
+        gang.start()
+        assert gang.wait(PATIENCE)["chief-0"] == 0, gang.describe()
+    log = gang.log("chief-0")
+    first, second = (int(line.split()[-1]) for line in log.splitlines() if line.startswith("begins after step"))
+    assert first == 0 and STEPS / 2 - INTERVAL <= second <= STEPS / 2, log
+    assert f"the sum is {STEPS * (STEPS + 1) // 2}\n" in log
