@@ -45,9 +45,9 @@ def fail(chief: Coordinator, name: str, now: float, exception: str = SIGNATURE, 
 
 def restart(chief: Coordinator, now: float, *copies: list[int]) -> dict[str, Any]:
     """All members of the last round are ready and hold these copies; the orders of the next round on copies."""
-    for peer in list(chief.membership.members):
-        if peer.is_connected:
-            chief.handle_frame(peer.name, {"type": "ready", "round": peer.round, "copies": list(copies)}, now)
+    at_work = [peer for peer in chief.membership.members if peer.state in ("running", "done")]
+    for peer in at_work:
+        chief.handle_frame(peer.name, {"type": "ready", "round": peer.round, "copies": list(copies)}, now)
     chief.tick(now)
     return sent_starts(chief)
 

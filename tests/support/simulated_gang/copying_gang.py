@@ -1,7 +1,7 @@
 """A simulated gang whose programs train in lockstep and make copies of their state, which launchers keep and serve.
 
-The state of a program is its history: the rounds and steps of its copies. So two copies of the same name with different
-states, or members of a round with different states, are found at once.
+The state of a program is its history: its rounds, each with the copy from which the round has resumed. So two copies of
+the same name with different states, or members of a round with different states, are found at once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 from tests.support.simulated_gang.simulation import SimulatedGang, SimulatedLauncher, exited
 
 Copy = tuple[int, int]
-State = tuple[Copy, ...]
+State = tuple[tuple[int, int], ...]  # of each round its number, and the step at which it has begun
 KEPT = 2  # copies of one member
+INTERVAL = 4  # steps from one copy to the next
+STEPS_PER_SECOND = 10.0  # at most, in a calm gang
+LEAVING_SECONDS = 5.0  # for which a member that leaves waits for the end of the round
 
 
 @dataclass
@@ -26,6 +29,8 @@ class Memory:
     state: State | None = None
     resumed: Copy | None = None
     newest: Copy | None = None  # made in this round
+    step: int = 0
+    request: int = 0  # the step at which it makes a copy and waits
 
 
 class CopyingGang(SimulatedGang):
@@ -33,8 +38,8 @@ class CopyingGang(SimulatedGang):
 
     def __init__(self, size: int, seed: int, **policy: Any) -> None:
         self.memories: dict[str, Memory] = {}  # by incarnation
-        self.states: dict[Copy, State] = {}  # of all copies ever made
         self.restorations: list[str] = []  # the sources of the states that rounds have begun with
+        self.left_after: list[float] = []  # how long each leaving member has waited
         super().__init__(size, seed, **policy)
 
     def fail_program(self, name: str) -> None:
@@ -46,6 +51,20 @@ class CopyingGang(SimulatedGang):
             frame["exit"]["exception"] = "ValueError: the loss is not finite"
             self._send(launcher, frame)
 
+    def leave(self, name: str) -> None:
+        """Terminate a launcher, which waits until the round ends, at most LEAVING_SECONDS; create its successor."""
+        launcher, begin = self.launchers[name], self.now
+        self._send(launcher, {"type": "leaving"})
+        while launcher.program is not None and self.now < begin + LEAVING_SECONDS:
+            self.advance(self.random.uniform(1 / STEPS_PER_SECOND, 0.2))
+            self.check_invariants()
+        self.left_after.append(self.now - begin)
+        self.end_launcher(name)
+
+    def at_work(self) -> list[Memory]:
+        """The memories of the launchers that run or have run the present round."""
+        return [self._memory(each) for each in self.launchers.values() if each.round == self.coordinator.rounds.number]
+
     def advance(self, seconds: float) -> None:
         """Advance the clock, every launcher and the training."""
         super().advance(seconds)
@@ -55,19 +74,20 @@ class CopyingGang(SimulatedGang):
             return  # their collectives wait
         memories = [self._memory(each) for each in members]
         if any(memory.state is None for memory in memories):
-            self._agree(memories)
+            self._agree(next(iter(rounds)) or 0, memories)
         else:
             self._train(next(iter(rounds)) or 0, memories)
 
-    def _agree(self, memories: list[Memory]) -> None:
+    def _agree(self, number: int, memories: list[Memory]) -> None:
         """All members restore the copy, or none does."""
         found = [self._find(memory) for memory in memories]
         states = set(found)
         taken = None not in states
         assert not taken or len(states) == 1, "the members of a round differ"
         for memory, state in zip(memories, found, strict=True):
-            memory.state = state or ()
             memory.resumed = _ordered(memory) if taken else None
+            memory.step = memory.resumed[1] if memory.resumed is not None else 0
+            memory.state = (*(state or ()), (number, memory.step))
             kept = {} if memory.resumed is None or state is None else {memory.resumed: state}
             earlier = memory.resumed is not None and self.random.random() < 0.5  # it may keep the one before, too
             older = {copy: each for copy, each in memory.copies.items() if earlier and copy < (memory.resumed or copy)}
@@ -90,18 +110,24 @@ class CopyingGang(SimulatedGang):
         return self._memory(sender).copies.get(copy)
 
     def _train(self, number: int, memories: list[Memory]) -> None:
-        """Members that lag make the newest copy; when none does, some make the next one."""
-        newest = max(len(memory.state or ()) for memory in memories)
-        behind = [memory for memory in memories if len(memory.state or ()) < newest]
+        """Members that lag make the newest step; when none does, some make the next one."""
+        newest = max(memory.step for memory in memories)
+        behind = [memory for memory in memories if memory.step < newest]
         for memory in behind or self.random.sample(memories, self.random.randint(0, len(memories))):
-            state = memory.state or ()
-            copy = (number, (state[-1][1] if state else 0) + 1)
-            memory.state = (*state, copy)
-            assert self.states.setdefault(copy, memory.state) == memory.state, "one name, two states"
-            memory.copies[copy] = memory.state
-            memory.newest = copy
-            for oldest in sorted(memory.copies)[:-KEPT]:
-                del memory.copies[oldest]
+            if memory.request and memory.step >= memory.request:
+                continue  # it waits for the end of the round
+            memory.step += 1
+            if memory.step % INTERVAL == 0 or memory.step == memory.request:
+                self._copy((number, memory.step), memory)
+
+    def _copy(self, copy: Copy, memory: Memory) -> None:
+        assert memory.state is not None
+        others = [self._memory(each).copies for each in self.launchers.values()]
+        assert {copies[copy] for copies in others if copy in copies} <= {memory.state}, "one name, two states"
+        memory.copies[copy] = memory.state
+        memory.newest = copy
+        for oldest in sorted(memory.copies)[:-KEPT]:
+            del memory.copies[oldest]
 
     def _memory(self, launcher: SimulatedLauncher) -> Memory:
         if launcher.incarnation not in self.memories:
@@ -122,11 +148,22 @@ class CopyingGang(SimulatedGang):
         made = {} if memory.newest is None else {"step": memory.newest[1], "time": self.now}
         source = (memory.order or {}).get("source", "Memory")
         resumed = None if memory.resumed is None else {"from": source, "step": memory.resumed[1]}
-        return {"backup": {"on": memory.state is not None, **made, "resumed": resumed}}
+        report = {"on": memory.state is not None, **made, "resumed": resumed}
+        progress = (
+            {"step": memory.step, "first_step": 0, "updated": self.now, "steps_per_second": STEPS_PER_SECOND}
+            if memory.state is not None
+            else {}
+        )
+        return {"backup": report, "progress": progress}
 
     def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         memory = self._memory(launcher)
         memory.order, memory.state, memory.resumed, memory.newest = frame["memoryBackup"], None, None, None
+        memory.step = memory.request = 0
+
+    def _order_copy(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        if launcher.program == frame["round"]:
+            self._memory(launcher).request = frame["step"]
 
     def _send_outbox(self) -> None:
         for copy in self.coordinator.backups.dropped:

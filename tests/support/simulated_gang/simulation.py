@@ -23,11 +23,16 @@ TICK = 0.5
 
 
 def make_coordinator(
-    *members: str, ledger: Ledger | None = None, proven: bool = False, host: str = "", **policy: Any
+    *members: str,
+    ledger: Ledger | None = None,
+    proven: bool = False,
+    host: str = "",
+    backups_off: str = "",
+    **policy: Any,
 ) -> Coordinator:
     """A coordinator created at monotonic second 0, with a wall clock fixed at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host)
+    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host, backups_off)
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 
@@ -312,6 +317,8 @@ class SimulatedGang:
         elif frame["type"] == "stop":
             launcher.program = None
             self._send(launcher, {"type": "ready", "round": frame["round"], **self._ready_fields(launcher)})
+        elif frame["type"] == "copy":
+            self._order_copy(launcher, frame)
         elif frame["type"] == "bye":
             launcher.chief_bye_round = launcher.round
         elif frame["type"] == "end":
@@ -330,6 +337,9 @@ class SimulatedGang:
         return {}
 
     def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        return
+
+    def _order_copy(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         return
 
     def _send(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:

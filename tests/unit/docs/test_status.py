@@ -44,7 +44,7 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
-    "where a round resumed from": "Memory Peer Storage",
+    "where a round resumed from": "Memory Peer Start Storage",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
@@ -213,6 +213,7 @@ def test_the_metrics_of_a_launcher() -> None:
     progress = to_status(Snapshot(updated=1.0))
     assert progress is not None
     gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
+    gang |= {"backup": {"step": 1, "bytes": 1, "seconds": 0.1}, "lastRestart": {"lostSteps": 1}}
     text = pages.metrics(told, gang)
     types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
     samples = re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)

@@ -204,8 +204,8 @@ class Launcher:
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings
         gang, policy = self._spec_updates.poll() or (settings.gang, settings.policy)
-        host = settings.rendezvous[0]
-        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven, host)
+        host, off = settings.rendezvous[0], settings.memory_backup.off
+        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven, host, off)
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _apply_spec_updates(self) -> None:

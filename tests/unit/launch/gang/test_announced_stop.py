@@ -75,6 +75,22 @@ def test_the_order_arrives_before_any_member_has_made_the_step(told: Any, age: f
     assert set(ordered(chief).values()) == {step}
 
 
+@pytest.mark.parametrize(("rate", "step"), [(0.5, 101), (1.0, 101), (0.3, 101), (2.1, 102), (4.0, 104)])
+def test_long_steps_leave_no_time_for_more_than_needed(rate: float, step: int) -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1", termination_grace_seconds=5.0)
+    make_steps(chief, 9.0, 100, report(96), steps_per_second=rate)
+    chief.outbox.take_all()
+    leave(chief, "worker-1", 9.1)
+    assert set(ordered(chief).values()) == {step}
+
+
+@pytest.mark.parametrize(("fields", "step"), [({"begun": 40}, 145), ({"begun": 0}, 105), ({}, 105)])
+def test_the_order_is_in_steps_of_the_model_not_of_its_optimizer(fields: dict[str, Any], step: int) -> None:
+    chief = training_gang("worker-0", "worker-1", backup=report(96, **fields))
+    leave(chief, "worker-1", 9.0)
+    assert set(ordered(chief).values()) == {step}
+
+
 def test_the_newest_known_step_of_any_member_counts() -> None:
     chief = training_gang("worker-0", "worker-1")
     hold(chief, "worker-1", 9.0, 120)
@@ -93,7 +109,7 @@ def test_a_round_ends_without_the_copy_after_a_bound() -> None:
     chief.tick(13.1)
     assert not chief.rounds.running
     assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
-    assert chief.last_incident.backup_skipped == "not all members made a copy at step 105 within 4.1 s"
+    assert chief.last_incident.backup_skipped == "no copy at step 105 in worker-1 after 4.1 s"
     assert restored(restart(chief, 14.0, [1, 88], [1, 96])) == [1, 96]
     assert chief.last_incident.backup_skipped
 
@@ -107,6 +123,14 @@ def test_the_bound_of_a_leaving_member_is_half_of_its_grace_period() -> None:
     assert chief.rounds.running
     make_steps(chief, 24.1, 101, report(96), steps_per_second=0.1)
     assert not chief.rounds.running
+
+
+def test_a_leaving_member_that_ends_its_program_too_early_is_the_reason_for_no_copy() -> None:
+    chief = training_gang("worker-0", "worker-1")
+    leave(chief, "worker-1", 9.0)
+    chief.handle_frame("worker-1", exited(1, number_of_signal=15), 10.0)
+    assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
+    assert chief.last_incident.backup_skipped == "no copy at step 105 in worker-0, worker-1 after 1.0 s"
 
 
 def test_a_failure_before_the_copy_is_handled_as_always() -> None:
@@ -145,6 +169,29 @@ def test_without_copies_a_leaving_member_ends_its_program_itself(reason: str, wh
     chief.handle_frame("worker-1", exited(1, number_of_signal=15), 10.0)
     assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
     assert chief.last_incident.backup_skipped == why
+
+
+def test_the_copy_is_ordered_once_all_members_make_copies() -> None:
+    chief = training_gang("worker-0", "worker-1", backup={"on": False, "reason": "waits for the first epoch"})
+    leave(chief, "worker-1", 9.0)
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    assert ordered(chief) == {}
+    chief.handle_frame("worker-1", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    assert set(ordered(chief).values()) == {109}
+    for name in chief.membership.gang:
+        hold(chief, name, 10.0, 109)
+    assert chief.last_incident is not None
+    assert (chief.last_incident.reason, chief.last_incident.backup_skipped) == ("Terminated", "")
+
+
+def test_no_copy_is_ordered_after_a_leaving_member_has_waited_long_enough() -> None:
+    chief = training_gang("worker-0", "worker-1", backup={"on": False, "reason": "no room"})
+    leave(chief, "worker-1", 9.0)
+    chief.tick(10.5)
+    for now in (11.0, 13.0, 15.0, 17.0, 19.0, 21.0, 23.0, 24.5):
+        make_steps(chief, now, 104, {"on": False, "reason": "no room"})
+    make_steps(chief, 25.0, 104, report())
+    assert {frame["type"] for _, frame in chief.outbox.take_all()} == {"beat"}
 
 
 def test_no_copy_is_missed_before_the_first_step() -> None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.simulated_gang.copying_gang import CopyingGang
+from tests.support.simulated_gang.copying_gang import LEAVING_SECONDS, CopyingGang
 
-FAULTS = ("fail_program", "kill_program", "kill_launcher", "end_launcher", "close_connection", "partition", "replace")
+FAULTS = (
+    "fail_program",
+    "kill_program",
+    "kill_launcher",
+    "end_launcher",
+    "close_connection",
+    "partition",
+    "replace",
+    "leave",
+)
 SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow_fault) for seed in range(10, 40))]
 
 
@@ -36,3 +45,23 @@ def test_all_sources_occur() -> None:
         survive(world)
         seen |= set(world.restorations)
     assert seen == {"Memory", "Peer", "Start"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_member_that_leaves_costs_no_step(seed: int) -> None:
+    world = CopyingGang(size=3, seed=seed, termination_grace_seconds=60.0)
+
+    def has_trained() -> bool:
+        return all(memory.step > 6 for memory in world.at_work())
+
+    def has_begun() -> bool:
+        return world.is_settled() and all(memory.state is not None for memory in world.at_work())
+
+    for name in ("worker-1", "worker-2", "worker-1"):
+        world.run_until(has_begun)
+        world.run_until(has_trained)
+        world.leave(name)
+        made = max(memory.step for memory in world.at_work())
+        world.run_until(has_begun)
+        assert {memory.resumed[1] for memory in world.at_work() if memory.resumed is not None} == {made}
+    assert max(world.left_after) < LEAVING_SECONDS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from tftraining.launch.failure.incident import TERMINATED, Incident
-from tftraining.launch.gang.membership import Membership
+from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.memory_backups import makes_copies
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
@@ -42,6 +42,7 @@ class AnnouncedStop:
         self._membership = membership
         self._outbox = outbox
         self._order: Order | None = None
+        self._leaving: tuple[Describe, float] | None = None  # a member leaves, but not all make copies yet; until when
         self._why_skipped = ""
 
     @property
@@ -57,17 +58,28 @@ class AnnouncedStop:
             return True
         can = len(trainers) == len(self._membership.members)  # no round with parameter servers has copies
         self._why_skipped = why_no_copy(trainers) if can else ""
-        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now)
+        step = None if self._why_skipped or not makes_copies(trainers) else next_common_step(trainers, now, seconds)
         if step is None:
             return False
         wait = min(seconds, longest_wait(trainers, step))
+        step += counter_offset(trainers)
         self._order = Order(describe, step, now, now + wait, {peer.name for peer in trainers})
         for peer in trainers:
             self._outbox.send_copy(peer, step)
         return True
 
-    def record_copy(self, peer: Peer) -> None:
+    def announce_leaving(self, describe: Describe, now: float, seconds: float) -> None:
+        """The same for a member that ends its program itself after so many seconds. The programs may have only begun:
+        then the copy is ordered when all make copies."""
+        self._leaving = None if self.announce(describe, now, seconds) else (describe, now + seconds)
+
+    def record_copy(self, peer: Peer, now: float) -> None:
         """Note the newest copy that a member has reported."""
+        if self._leaving is not None:
+            describe, until = self._leaving
+            self._leaving = None
+            if now < until:
+                self.announce_leaving(describe, now, until - now)
         if self._order is not None and peer.backup is not None and (peer.backup.step or 0) >= self._order.step:
             self._order.behind.discard(peer.name)
 
@@ -76,14 +88,15 @@ class AnnouncedStop:
         order = self._order
         if order is None or (order.behind and now < order.deadline):
             return None
-        if order.behind:
-            waited = now - order.ordered_at
-            self._why_skipped = f"not all members made a copy at step {order.step} within {waited:.1f} s"
         return order.describe(now)
 
-    def end(self, incident: Incident) -> Incident:
+    def end(self, incident: Incident, now: float) -> Incident:
         """The incident that ends the round, announced or not: if it was announced, with the reason for no copy."""
-        why, self._order, self._why_skipped = self._why_skipped, None, ""
+        order, why = self._order, self._why_skipped
+        if order is not None and order.behind:
+            waited = f"{now - order.ordered_at:.1f} s"
+            why = f"no copy at step {order.step} in {summarize_names(sorted(order.behind))} after {waited}"
+        self._order, self._leaving, self._why_skipped = None, None, ""
         return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED_RESTARTS) else incident
 
 
@@ -96,17 +109,29 @@ def why_no_copy(trainers: Collection[Peer]) -> str:
     return next((reason for reason in reasons if reason), "not all members make copies")
 
 
-def next_common_step(trainers: Collection[Peer], now: float) -> int | None:
-    """A step that no member has reached when the order arrives; None if no member has made one."""
-    positions = [
-        peer.progress.step + steps_per_second(peer.progress) * (now - peer.progress_at)
-        for peer in trainers
-        if peer.progress.step is not None
-    ]
-    if not positions:
+def next_common_step(trainers: Collection[Peer], now: float, seconds: float) -> int | None:
+    """A step that no member has reached when the order arrives; None if no member has made one. If the steps are so
+    long that a few of them take more than half of the `seconds`, it is the earliest such step."""
+    reported = [peer for peer in trainers if peer.progress.step is not None]
+    if not reported:
         return None
     rate = max(steps_per_second(peer.progress) for peer in trainers)
-    return ceil(max(positions)) + max(LEAST_STEPS, ceil(rate * DELIVERY_SECONDS))
+    position = max(
+        (peer.progress.step or 0) + steps_per_second(peer.progress) * (now - peer.progress_at) for peer in reported
+    )
+    earliest, safe = ceil(position + rate * DELIVERY_SECONDS), ceil(position) + LEAST_STEPS
+    is_slow = rate > 0 and (safe - position) / rate > seconds / 2
+    return earliest if is_slow else max(earliest, safe)
+
+
+def counter_offset(trainers: Collection[Peer]) -> int:
+    """The difference between the steps that the model counts, as in copies, and those of the optimizer, which programs
+    report: a model may begin with an optimizer that has made steps before."""
+    for peer in trainers:
+        begun = None if peer.backup is None else peer.backup.begun
+        if begun is not None and peer.progress.first_step is not None:
+            return begun - peer.progress.first_step
+    return 0
 
 
 def longest_wait(trainers: Collection[Peer], step: int) -> float:

@@ -19,8 +19,9 @@ LONGEST_REASON = 200
 class BackupReport:
     """The newest copy that the program has made in this round, and the copy that it has resumed from.
 
-    `reason` says why there are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise.
-    `time` is in seconds since 1970; `seconds` is how long the copy has blocked the training.
+    Steps are those that the model counts; `begun` is their number at the begin of this round. `reason` says why there
+    are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise. `time` is in seconds since
+    1970; `seconds` is how long the copy has blocked the training.
     """
 
     on: bool = False
@@ -32,6 +33,7 @@ class BackupReport:
     resumed_from: str = ""
     resumed_step: int | None = None
     epoch_resumed: str = ""
+    begun: int | None = None
 
     @property
     def newest(self) -> int | None:
@@ -55,6 +57,7 @@ def from_frame(told: object) -> BackupReport | None:
         resumed_from=resumed.get("from", ""),
         resumed_step=_count(resumed.get("step")),
         epoch_resumed=_text(told.get("epochResumed")),
+        begun=_count(told.get("begun")),
     )
 
 

@@ -63,6 +63,8 @@ class Coordinator:
         self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)
         if name in self.membership.gang:
             self._learn_earlier_rounds(last_round, frame, now)
+            if peer.round == self.rounds.number:
+                self._record_lost_step(frame.get("step"))
         self.outbox.send_welcome(peer, frame["t"], self.rounds.number, self.rounds.should_pause_warmup(peer, now))
         self.outbox.send_result(peer)
         self._start_ready(now)
@@ -89,7 +91,7 @@ class Coordinator:
         elif frame["type"] == "beat":
             peer.record_heartbeat(frame, now)
             self.rounds.record_first_step(peer, now)
-            self._announced_stop.record_copy(peer)
+            self._announced_stop.record_copy(peer, now)
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
@@ -108,13 +110,21 @@ class Coordinator:
         if self.rounds.learn_number(last_round) and frame.get("down") is not None:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
 
+    def _record_lost_step(self, step: int | None) -> None:
+        """Note a step of the round that has ended: members may have made some after their last heartbeat before."""
+        incident = self.last_incident
+        if not self.rounds.running and incident is not None and step is not None and step > (incident.step or 0):
+            self.last_incident = replace(incident, step=step)
+
     def _handle_leaving(self, peer: Peer, now: float) -> None:
         """A member has received SIGTERM. Its round ends after a copy if its members make copies; else the member ends
         its program itself. It has half of its grace period: the other half is for the end of its launcher."""
         peer.leaving = True
         if self.rounds.running and peer in self.membership.members and peer.state == "running":
             seconds = self.membership.policy.termination_grace_seconds / 2
-            self._announced_stop.announce(lambda at: self._attribution.attribute_termination(peer, at), now, seconds)
+            self._announced_stop.announce_leaving(
+                lambda at: self._attribution.attribute_termination(peer, at), now, seconds
+            )
 
     def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         program_exit = exit_from_frame(frame["exit"])
@@ -205,6 +215,8 @@ class Coordinator:
                 self._start_program(peer, peer.round + 1, now)
 
     def _start_round(self, members: list[Peer], now: float) -> None:
+        for peer in self.membership.members:
+            self._record_lost_step(peer.progress.step)
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(members)
@@ -245,7 +257,7 @@ class Coordinator:
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
-        incident = self.backups.judge(self._announced_stop.end(incident))
+        incident = self.backups.judge(self._announced_stop.end(incident, now))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
         self.rounds.end(

@@ -16,7 +16,7 @@ from tftraining.launch.roles import is_outside_gang, traits_of
 @dataclass(frozen=True)
 class JobContext:
     """The job of the rendezvous: members must send its UID and attempt. `has_stepped`: the job made a step before;
-    `host`: where members reach the chief's launcher."""
+    `host`: where members reach the chief's launcher; `backups_off`: why there are no backups in memory, if known."""
 
     uid: str
     attempt: int
@@ -24,6 +24,7 @@ class JobContext:
     policy: Policy
     has_stepped: bool = False
     host: str = ""
+    backups_off: str = ""
 
 
 class Membership:

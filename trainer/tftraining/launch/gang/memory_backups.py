@@ -14,6 +14,7 @@ from tftraining.launch.failure.exit import OOM_KILLED, Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
+from tftraining.launch.gang.backup_summary import Summary, summarize
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 
@@ -87,11 +88,13 @@ class MemoryBackups:
         self._membership = membership
         self.dropped: set[Copy] = set()
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
+        self._earlier: Summary | None = None  # of that copy
 
     def start_round(self, members: Sequence[Peer]) -> dict[str, dict[str, Any]]:
         """The part of each member's `start` frame; empty without copies. The programs agree by collectives, so either
         all members make copies, or none does."""
-        trainers, self.restored = self._membership.trainers, None
+        earlier, trainers = self.summarize(), self._membership.trainers
+        self.restored = self._earlier = None
         held = {peer.name: peer.memory_copies - self.dropped for peer in trainers if peer.memory_copies is not None}
         if len(held) < len(members):
             return {}
@@ -99,6 +102,7 @@ class MemoryBackups:
         copy = self.restored = choose(held, [peer.name for peer in servers])
         if copy is None:
             return {peer.name: {"restore": None} for peer in members}
+        self._earlier = _summary_of(copy, earlier, sum(copy in copies for copies in held.values()))
         return self._orders(copy, held, [peer for peer in servers if copy in held[peer.name]])
 
     def _orders(
@@ -121,6 +125,19 @@ class MemoryBackups:
         """The host of a member's launcher. The chief reaches its own launcher by another address than the others."""
         return self._membership.job.host if peer.name == self._membership.chief else peer.host
 
+    def summarize(self) -> Summary | None:
+        """The copies of the gang, for people; None if the job has none. Until a new round reports a copy, it is the one
+        that the round has to restore."""
+        if why := self._membership.job.backups_off:
+            return Summary(False, why)
+        trainers = self._membership.trainers
+        found = summarize(trainers)
+        if found is not None and len(trainers) < len(self._membership.members):
+            return replace(found, reason="there are none with parameter servers")
+        if found is None or found.step is not None or self._earlier is None:
+            return found
+        return found.with_copy_of(self._earlier)
+
     def judge(self, incident: Incident) -> Incident:
         """The incident that ends the round. If its cause may be the restored copy, that copy is dropped, and the
         failure does not count as a repeated one: the next round resumes elsewhere."""
@@ -140,3 +157,11 @@ class MemoryBackups:
             return False
         newest = newest_common_step(trainers)
         return newest is None or newest <= self.restored[1]
+
+
+def _summary_of(copy: Copy, earlier: Summary | None, members: int) -> Summary:
+    """The copy that a round has to restore, with its fields if it is the one that was reported last."""
+    step = copy[1]
+    if earlier is not None and earlier.step == step:
+        return replace(earlier, members=members)
+    return Summary(True, step=step, members=members)

@@ -42,7 +42,6 @@ class Peer:
     host: str = ""  # its address, as the chief's launcher sees it
     copy_port: int | None = None  # where it serves its copies; None: it serves none
     backup: BackupReport | None = None  # of this round's program
-    earlier_backup: BackupReport | None = None  # of the program before, until this round's program reports
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
@@ -87,7 +86,7 @@ class Peer:
         self.started_at = now
         self.stuck_seconds = 0.0
         self.progress = Snapshot()
-        self.earlier_backup, self.backup = self.backup or self.earlier_backup, None
+        self.backup = None
         self.exit = None
 
     def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
@@ -123,15 +122,11 @@ class Peer:
         self.copy_port, self.host = None if port is None else int(port), str(frame.get("copyHost") or "")
         if is_new:
             copies = self.memory_copies if frame.get("copiesFrom") == STORAGE else None
-            self.stored_copies, self.backup, self.earlier_backup = copies or frozenset(), None, None
+            self.stored_copies, self.backup = copies or frozenset(), None
 
     def _record_backup(self, frame: Mapping[str, Any]) -> None:
-        """Take the program's report on its copies. The launcher may still have that of the round before."""
-        if "backup" not in frame:  # older launchers, and those without copies
-            return
-        report = backup_report.from_frame(frame["backup"])
-        if report is None or report != self.earlier_backup:
-            self.backup, self.earlier_backup = report, None
+        if "backup" in frame:  # older launchers do not send it, nor an exit before the first report
+            self.backup = backup_report.from_frame(frame["backup"])
 
     def _record_progress(self, fields: dict[str, Any], now: float) -> None:
         self.progress, self.progress_at = from_frame(fields, now, self.progress.first_step_time), now

@@ -9,12 +9,17 @@ from typing import Any
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.incident import Incident, bounded
+from tftraining.launch.gang import backup_summary
+from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import Snapshot, is_training, rfc3339, to_status
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
+
+START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
+_COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
 
 def member_status(control: ProgramControl, settings: Settings) -> dict[str, Any]:
@@ -59,7 +64,25 @@ def gang_status(coordinator: Coordinator, now: float) -> dict[str, Any]:
 
 def gang_summary(coordinator: Coordinator) -> dict[str, Any]:
     """The chief's part of /status without the members."""
-    return {**_gang_fields(coordinator), "progress": to_status(coordinator.rounds.progress)}
+    progress = to_status(coordinator.rounds.progress)
+    return {**_gang_fields(coordinator), "progress": progress, "backup": _backup(coordinator)}
+
+
+def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
+    """The newest backup in memory, or why there is none; null for a job without them."""
+    found = coordinator.backups.summarize()
+    if found is None:
+        return None
+    return {
+        "step": found.step,
+        "time": None if found.time is None else rfc3339(found.time),
+        "where": None if found.step is None else MEMORY,
+        "bytes": found.bytes,
+        "seconds": found.seconds,
+        "members": found.members,
+        "on": found.on,
+        "reason": found.reason,
+    }
 
 
 def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:
@@ -155,8 +178,12 @@ def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
 
 
 def _resumption(restart: dict[str, Any]) -> str:
-    """The start of the round, such as `resumed from epoch 2`; "started over" only if the program reports progress."""
-    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
+    """The start of the round, such as `resumed from epoch 2`, or `resumed from memory at step 1234 (3 steps lost)`;
+    "started over" only if the program reports progress."""
+    epoch, step, lost = (restart.get(name) for name in ("resumedFromEpoch", "resumedFromStep", "lostSteps"))
+    if place := _COPIES.get(restart.get("resumedFrom", "")):
+        told = "" if lost is None else f" ({lost} {'step' if lost == 1 else 'steps'} lost)"
+        return f"resumed from {place}{'' if step is None else f' at step {step}'}{told}"
     if epoch or step:
         return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
     return "resumed" if (epoch, step) == (None, None) else "started over: no backup found,"
@@ -179,6 +206,7 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     resumed_progress = [peer.progress for peer in trainers if peer.progress.first_step is not None]
     resumed = resumed_progress[0].first_step if resumed_progress else None
     lost_steps = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
+    first_epoch = resumed_progress[0].first_epoch if resumed_progress else None
     return {
         **_exit_fields(incident),
         "time": rfc3339(incident.time),
@@ -186,10 +214,27 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         "message": incident.message,
         "alone": incident.alone,
         "downSeconds": None if trained is None else round(trained - incident.at, 2),
-        "resumedFromEpoch": resumed_progress[0].first_epoch if resumed_progress else None,
+        "resumedFrom": backup_summary.resumption(trainers) or _source_in_storage(first_epoch, resumed),
+        "resumedFromEpoch": first_epoch,
         "resumedFromStep": resumed,
         "lostSteps": lost_steps,
+        "lostSeconds": _lost_seconds(lost_steps, incident.steps_per_second),
+        "backupSkipped": incident.backup_skipped,
     }
+
+
+def _source_in_storage(epoch: int | None, step: int | None) -> str | None:
+    """From where a round without a copy has resumed; None if its programs report nothing."""
+    if (epoch, step) == (None, None):
+        return None
+    return STORAGE if epoch or step else START
+
+
+def _lost_seconds(steps: int | None, steps_per_second: float | None) -> float | None:
+    """How long the lost steps had taken; None if unknown."""
+    if not steps:
+        return None if steps is None else 0.0
+    return round(steps / steps_per_second, 2) if steps_per_second else None
 
 
 def _exit_fields(incident: Incident) -> dict[str, Any]:
@@ -219,6 +264,9 @@ def metrics(settings: Settings, status: dict[str, Any]) -> str:
     numbers |= {
         f"tftraining_progress_{_snake_case(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
     }
+    backup, restart = status.get("backup") or {}, status.get("lastRestart") or {}
+    numbers |= {f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds")}
+    numbers["tftraining_lost_steps"] = restart.get("lostSteps")
     # Prometheus adds its own labels `job` and `namespace`, and would rename ours if they clashed.
     name, namespace = settings.job["name"], settings.job["namespace"]
     labels = f'job_name="{name}",job_namespace="{namespace}",member="{settings.gang.me}"'

@@ -1,0 +1,231 @@
+"""/status and /metrics on backups in memory: the newest copy, and what a restart has lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.simulated_gang.copies import make_steps, report, restart, start_gang_with_copies
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
+from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.http.pages import gang_status, gang_summary
+
+NOTHING = {"step": None, "time": None, "where": None, "bytes": None, "seconds": None, "members": 0}
+
+
+def backup(chief: Coordinator) -> Any:
+    return gang_summary(chief)["backup"]
+
+
+def last(chief: Coordinator, *fields: str) -> tuple[Any, ...]:
+    restart = gang_status(chief, 99.0)["lastRestart"]
+    return tuple(restart[field] for field in fields)
+
+
+# The newest copy.
+
+
+def test_the_newest_copy_that_all_members_hold_is_reported() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, report(96))
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.1, step=112), "backup": report(112)}, 9.1)
+    assert backup(chief) == {
+        "step": 96,
+        "time": "1970-01-01T00:18:16.000Z",
+        "where": "Memory",
+        "bytes": 4_000_000,
+        "seconds": 0.002,
+        "members": 2,
+        "on": True,
+        "reason": "",
+    }
+
+
+def test_members_without_a_copy_are_not_counted() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, report())
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.1, step=112), "backup": report(112)}, 9.1)
+    assert (backup(chief)["step"], backup(chief)["members"]) == (112, 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "on", "reason"),
+    [
+        ({"on": False, "reason": "no room"}, {"on": False, "reason": ""}, False, "no room"),
+        ({"on": False, "reason": ""}, {"on": False, "reason": "another member cannot"}, False, "another member cannot"),
+        ({"on": True}, {"on": False, "reason": "no room"}, False, "no room"),
+        ({"on": True}, None, False, ""),
+        ({"on": True, "epochResumed": "the input is shuffled"}, {"on": True}, True, "the input is shuffled"),
+        ({"on": 1, "reason": ["no"]}, {"reason": "no\nroom " + 1000 * "x"}, False, f"no room {192 * 'x'}"),
+    ],
+)
+def test_the_reason_for_no_copies_is_reported(one: Any, other: Any, on: bool, reason: str) -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    for name, told in (("worker-0", one), ("worker-1", other)):
+        chief.handle_frame(name, {**heartbeat(1, 9.0), "backup": told}, 9.0)
+    assert backup(chief) == {**NOTHING, "on": on, "reason": reason}
+
+
+def test_a_job_without_backups_reports_none() -> None:
+    chief = make_coordinator()
+    for name in chief.membership.gang:
+        chief.handle_hello(hello(name), 0.0)
+    assert backup(chief) is None
+
+
+def test_a_member_without_a_place_for_copies_is_named() -> None:
+    chief = make_coordinator()
+    chief.handle_hello(hello("worker-0", copies=[]), 0.0)
+    chief.handle_hello(hello("worker-1"), 0.0)
+    assert backup(chief) == {**NOTHING, "on": False, "reason": "no place for backups in worker-1"}
+
+
+def test_parameter_servers_are_the_reason_for_no_copies() -> None:
+    chief = make_coordinator("chief-0", "worker-0", "ps-0")
+    for name in chief.membership.gang:
+        chief.handle_hello(hello(name, copies=[]), 0.0)
+    assert backup(chief) == {**NOTHING, "on": False, "reason": "there are none with parameter servers"}
+
+
+def test_the_setting_says_why_there_are_none() -> None:
+    chief = make_coordinator(backups_off="worker-1 was OOMKilled")
+    assert backup(chief) == {**NOTHING, "on": False, "reason": "worker-1 was OOMKilled"}
+
+
+def test_a_copy_stays_known_until_the_next_round_has_a_newer_one_or_cannot_restore_it() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, report(96))
+    before = backup(chief)
+    chief.handle_frame("worker-1", exited(1, number_of_signal=9), 9.5)
+    assert backup(chief) == before
+    restart(chief, 10.0, [1, 88], [1, 96])
+    assert backup(chief) == {**before, "on": False}
+    chief.handle_frame("worker-1", exited(2, number_of_signal=9), 10.5)
+    restart(chief, 20.0, [1, 88])
+    assert backup(chief) == {**NOTHING, "on": False, "reason": "", "step": 88, "where": "Memory", "members": 2}
+    chief.handle_frame("worker-1", exited(3, number_of_signal=9), 20.5)
+    restart(chief, 30.0)
+    assert backup(chief) == {**NOTHING, "on": False, "reason": ""}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "on",
+        7,
+        [],
+        {"step": -1, "time": float("nan"), "bytes": "many", "seconds": True, "resumed": []},
+        {"step": 2**60, "time": float("inf"), "bytes": None, "seconds": [], "resumed": {"from": "Space"}},
+        {"step": float("nan"), "time": {}, "bytes": -0.5, "resumed": {"from": ["Memory"], "step": "x"}},
+    ],
+)
+def test_a_report_of_something_else_ends_no_connection(told: Any) -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, told)
+    assert backup(chief) == {**NOTHING, "on": False, "reason": ""}
+
+
+# The last restart.
+
+
+def resume(
+    chief: Coordinator, *copies: list[int], reports: tuple[Any, Any] = (None, None), **progress: int
+) -> Coordinator:
+    """Kill the programs of a gang at step 100; they train again with these reports."""
+    for name in chief.membership.gang:
+        told = {"step": 100, "first_step_time": 5.0, "updated": 1.0, "steps_per_second": 10.0}
+        chief.handle_frame(name, {**heartbeat(1, 9.0, **told), "backup": report(96)}, 9.0)
+    chief.handle_frame("worker-1", exited(1, number_of_signal=9, step=101, updated=1.0), 10.0)
+    restart(chief, 10.5, *copies)
+    for name, told_now in zip(chief.membership.gang, reports, strict=True):
+        frame = heartbeat(2, 11.0, first_step_time=0.0, **({"updated": 1.0, **progress} if progress else {}))
+        chief.handle_frame(name, {**frame, "backup": told_now}, 11.0)
+    assert chief.rounds.training_since is not None or not progress
+    return chief
+
+
+@pytest.mark.parametrize(
+    ("reports", "progress", "expected", "words"),
+    [
+        (
+            (report(resumed=96), report(resumed=96)),
+            {"first_step": 96, "step": 97},
+            ("Memory", 5, 0.5),
+            "resumed from memory at step 96 (5 steps lost) after 1.0 s",
+        ),
+        (
+            (report(resumed=100), report(resumed=100, source="Peer")),
+            {"first_step": 100, "step": 101},
+            ("Peer", 1, 0.1),
+            "resumed from the memory of another member at step 100 (1 step lost) after 1.0 s",
+        ),
+        (
+            (report(resumed=96, source="Peer"), report(resumed=96, source="Storage")),
+            {"first_step": 96, "step": 97},
+            ("Storage", 5, 0.5),
+            "resumed from step 96 after 1.0 s",
+        ),
+        (
+            (report(), report()),
+            {"first_step": 70, "step": 71, "first_epoch": 1, "epoch": 2},
+            ("Storage", 31, 3.1),
+            "resumed from epoch 1 after 1.0 s",
+        ),
+        (
+            (None, None),
+            {"first_step": 0, "step": 1, "first_epoch": 0, "epoch": 1},
+            ("Start", 101, 10.1),
+            "started over: no backup found, after 1.0 s",
+        ),
+    ],
+)
+def test_the_source_and_the_cost_of_a_restart_are_reported(
+    reports: Any, progress: dict[str, int], expected: tuple[Any, ...], words: str
+) -> None:
+    chief = resume(start_gang_with_copies("worker-0", "worker-1"), [1, 96], reports=reports, **progress)
+    assert last(chief, "resumedFrom", "lostSteps", "lostSeconds") == expected
+    assert gang_status(chief, 11.0)["message"] == f"worker-1 was killed (SIGKILL); {words}"
+
+
+def test_nothing_is_known_until_the_gang_trains_or_reports() -> None:
+    chief = resume(start_gang_with_copies("worker-0", "worker-1"), [1, 96])
+    chief.tick(60.0)
+    assert last(chief, "resumedFrom", "lostSteps", "lostSeconds", "backupSkipped") == (None, None, None, "")
+
+
+def test_no_lost_step_has_taken_no_time() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    chief.handle_frame("worker-1", exited(1, number_of_signal=9, step=50, updated=1.0), 10.0)
+    restart(chief, 10.5, [1, 50])
+    make_steps(chief, 11.0, 51, report(resumed=50), first_step=50, first_step_time=0.0)
+    assert last(chief, "resumedFrom", "lostSteps", "lostSeconds") == ("Memory", 0, 0.0)
+    chief.handle_frame("worker-1", exited(2, number_of_signal=9, step=60, updated=1.0), 12.0)
+    restart(chief, 22.5, [1, 50])
+    make_steps(chief, 23.0, 51, report(resumed=50), first_step=50, first_step_time=0.0)
+    assert last(chief, "lostSteps", "lostSeconds") == (10, None), "its speed is unknown"
+
+
+def test_steps_that_are_reported_after_the_end_of_the_round_are_lost_as_well() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, report(96))
+    chief.handle_disconnect("worker-1", 9.5)
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.6, step=104), "backup": report(96)}, 9.6)
+    back = hello("worker-1", 9.7, round=1, known=1, step=105, copies=[[1, 96]])
+    assert chief.handle_hello(back, 9.7) == ""
+    restart(chief, 10.0, [1, 96])
+    make_steps(chief, 11.0, 97, report(resumed=96), first_step=96, first_step_time=0.0)
+    assert last(chief, "lostSteps") == (9,)
+
+
+def test_steps_of_a_round_long_ago_are_not_lost_again() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 100, report(96))
+    chief.handle_frame("worker-0", exited(1, number_of_signal=9), 9.5)
+    restart(chief, 10.0, [1, 32])
+    make_steps(chief, 11.0, 40, report(resumed=32), first_step=32)
+    chief.handle_disconnect("worker-1", 11.5)
+    assert chief.handle_hello(hello("worker-1", 11.7, round=1, known=2, step=100, copies=[[1, 32]]), 11.7) == ""
+    restart(chief, 22.0, [1, 32])
+    make_steps(chief, 23.0, 33, report(resumed=32), first_step=32)
+    assert last(chief, "lostSteps") == (8,)
