@@ -127,6 +127,7 @@ class Session:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
         if getattr(self._callbacks, EPOCHS_DONE, None) is not None:
             self.copier.agreed = False
+            self.copier.report.tell_end("the training has ended")
         if not self.copier.agreed:
             return
         head, self._step = self.copier.resumed, self._counted()
