@@ -45,6 +45,7 @@ NO_REASONS = {
     "our kind": "TFTrainingJob",
     "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
     "where a round resumed from": "Memory Peer Start Storage",
+    "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (

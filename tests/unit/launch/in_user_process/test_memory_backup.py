@@ -63,11 +63,9 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     slots = Slots(str(tmp_path), SIZE, None)
     slots.reserve()
     slots.begin()[HEAD : HEAD + SIZE] = b"\7" * SIZE
-    slots.commit(
-        1,
-        32,
-        {"identity": "this", "workers": 2, "step": 32, "exponent": 6, "epoch": 1, "batch": 12, "drawn": 32, "made": 1},
-    )
+    pace = {"workers": 2, "stepsPerEpoch": 20, "globalBatch": 8}
+    place = {"epoch": 1, "batch": 12, "drawn": 32, "made": 1}
+    slots.commit(1, 32, {"identity": "this", "step": 32, "exponent": 6, **pace, **place})
     monkeypatch.setattr(memory_backup, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
 
@@ -86,7 +84,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
             heard.append(numbers)
             return [one + other for one, other in zip(numbers, others + [0.0] * OFF, strict=False)]
 
-        monkeypatch.setattr(session.copier, "_sums", sums)
+        monkeypatch.setattr(session.copier, "sums", sums)
         saves = types.SimpleNamespace(assign=lambda count: setattr(session, "count", count))
         checkpoint = types.SimpleNamespace(save_counter=saves)
         manager = types.SimpleNamespace(checkpoint=checkpoint)
@@ -109,8 +107,58 @@ def test_a_copy_that_all_hold_is_restored_in_place_of_an_older_backup(chief: Cal
     session = chief([1, 1], saved=20)
     assert outcome(session) == (True, True, 7)
     assert session.saved.maybe_load_initial_counters_from_ckpt(20, 0) == (1, 12)
-    assert (session.position.drawn, session.copier._exponent) == (32, 6)
+    assert session.copier._exponent == 6
     assert session.count == 5  # the next backup of Keras is number 6, and does not overwrite number 5
+
+
+def handler(anew: bool = False) -> Any:
+    """The input of a `fit` whose epochs share an iterator, or have one each."""
+    adapter = types.SimpleNamespace(should_recreate_iterator=lambda: anew)
+    return types.SimpleNamespace(_dataset=types.SimpleNamespace(_datasets=[]), _adapter=adapter)
+
+
+@pytest.mark.parametrize(
+    ("examples", "anew", "resumed", "why"),
+    [
+        (8, False, (12, 32), ""),
+        (4, False, (12, 64), ""),
+        (4, True, (0, 0), "an epoch had 160 examples, and has 80"),
+    ],
+)
+def test_the_chief_says_where_to_resume(
+    chief: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    examples: int,
+    anew: bool,
+    resumed: tuple[int, int],
+    why: str,
+) -> None:
+    session = chief([1, 1])
+    monkeypatch.setattr(session.copier, "sums", lambda numbers: [*numbers, *[0.0] * 21])
+    monkeypatch.setattr(memory_backup, "examples_in_a_step", lambda *_: examples)
+    given = handler(anew)
+    assert session.follows(given)
+    assert (given._initial_epoch, given._initial_step, session.position.drawn) == (1, *resumed)
+    assert session.position.made == 1
+    assert json.loads(Path(session._settings.directory, "report.json").read_text())["epochResumed"] == why
+
+
+def test_another_member_follows_the_chief(chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    session = chief([1, 1])
+    session._backup.writes = False
+    heard: list[list[float]] = []
+    many = 5 * (1 << 20) + 17  # more than a number of single precision holds
+
+    def sums(numbers: list[float]) -> list[float]:
+        heard.append(numbers)
+        return [2, 3, 5, 17, 4, *[0.0] * 21]
+
+    monkeypatch.setattr(session.copier, "sums", sums)
+    given = handler()
+    assert session.follows(given)
+    assert heard == [[0, 0, 0, 0, 0]]
+    assert (given._initial_epoch, given._initial_step) == (2, 3)
+    assert (session.position.drawn, session.position.made) == (many, 4)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +211,7 @@ def votes(session: Any, monkeypatch: pytest.MonkeyPatch, other: int) -> list[flo
         voted.append(numbers.index(1.0))
         return [number + (place == other) for place, number in enumerate(numbers)]
 
-    monkeypatch.setattr(session.copier, "_sums", sums)
+    monkeypatch.setattr(session.copier, "sums", sums)
     return voted
 
 

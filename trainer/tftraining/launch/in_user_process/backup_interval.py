@@ -49,6 +49,10 @@ class Measured:
         """Note how long a copy has blocked."""
         self._blocked.append(seconds)
 
+    def step_seconds(self) -> float | None:
+        """The seconds of a step; None before that is measured."""
+        return median_low(self._steps) if self._steps else None
+
     def exponent(self, present: int, share: float) -> int:
         """The exponent of the interval that this member votes for; `present` while something is not measured."""
         if not self._blocked or not self._steps:

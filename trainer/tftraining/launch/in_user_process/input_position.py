@@ -32,6 +32,20 @@ def _is_plain(handler: Any) -> bool:
     return isinstance(handler._dataset, sys.modules["tensorflow"].data.Dataset)
 
 
+def examples_in_a_step(handler: Any, replicas: int) -> int | None:
+    """The examples in a step of all `replicas` together; None if `tf.data` cannot tell. Never raises."""
+    try:
+        dataset = handler._dataset
+        compute = sys.modules["tensorflow.python.data.experimental.ops.distribute"].compute_batch_size
+        if isinstance(of_function := getattr(dataset, "_datasets", None), list):  # each replica takes an element
+            size = int(compute(of_function[0])) * replicas
+        else:
+            size = int(compute(getattr(dataset, "_original_dataset", dataset)))
+        return size if size > 0 else None
+    except Exception:
+        return None
+
+
 @contextmanager
 def skipping(handler: Any, batches: int, replicas: int) -> Iterator[None]:
     """Every iterator made in here begins behind so many batches; each takes one element for each local replica."""
@@ -76,7 +90,7 @@ class Position:
     def epochs(self, original: Callable[[Any], Iterator[tuple[int, Any]]], handler: Any) -> Iterator[tuple[int, Any]]:
         """Keras' epochs and iterators; the first iterator begins at the position."""
         found = original(handler)
-        own = 2 if self._anew() else 1  # the first of two is never used
+        own = 2 if self.begins_anew() else 1  # the first of two is never used
         if 0 < self.made - own <= MOST_DROPPED:
             drop_iterators(handler, self.made - own)
         self.made = max(self.made, own)
@@ -94,14 +108,14 @@ class Position:
                 self._iterator, self.drawn, self.made = iterator, 0, self.made + 1
             yield epoch, iterator
 
+    def begins_anew(self) -> bool:
+        """Whether each epoch has an iterator of its own."""
+        return bool(self._handler._adapter.should_recreate_iterator())
+
     def now(self) -> dict[str, int]:
         """The present position, for a copy."""
         return {"drawn": self.drawn, "made": self.made}
 
     def next_epoch(self) -> dict[str, int]:
         """The position at which the next epoch begins."""
-        return {"drawn": 0, "made": self.made + 1} if self._anew() else self.now()
-
-    def _anew(self) -> bool:
-        """Whether each epoch has an iterator of its own."""
-        return bool(self._handler._adapter.should_recreate_iterator())
+        return {"drawn": 0, "made": self.made + 1} if self.begins_anew() else self.now()

@@ -12,21 +12,24 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import call_site, memory_copy
 from .backup_report import Report
 from .backup_settings import Settings
-from .input_position import Position, supported
+from .input_position import Position, examples_in_a_step, supported
 from .keras_backup import CLASS, LegacyBackup, find_backup
 from .keras_hook import EPOCHS_DONE
 from .keras_state import State
 from .member_sums import sums_over
 from .memory_copier import Copier, describe
+from .resumed_position import Pace, Place, SkipCost, from_head, resume_at
 
 _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"
+_LOW = 1 << 20
 _GENERATED = "__autograph_generated_file"  # another name in each process
 STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -48,6 +51,8 @@ class Session:
         self._first = 0  # the batch with which the present epoch begins or resumes
         self._steps = 0  # of an epoch
         self._due = self._asked = False  # copies that wait for the end of the epoch
+        self._examples: int | None = None  # in a step of all members
+        self._cost = SkipCost(None)
         self.position: Position | None = None
 
     def trains(self, model: Any) -> bool:
@@ -83,11 +88,7 @@ class Session:
                 self.copier.cannot(why)
                 return None
             self.copier.use(state, identity)
-            found = self.copier.find()
-            if found is None or found.head.get("workers") == self._backup.workers:
-                return found
-            _log("the copy in memory is of a gang of another size")
-            return None
+            return self.copier.find()
         except Exception as error:
             self.copier.cannot(describe(error))
             return None
@@ -126,19 +127,23 @@ class Session:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
         if getattr(self._callbacks, EPOCHS_DONE, None) is not None:
             self.copier.agreed = False
+            self.copier.report.tell_end("the training has ended")
         if not self.copier.agreed:
             return
         head, self._step = self.copier.resumed, self._counted()
-        replicas = int(self._model.distribute_strategy.num_replicas_in_sync) // self._backup.workers
-        drawn, made = (int(head["drawn"]), int(head["made"])) if head else (0, 0)
-        self.position = Position(drawn, made, replicas)
+        replicas = self._replicas() // self._backup.workers
+        self._cost = SkipCost(head)
+        self.position = Position(0, 0, replicas)
         if head is not None:
-            first = (int(head["epoch"]), int(head["batch"]))
+            first = (int(head["epoch"]), int(head["batch"]))  # until `follows` knows the input
             saved.maybe_load_initial_counters_from_ckpt = lambda *_, **__: first
             self._epoch, self._batch = first
-            where = f"epoch {first[0] + 1}, step {self._step}, in {self.copier.restored_in:.2f} s"
-            _log(f"resumed from memory at {where}; batches of input to skip: {drawn}")
+            seconds = self.copier.restored_in
+            _log(f"resumed from memory at epoch {first[0] + 1}, step {self._step}, in {seconds:.2f} s")
         self.copier.begin(self._step)
+
+    def _replicas(self) -> int:
+        return int(self._model.distribute_strategy.num_replicas_in_sync)
 
     # The steps.
 
@@ -148,7 +153,36 @@ class Session:
             return False
         if not supported(handler):  # equal for all members
             self.copier.end("the input cannot be skipped, so a restart resumes at the epoch")
-        return self.copier.agreed
+            return False
+        self._examples = examples_in_a_step(handler, self._replicas())
+        if self.copier.resumed is not None:
+            self._resume(handler, self.position, self.copier.resumed)
+        self._cost.begin(time.monotonic(), self.position.drawn)
+        return True
+
+    def _resume(self, handler: Any, position: Position, head: Mapping[str, Any]) -> None:
+        """Set the place in the epochs and in the input: the chief's, for all members must make the same steps."""
+        place, why = self._place(position, head)
+        own = float(self._backup.writes)
+        high, low = divmod(place.drawn, _LOW)  # the sums are of single precision
+        told = self.copier.sums([own * each for each in (place.epoch, place.batch, high, low, place.made)])
+        epoch, batch, high, low, position.made = map(round, told[:5])
+        position.drawn = high * _LOW + low
+        handler._initial_epoch, handler._initial_step = self._epoch, self._batch = epoch, batch
+        if why:
+            self.copier.report.tell(epochResumed=why)
+            _log(f"the epoch is resumed from its begin: {why}")
+        if position.drawn:
+            _log(f"batches of input to skip: {position.drawn}")
+
+    def _place(self, position: Position, head: Mapping[str, Any]) -> tuple[Place, str]:
+        """Where to resume, and why at the begin of an epoch, as this member sees it. Never raises: others wait."""
+        try:
+            place, then, cost = from_head(head)
+            now = Pace(self._backup.workers, self._steps, self._examples)
+            return resume_at(place, then, now, cost, anew=position.begins_anew())
+        except Exception as error:
+            return Place(self._epoch, 0, 0, 0), describe(error)
 
     def begin_epoch(self, epoch: int) -> None:
         """Note the begin of an epoch; the one that a restart resumes begins behind some of its batches."""
@@ -164,6 +198,7 @@ class Session:
         # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
         self._step = self._counted() if first else before + batch + 1 - self._batch
         self._batch = batch + 1
+        self._cost.first_batch(time.monotonic())
         self.position.drawn += self._step - before
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
@@ -192,7 +227,8 @@ class Session:
         due, asked, self._due, self._asked = self._due, self._asked, False, False
         if self._backup.has_stopped():
             return
-        told = {**where, "stepsPerEpoch": self._steps}
+        pace = {"stepsPerEpoch": self._steps, "globalBatch": self._examples, "stepSeconds": self.copier.step_seconds()}
+        told = {**where, **pace, **self._cost.for_head()}
         if due:
             self.copier.copy(self._step, told, _loss(logs))
         if asked and self.copier.agreed:

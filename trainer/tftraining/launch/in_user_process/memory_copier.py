@@ -52,7 +52,7 @@ class Copier:
     def __init__(self, settings: Settings, members: int, sums: Sums, log: Callable[[str], None]) -> None:
         self._settings = settings
         self._members = members
-        self._sums = sums
+        self.sums = sums
         self._log = log
         self._state: State | None = None
         self._identity = ""
@@ -115,7 +115,7 @@ class Copier:
         if all restore the copy, and None if none does.
         """
         exponent = found.exponent if newer and found is not None else 0
-        told = self._sums([float(each) for each in (not self.why_not, found is not None, newer, number, exponent)])
+        told = self.sums([float(each) for each in (not self.why_not, found is not None, newer, number, exponent)])
         self.agreed = round(told[0]) == self._members
         if not self.agreed:
             self.why_not = self.why_not or _OTHER
@@ -175,7 +175,7 @@ class Copier:
     def _judge_together(self) -> None:
         self._judged = True
         self._judge()
-        if round(self._sums([float(not self.why_not)])[0]) != self._members:
+        if round(self.sums([float(not self.why_not)])[0]) != self._members:
             self.end(self.why_not or _OTHER)
         elif self._slots is not None and not self._slots.reserved():
             self._reserve_beside()
@@ -208,6 +208,10 @@ class Copier:
     def measure_to(self, step: int) -> None:
         """Measure it up to the end of this step: something else follows."""
         self._measured.stop(time.monotonic(), step)
+
+    def step_seconds(self) -> float | None:
+        """The measured seconds of a step without copies; None before any is measured."""
+        return self._measured.step_seconds()
 
     def copy(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
         """Make a copy that is due, and vote if it is time to: all members call it at the same steps.
@@ -280,7 +284,7 @@ class Copier:
         if limits is not None and not self.why_not:
             self.why_not = memory_room.shortage(limits, memory_room.measure_now(limits.memory))
         own = _OFF if self.why_not else self._measured.exponent(self._exponent, self._settings.share)
-        told = self._sums([float(place == own) for place in range(_OFF + 1)])
+        told = self.sums([float(place == own) for place in range(_OFF + 1)])
         exponent = max(place for place, votes in enumerate(told) if round(votes))
         if exponent == _OFF:
             self.end(self.why_not or _OTHER)
