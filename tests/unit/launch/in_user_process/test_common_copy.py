@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.unit.launch.in_user_process.test_memory_copier import State
-from tftraining.launch.gang.memory_backups import newest_common
+from tftraining.launch.gang.memory_backups import choose
 from tftraining.launch.in_user_process import backup_interval, memory_copy
 from tftraining.launch.in_user_process.backup_settings import Settings
 from tftraining.launch.in_user_process.memory_copier import Copier
@@ -98,7 +98,7 @@ def test_after_any_kill_all_members_hold_a_copy(tmp_path: Path, monkeypatch: pyt
         members = [Member(directory, number, restore) for directory in directories]
         assert {member.state.value for member in members} == {restore[1] if restore else 0}
         complete = run_round(members, chance, monkeypatch)
-        common = newest_common([held(str(directory)) for directory in directories])
+        common = choose({str(directory): held(str(directory)) for directory in directories}, [])
         newest = max(complete, restore[1] if restore else 0)
         assert (common[1] if common else 0) >= newest
         restore = common
