@@ -33,11 +33,13 @@ class CopyingGang(LocalGang):
         """The volume of a member."""
         return next(self.memory.glob(f"*-{name}"))
 
-    def delete_pod(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End a launcher; its volume goes with it."""
-        self.kill(name, number)
-        self.launchers[name].wait()
-        shutil.rmtree(self.store(name), ignore_errors=True)
+    def delete_pods(self, *names: str, number: int = signal.SIGKILL) -> None:
+        """End launchers; their volumes go with them."""
+        for name in names:
+            self.kill(name, number)
+        for name in names:
+            self.launchers[name].wait()
+            shutil.rmtree(self.store(name), ignore_errors=True)
 
     def steps(self, worker: int = 0) -> list[int]:
         """All steps that a worker has made, those that were repeated included."""
@@ -85,7 +87,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.mark.parametrize("name", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
 def test_a_new_pod_fetches_the_copy_from_a_peer(start: Callable[..., CopyingGang], name: str) -> None:
     gang = start()
-    gang.delete_pod(name)
+    gang.delete_pods(name)
     reached = gang.steps()[-1]
     gang.start(name)
     gang.finish()
@@ -98,10 +100,7 @@ def test_a_new_pod_fetches_the_copy_from_a_peer(start: Callable[..., CopyingGang
 
 def test_a_suspended_gang_resumes_from_the_storage_and_loses_no_step(start: Callable[..., CopyingGang]) -> None:
     gang = start()
-    for name in gang.names:
-        gang.kill(name, signal.SIGTERM)
-    for name in gang.names:
-        gang.delete_pod(name)
+    gang.delete_pods(*gang.names, number=signal.SIGTERM)
     stored = list((gang.directory / ".tftraining-memory").rglob("copy-*"))
     assert [path.name for path in stored] == [f"copy-1-{gang.steps()[-1]}"]
     gang.start()
@@ -115,7 +114,7 @@ def test_a_suspended_gang_resumes_from_the_storage_and_loses_no_step(start: Call
 @pytest.mark.parametrize("name", ["worker-1", "worker-0"])
 def test_a_pod_that_is_asked_to_leave_loses_no_step(start: Callable[..., CopyingGang], name: str) -> None:
     gang = start()
-    gang.delete_pod(name, signal.SIGTERM)
+    gang.delete_pods(name, number=signal.SIGTERM)
     gang.start(name)
     gang.finish()
     assert gang.steps() == list(range(1, STEPS + 1))
@@ -135,7 +134,7 @@ def test_a_container_that_restarts_takes_its_own_copies_over(start: Callable[...
 @pytest.mark.slow_fault
 def test_a_sender_that_is_killed_in_the_middle_of_a_transfer(start: Callable[..., CopyingGang]) -> None:
     gang = start("--size", "300000000", "--every", "64")
-    gang.delete_pod("worker-1")
+    gang.delete_pods("worker-1")
     gang.start("worker-1")
     gang.wait_for(lambda: list(gang.memory.glob("*-worker-1/fetch-*")))
     gang.kill("worker-0")  # its container restarts, and has its copies
@@ -148,7 +147,7 @@ def test_a_sender_that_is_killed_in_the_middle_of_a_transfer(start: Callable[...
 @pytest.mark.slow_fault
 def test_a_new_pod_whose_memory_is_full_trains_without_a_copy(start: Callable[..., CopyingGang]) -> None:
     gang = start()
-    gang.delete_pod("worker-1")
+    gang.delete_pods("worker-1")
     told = {"mode": "Auto", "directory": str(gang.memory), "sizeLimit": 1000}
     gang.start("worker-1", memoryBackup=told)
     gang.wait_for(lambda: "cannot fetch the backup in memory" in gang.log("worker-1"))
@@ -161,9 +160,10 @@ def test_pods_deleted_again_and_again(start: Callable[..., CopyingGang]) -> None
     gang = start()
     for turn in range(4):
         name = gang.names[turn % 2]
-        gang.delete_pod(name)
+        resumed = len(gang.resumptions(name))
+        gang.delete_pods(name)
         gang.start(name)
-        gang.wait_for_resumptions(name, 1 + turn // 2)
+        gang.wait_for_resumptions(name, resumed + 1)
         time.sleep(0.3)
     gang.finish()
     repeated = len(gang.steps()) - STEPS

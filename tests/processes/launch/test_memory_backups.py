@@ -25,6 +25,7 @@ import json, os, signal, time
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
+{devices}
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 directory = os.environ["TFTRAINING_DIR"]
 task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
@@ -59,7 +60,11 @@ parts = [part.numpy() for each in state for part in strategy.experimental_local_
 with open(f"{{directory}}/end-{{task}}", "wb") as file:
     file.write(b"".join(part.tobytes() for part in parts))
 """
-DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1", "steps": "100", "fails": ""}
+DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1", "steps": "100", "fails": "", "devices": ""}
+TWO_REPLICAS = """
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+"""
 
 
 @pytest.fixture
@@ -73,7 +78,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         place.mkdir()
         monkeypatch.setenv("TFTRAINING_DIR", str(place / "job"))
         monkeypatch.setenv("KILLS", kills)
-        told = {"mode": "Auto", "maxOverheadPercent": percent}
+        told = {"mode": "Auto", "maxOverheadPercent": percent, "sizeLimit": 1 << 30}
         options = {"memoryBackup": told, "warmStart": bool(kills), "terminationGraceSeconds": 60}  # to write `end-1`
         with LocalGang(place, {"worker": 2}, **options) as gang:
             script = place / "train.py"
@@ -111,8 +116,8 @@ def lost(gang: LocalGang) -> list[int]:
 @pytest.mark.parametrize(
     ("kills", "steps_per_epoch"),
     [
-        ("1@30 0@70", 40),
-        pytest.param("1@40 0@170 1@171", 100, marks=pytest.mark.slow_fault),  # again, right after it has resumed
+        ("1@60 0@95", 40),
+        pytest.param("1@140 0@270 1@271", 100, marks=pytest.mark.slow_fault),  # again, right after it has resumed
     ],
 )
 def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
@@ -127,8 +132,16 @@ def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
         assert sorted(set(steps(killed, worker))) == list(range(1, 3 * steps_per_epoch + 1))
     assert max(lost(killed)) <= INTERVAL
     log = killed.log("worker-0")
-    assert log.count("resumed from memory at epoch 1, step ") == 1
-    assert log.count("resumed from memory at epoch 2, step ") == len(kills.split()) - 1
+    assert log.count("resumed from memory at epoch 2, step ") == 1
+    assert log.count("resumed from memory at epoch 3, step ") == len(kills.split()) - 1
+
+
+@pytest.mark.slow_fault
+def test_two_replicas_in_each_worker(trained: Callable[..., LocalGang]) -> None:
+    undisturbed = trained("undisturbed", devices=TWO_REPLICAS)
+    killed = trained("killed", "0@150", percent=100, devices=TWO_REPLICAS)
+    assert ends(killed) == ends(undisturbed)
+    assert killed.log("worker-0").count("resumed from memory") == 1
 
 
 @pytest.mark.slow_fault

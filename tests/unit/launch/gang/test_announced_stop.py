@@ -175,8 +175,10 @@ def test_the_copy_is_ordered_once_all_members_make_copies() -> None:
     chief = training_gang("worker-0", "worker-1", backup={"on": False, "reason": "waits for the first epoch"})
     leave(chief, "worker-1", 9.0)
     chief.handle_frame("worker-0", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    chief.tick(9.5)
     assert ordered(chief) == {}
     chief.handle_frame("worker-1", {**heartbeat(1, 9.5, step=104, steps_per_second=10.0), "backup": report()}, 9.5)
+    chief.tick(9.5)
     assert set(ordered(chief).values()) == {109}
     for name in chief.membership.gang:
         hold(chief, name, 10.0, 109)
@@ -191,6 +193,7 @@ def test_no_copy_is_ordered_after_a_leaving_member_has_waited_long_enough() -> N
     for now in (11.0, 13.0, 15.0, 17.0, 19.0, 21.0, 23.0, 24.5):
         make_steps(chief, now, 104, {"on": False, "reason": "no room"})
     make_steps(chief, 25.0, 104, report())
+    chief.tick(25.0)
     assert {frame["type"] for _, frame in chief.outbox.take_all()} == {"beat"}
 
 

@@ -156,6 +156,10 @@ def test_a_frame_of_something_else_is_refused(told: object) -> None:
         memory_backups.from_frame(told)
 
 
+def test_names_beyond_any_training_are_no_copies() -> None:
+    assert memory_backups.from_frame([[1, 2], [10**18 - 1, 1], [1, 10**18 - 1], [-1, 1]]) == frozenset({(1, 2)})
+
+
 # What a kill leaves.
 
 

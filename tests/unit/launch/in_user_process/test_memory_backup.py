@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import memory_backup, memory_copier
+from tftraining.launch.in_user_process import fit_session, memory_backup, memory_copier
 from tftraining.launch.in_user_process.backup_settings import Settings
+from tftraining.launch.in_user_process.fit_session import Session
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
-from tftraining.launch.in_user_process.memory_backup import Session
 from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite, Unsupported
 from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, Slots, held
 
@@ -66,7 +66,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     pace = {"workers": 2, "stepsPerEpoch": 20, "globalBatch": 8}
     place = {"epoch": 1, "batch": 12, "drawn": 32, "made": 1}
     slots.commit(1, 32, {"identity": "this", "step": 32, "exponent": 6, **pace, **place})
-    monkeypatch.setattr(memory_backup, "State", State)
+    monkeypatch.setattr(fit_session, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
 
     def begin(
@@ -77,7 +77,9 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
         model = types.SimpleNamespace(distribute_strategy=strategy, _train_counter=counter, value=0, error=error)
         callbacks = types.SimpleNamespace(model=model, params={"steps": steps, "epochs": 3}, identity=identity)
         told = json.dumps({"directory": str(tmp_path), "percent": 1, "restore": [1, 32]})
-        session = Session(Settings(told, {"TFTRAINING_ROUND": "2"}), callbacks, TwoWorkers(tmp_path))
+        session = Session(
+            Settings(told, {"TFTRAINING_ROUND": "2"}), callbacks, TwoWorkers(tmp_path), memory_backup._log
+        )
         heard: list[list[float]] = []
 
         def sums(numbers: list[float]) -> list[float]:
@@ -135,7 +137,7 @@ def test_the_chief_says_where_to_resume(
 ) -> None:
     session = chief([1, 1])
     monkeypatch.setattr(session.copier, "sums", lambda numbers: [*numbers, *[0.0] * 21])
-    monkeypatch.setattr(memory_backup, "examples_in_a_step", lambda *_: examples)
+    monkeypatch.setattr(fit_session, "examples_in_a_step", lambda *_: examples)
     given = handler(anew)
     assert session.follows(given)
     assert (given._initial_epoch, given._initial_step, session.position.drawn) == (1, *resumed)

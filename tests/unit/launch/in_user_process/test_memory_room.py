@@ -84,7 +84,7 @@ def test_the_containers_cgroup_counts_without_the_cache_of_files(linux: Path, ve
     assert callable(version)
     version(linux, "/", 200 * MIB)
     assert measure(200 * MIB, str(linux), 7) == Used(60 * MIB, 30 * MIB, **MACHINE)
-    assert measure_now(200 * MIB, str(linux), 7) == Used(60 * MIB, 30 * MIB, **MACHINE)
+    assert measure_now(200 * MIB, str(linux)) == Used(0, 30 * MIB, **MACHINE)
 
 
 def test_the_path_of_a_cgroup_may_be_that_of_the_host(linux: Path) -> None:
@@ -102,8 +102,7 @@ def test_a_process_may_have_needed_more_than_the_cgroup_without_its_present_cach
 def test_of_another_cgroup_the_processes_of_the_program_count(linux: Path, limit: object) -> None:
     version_2(linux, "/", limit)
     assert measure(200 * MIB, str(linux), 7) == Used(40 * MIB, 25 * MIB, **MACHINE)
-    assert measure_now(200 * MIB, str(linux), 7).now == 25 * MIB
-    assert measure_now(None, str(linux), 7).now == 0
+    assert measure_now(200 * MIB, str(linux)) == Used(**MACHINE)
 
 
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:

@@ -72,13 +72,17 @@ class AnnouncedStop:
         then the copy is ordered when all make copies."""
         self._leaving = None if self.announce(describe, now, seconds) else (describe, now + seconds)
 
-    def record_copy(self, peer: Peer, now: float) -> None:
-        """Note the newest copy that a member has reported."""
+    def retry(self, now: float) -> None:
+        """Order the copy for a leaving member, if all make copies now and it still waits. Not for each heartbeat: it
+        looks at all members."""
         if self._leaving is not None:
             describe, until = self._leaving
             self._leaving = None
             if now < until:
                 self.announce_leaving(describe, now, until - now)
+
+    def record_copy(self, peer: Peer) -> None:
+        """Note the newest copy that a member has reported."""
         if self._order is not None and peer.backup is not None and (peer.backup.step or 0) >= self._order.step:
             self._order.behind.discard(peer.name)
 

@@ -91,7 +91,7 @@ class Coordinator:
         elif frame["type"] == "beat":
             peer.record_heartbeat(frame, now)
             self.rounds.record_first_step(peer, now)
-            self._announced_stop.record_copy(peer, now)
+            self._announced_stop.record_copy(peer)
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
@@ -192,6 +192,7 @@ class Coordinator:
         self.rounds.update_training(now)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
+        self._announced_stop.retry(now)
         self._stop_if_announced(now)
 
     # Starts.

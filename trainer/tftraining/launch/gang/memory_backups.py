@@ -20,16 +20,21 @@ from tftraining.launch.gang.peer import Peer
 
 Copy = tuple[int, int]  # round and step
 MOST = 16  # copies that one frame may name
+LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n
 
 
 def from_frame(told: object) -> frozenset[Copy] | None:
-    """The copies of a `hello` or `ready` frame; None if the member makes none. ValueError or TypeError if malformed."""
+    """The copies of a `hello` or `ready` frame; None if the member makes none. ValueError or TypeError if malformed.
+
+    They are the names of files that the program can write: one beyond any training counts as absent.
+    """
     if told is None:
         return None
     if not isinstance(told, list) or len(told) > MOST:
         raise ValueError("a frame names no list of copies, or too many")
-    return frozenset((int(number), int(step)) for number, step in told)
+    copies = ((int(number), int(step)) for number, step in told)
+    return frozenset((number, step) for number, step in copies if 0 <= number < LIMIT and 0 <= step < LIMIT)
 
 
 def choose(held: Mapping[str, Collection[Copy]], servers: Collection[str]) -> Copy | None:

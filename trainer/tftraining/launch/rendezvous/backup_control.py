@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.process.copy_files import Name
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
@@ -62,7 +63,7 @@ class BackupControl:
         """The fields of a hello frame: what this member can resume from, while no program runs."""
         fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
         if self._loaded and fields["copies"]:
-            fields["copiesFrom"] = "Storage"
+            fields["copiesFrom"] = STORAGE
         return fields
 
     def copies(self) -> list[list[int]]:
@@ -150,11 +151,12 @@ class BackupControl:
                 return {}
             name, address = self._to_fetch(agreed)
         except (OSError, *FRAME_ERRORS) as error:
-            self._log(f"tftraining: no backups in memory in this round: {describe(error)}")
-            return {}
+            self._log(f"tftraining: this round resumes from no backup in memory: {describe(error)}")
+            # The program has to vote "no": the others would wait for its part in the votes.
+            return self.store.variables(None, MEMORY, fetching=False)
         if name is not None:
             self._fetching = asyncio.ensure_future(self._fetch(name, *address))
-        source = agreed.get("source") or "Memory"
+        source = agreed.get("source") or MEMORY
         return self.store.variables(agreed.get("restore"), source, fetching=name is not None)
 
     async def end_round(self) -> None:
@@ -192,7 +194,8 @@ class BackupControl:
         restore, source = agreed.get("restore"), agreed.get("fetchFrom")
         if restore is None or source is None:
             return None, ("", 0)
-        name = int(restore[0]), int(restore[1])
+        number, step = restore
+        name = int(number), int(step)
         if name in self.store.held():
             return None, ("", 0)
         return name, (str(source["host"]), int(source["port"]))

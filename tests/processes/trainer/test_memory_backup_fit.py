@@ -1,0 +1,368 @@
+"""`fit` of tf_keras in this process, as the launcher's hook extends it: interrupted, and resumed from a copy in memory.
+
+The launcher is the test: it sets the program's variable, and writes the files that the launcher writes. The input
+depends on the step alone, so a training that was interrupted has to end with the same bytes as one that was not.
+Several workers: tests/processes/launch/test_memory_backups.py.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining.launch.in_user_process import backup_interval, call_site, memory_backup
+from tftraining.launch.in_user_process.backup_settings import Settings
+from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite
+from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, held
+
+STEPS = 40  # in an epoch; a copy every 16 steps
+
+
+class Interrupted(Exception):
+    """Stands for a kill: nothing of `fit` runs behind it."""
+
+
+def example(index: Any) -> Any:
+    x = tf.random.stateless_normal([8], tf.stack([index, 7]))
+    return x, tf.reduce_sum(x, keepdims=True)
+
+
+def data(batch: int = 8) -> Any:
+    return tf.data.Dataset.range(100_000).map(example).repeat().batch(batch)
+
+
+class Follow(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes each step, and interrupts at one."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.steps: list[int] = []
+        self.batches: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches.append(batch)
+        self.steps.append(int(self.model._train_counter.numpy()))
+        if self.steps[-1] >= self.at > 0:
+            raise Interrupted
+
+
+class Job:
+    """One job on this machine; each `fit` is another round of it."""
+
+    def __init__(self, place: Path) -> None:
+        self.memory, self.backup = place / "memory", place / "backup"
+        self.memory.mkdir()
+        self.round = 0
+        self.follow = Follow(0)
+        self.told: dict[str, Any] = {"percent": 100}
+        self.model: Any = None
+
+    def fit(self, at: int = 0, *, input: Any = None, epochs: int = 3, steps: int = STEPS, **more: Any) -> list[bytes]:
+        """Train, to the end or to step `at`; what the training ends with."""
+        self.round += 1
+        self.follow = Follow(at)
+        copies = held(str(self.memory))
+        told = {"directory": str(self.memory), "restore": copies[-1] if copies else None, **self.told}
+        memory_backup.extend(
+            Settings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, self.extended()
+        )
+        backup = keras.callbacks.BackupAndRestore(str(self.backup))
+        callbacks = [backup, self.follow, *more.pop("callbacks", [])]
+        self.model.fit(
+            data() if input is None else input,
+            epochs=epochs,
+            steps_per_epoch=steps,
+            callbacks=callbacks,
+            verbose=0,
+            **more,
+        )
+        strategy = self.model.distribute_strategy
+        state = [*self.model.variables, *self.model.optimizer.variables]
+        return [part.numpy().tobytes() for each in state for part in strategy.experimental_local_results(each)]
+
+    def extended(self) -> Any:
+        """Keras' class, without what the hook of an earlier round has done to it."""
+        cls = keras.callbacks.CallbackList
+        for name, method in ORIGINAL.items():
+            setattr(cls, name, method)
+        return cls
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.memory / "report.json").read_text())
+        return found
+
+
+METHODS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_train_batch_end")
+ORIGINAL = {name: getattr(keras.callbacks.CallbackList, name) for name in METHODS}
+
+
+def build(loss: Any = "mse", strategy: Any = None, optimizer: str = "adam", **compiled: Any) -> Any:
+    """A model with moving averages."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    with (strategy or tf.distribute.get_strategy()).scope():
+        layers = keras.layers
+        model = keras.Sequential([layers.Input((8,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(1)])
+        model.compile(optimizer, loss, **compiled)
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """A job whose call of `fit` is the same in each round: here it has the stack of the tests."""
+    monkeypatch.setattr(call_site, "identity", lambda frame, *more: json.dumps(more))
+    # The interval of the first copies, whatever this machine measures.
+    monkeypatch.setattr(backup_interval.Measured, "exponent", lambda self, present, share: present)
+    job = Job(tmp_path)
+    yield job
+    job.extended()
+
+
+@pytest.fixture
+def policy() -> Iterator[Callable[[str], None]]:
+    yield keras.mixed_precision.set_global_policy
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def undisturbed(tmp_path: Path, model: Callable[[], Any], **fitted: Any) -> list[bytes]:
+    """What the same training ends with if nothing happens."""
+    (tmp_path / "undisturbed").mkdir()
+    job = Job(tmp_path / "undisturbed")
+    job.model = model()
+    return job.fit(**fitted)
+
+
+def local_replicas() -> Any:
+    return build(strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+
+
+def several_steps_at_a_time() -> Any:
+    return build(steps_per_execution=5)
+
+
+@pytest.mark.parametrize("model", [local_replicas, several_steps_at_a_time])
+def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Path, model: Callable[[], Any]) -> None:
+    job.model = model()
+    with pytest.raises(Interrupted):
+        job.fit(55)
+    assert job.report()["on"]
+    job.model = model()
+    end = job.fit()
+    assert job.report()["resumed"] == {"from": "Memory", "step": 48 if model is local_replicas else 50}
+    assert job.follow.steps[-1] == 3 * STEPS
+    assert end == undisturbed(tmp_path, model)
+    assert held(str(job.memory)) == []
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_with_validation_inside_fit(
+    job: Job, tmp_path: Path, policy: Callable[[str], None], precision: str
+) -> None:
+    """The scale of the loss, and the steps since it was changed, are part of the state."""
+    policy(precision)
+    fitted = {"validation_data": data().take(3)}
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(55, **fitted)
+    job.model = build()
+    end = job.fit(**fitted)
+    assert job.report()["resumed"]["step"] == 48
+    assert end == undisturbed(tmp_path, build, **fitted)
+
+
+def test_a_callback_that_stops_the_training_ends_the_copies(job: Job) -> None:
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.stop_training = epoch == 1
+
+    job.model = build()
+    job.fit(callbacks=[Stop()])
+    assert job.follow.steps[-1] == 2 * STEPS
+    assert held(str(job.memory)) == []
+    assert job.report()["reason"] == "the training has ended"
+
+
+# Another gang.
+
+
+def rewrite_head(job: Job, **changed: Any) -> None:
+    """Make the newest copy one of another gang."""
+    number, step = held(str(job.memory))[-1]
+    copy = Copy(str(job.memory), number, step)
+    head = json.dumps({**copy.head, **changed}).encode()
+    copy.close()
+    with (job.memory / f"copy-{number}-{step}").open("r+b") as file:
+        file.seek(8)
+        file.write(struct.pack("<I", len(head)) + head)
+
+
+class Recorded:
+    """A loss that notes the first label of each batch, in a model that runs eagerly; the labels are the examples."""
+
+    def __init__(self) -> None:
+        self.labels: list[int] = []
+
+    def __call__(self, labels: Any, outputs: Any) -> Any:
+        self.labels.append(int(labels[0, 0]))
+        return tf.reduce_mean(outputs)
+
+
+def numbered(index: Any) -> Any:
+    x, _ = example(index)
+    return x, tf.reshape(tf.cast(index, tf.float32), [1])
+
+
+@pytest.mark.parametrize(
+    ("batch", "batch_number", "label", "why"),
+    [
+        (8, 8, 48 * 8, ""),  # as many examples in a step: the strategy divides the batch
+        (4, 8, 48 * 8, ""),  # half as many, and the epochs are counted in steps
+        (None, 0, 40 * 8, "the copy is of 2 workers, and the number of examples in a step is unknown"),
+    ],
+)
+def test_a_gang_of_another_size_resumes_at_the_same_example(
+    job: Job, batch: int | None, batch_number: int, label: int, why: str
+) -> None:
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(55)
+    rewrite_head(job, workers=2)
+    recorded = Recorded()
+    job.model = build(recorded, run_eagerly=True)
+    same = tf.data.Dataset.range(100_000).map(numbered).repeat().batch(batch or 8)
+    with pytest.raises(Interrupted):
+        # A map behind batch() may change the size of a batch, for all that tf.data knows.
+        job.fit(49, input=same if batch else same.map(lambda x, y: (x, y)))
+    assert recorded.labels == [label]
+    assert job.follow.batches == [batch_number]
+    assert job.follow.steps == [49]  # of all steps of the job
+    assert job.report()["epochResumed"] == why
+
+
+def test_a_copy_that_does_not_fit_is_left_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(20)
+    job.model = build(optimizer="sgd")
+    with pytest.raises(Interrupted):
+        job.fit(1)
+    assert job.report()["resumed"] is None
+    assert job.follow.steps == [1]
+    assert "the copy in memory is of another training or another program" in capsys.readouterr().err
+
+
+# What the launcher does meanwhile.
+
+
+def test_the_launcher_asks_for_a_copy_and_stops_the_training(job: Job) -> None:
+    """The step behind the one asked for is never made, so a stop that is announced loses nothing."""
+    request = job.memory / "request"
+    request.write_bytes(struct.pack("<Q", 37))
+    job.model = build()
+    released = threading.Event()
+
+    def release() -> None:
+        while not (job.memory / "copy-1-37").exists():
+            assert not released.wait(0.02)
+        released.wait(0.3)
+        job.follow.at = 1  # where a kill would come
+        with request.open("r+b") as file:
+            file.write(bytes(8))
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    try:
+        with pytest.raises(Interrupted):
+            job.fit()
+    finally:
+        released.set()
+        thread.join()
+    assert job.follow.steps[-1] == 38
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(38)
+    assert job.follow.steps == [38]
+
+
+def test_a_copy_that_another_member_sends_late(job: Job) -> None:
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(55)
+    (job.memory / "copy-1-48").rename(job.memory / "fetch-1")
+    (job.memory / "copy-1-32").unlink()
+    timer = threading.Timer(0.5, (job.memory / "fetch-1").rename, [job.memory / "copy-1-48"])
+    timer.start()
+    job.told.update(restore=[1, 48], fetching=True, source="Peer")
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(49)
+    assert job.report()["resumed"] == {"from": "Peer", "step": 48}
+    assert job.follow.steps == [49]
+    timer.join()
+
+
+def test_a_copy_that_cannot_be_fetched(job: Job) -> None:
+    (job.memory / "failed-1-48").touch()
+    job.told.update(restore=[1, 48], fetching=True, source="Peer")
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(20)
+    assert job.report()["resumed"] is None
+    assert job.report()["step"] == 16
+
+
+# Memory, and a loss that is no number.
+
+
+def test_the_first_copy_comes_when_the_memory_is_known(job: Job) -> None:
+    job.told.update(waitSteps=200, memoryLimit=1 << 40, sizeLimit=None)
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(STEPS)
+    assert held(str(job.memory)) == []
+    assert job.report()["reason"] == "waits for the end of an epoch, or 200 steps"
+    job.round, job.model = 0, build()
+    with pytest.raises(Interrupted):
+        job.fit(50)
+    assert held(str(job.memory)) == [(1, 48)]
+    assert job.report()["bytes"] == (job.memory / "copy-1-48").stat().st_size > HEAD
+
+
+def test_without_a_limit_of_memory_there_are_no_copies(job: Job) -> None:
+    job.told.update(waitSteps=200, memoryLimit=None, sizeLimit=None)
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(60)
+    assert job.report()["reason"] == "no memory limit: set spec.launcher.memoryBackup.sizeLimit"
+    assert not job.report()["on"]
+
+
+def diverging(at: int) -> Any:
+    """Data whose example for this step has no number for a label."""
+    bad = tf.data.Dataset.range(100_000).map(
+        lambda index: (example(index)[0], [0.0 if index < at * 8 else float("nan")])
+    )
+    return bad.repeat().batch(8)
+
+
+def test_a_training_that_diverges_keeps_its_last_good_copy_and_runs_on(job: Job) -> None:
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(75, input=diverging(60))
+    assert [step for _, step in held(str(job.memory))] == [32, 48]
+    assert job.report()["reason"] == "the loss of step 64 is nan: the copies before it are kept"
+    # After the restart the same comes again, but not within the first interval after the restore.
+    job.model = build()
+    with pytest.raises(LossIsNotFinite, match="the loss is NaN 16 steps after the restore of the copy of step 48"):
+        job.fit(75, input=diverging(60))
+    assert [step for _, step in held(str(job.memory))] == [32, 48]
