@@ -129,6 +129,14 @@ def test_what_is_left_empty_is_stored_as_it_was_written(control_plane: ControlPl
     assert stored["spec"]["template"] == empty
 
 
+def test_a_bare_off_is_read_as_false_and_refused(control_plane: ControlPlane) -> None:
+    """YAML 1.1 has more words for false than people expect; kubectl goes by it."""
+    text = yaml.safe_dump(changed(minimal(), {"spec.launcher.memoryBackup.mode": "Off"}))
+    control_plane.kubectl("apply", "--dry-run=server", "--filename=-", stdin=text)
+    with pytest.raises(LabError, match=r'memoryBackup.mode in body must be of type string: "boolean"'):
+        control_plane.kubectl("apply", "--dry-run=server", "--filename=-", stdin=text.replace("'Off'", "Off"))
+
+
 @pytest.mark.parametrize("row", REJECTED, ids=lambda row: row.name)
 def test_rejected(control_plane: ControlPlane, row: Bad) -> None:
     manifest = changed(full(), row.changes)

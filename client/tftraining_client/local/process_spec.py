@@ -23,6 +23,7 @@ from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job, parse_job
 from tftraining_api.model.names import CONTAINER, Replica
+from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec
 from tftraining_client.config_maps import ConfigMaps
 from tftraining_client.errors import UserError
@@ -61,13 +62,15 @@ class LocalJob:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The ports of all replicas, and the files of the launchers."""
+    """The ports of all replicas, the files of the launchers, and the memory in bytes that all replicas together may use
+    (None if unknown)."""
 
     training_ports: Mapping[Replica, int]
     status_ports: Mapping[Replica, int]
     rendezvous_port: int
     secret_file: Path
     scratch: Path
+    memory: int | None = None
 
     def termination_message(self, replica: Replica) -> Path:
         """The file for the termination message of the replica's launcher."""
@@ -124,14 +127,15 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
     return LocalJob(job, spec, directory, config_maps or {})
 
 
-def allocate(local: LocalJob, ports: Ports, scratch: Path) -> Allocation:
-    """Reserve the ports and name the files."""
+def allocate(local: LocalJob, ports: Ports, scratch: Path, memory: int | None = None) -> Allocation:
+    """Reserve the ports and name the files; `memory` is for all replicas together."""
     return Allocation(
         training_ports={each: ports.reserve() for each in local.replicas if each.traits.in_gang},
         status_ports={each: ports.reserve() for each in local.replicas},
         rendezvous_port=ports.reserve(),
         secret_file=scratch / "key",
         scratch=scratch,
+        memory=memory,
     )
 
 
@@ -201,4 +205,18 @@ def _settings(settings: dict[str, Any], local: LocalJob, allocation: Allocation,
         "directory": str(local.directory) if local.directory else None,
         "terminationMessage": str(allocation.termination_message(replica)),
     }
+    if told := settings.get("memoryBackup"):
+        here["memoryBackup"] = {**told, **_memory_backup(local, allocation)}
     return escape(json.dumps({**settings, **here}))
+
+
+def _memory_backup(local: LocalJob, allocation: Allocation) -> dict[str, Any]:
+    """The settings of backups in memory that differ from a cluster: there is neither a volume nor a limit of the
+    container, and the replicas share this machine's memory."""
+    asked = local.spec.launcher.memory_backup
+    return {
+        "directory": None,
+        "memoryLimit": None if allocation.memory is None else max(1, allocation.memory // len(local.replicas)),
+        "sizeLimit": None if asked.size_limit is None else in_bytes(asked.size_limit),
+        "off": "",
+    }

@@ -17,6 +17,7 @@ from typing import NoReturn
 from tftraining_client.errors import UserError
 from tftraining_client.local import artifacts, volumes
 from tftraining_client.local.fault_injection import parse_kill
+from tftraining_client.local.memory import memory_for_job
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSpec, allocate, local_job, process_spec
 from tftraining_client.local.runner import Outcome, Runner, check_commands
@@ -88,7 +89,7 @@ def _tidy_exit() -> Iterator[None]:
 
 
 async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, messages: list[str]) -> int:
-    allocation = allocate(local, ports, scratch)
+    allocation = allocate(local, ports, scratch, memory_for_job())
     names = [str(replica) for replica in local.replicas]
     kills = [parse_kill(each, names) for each in arguments.kill]
     specs = prepare(local, allocation, dict(_variable(each) for each in arguments.env))

@@ -9,6 +9,8 @@ from tftraining_client.local.timeline import Timeline, metrics_text
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
 WIDTH = 10
+# By the source in lastRestart.resumedFrom, as in the launchers' messages (trainer/tftraining/launch/http/pages.py).
+MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
         "trained": _trained(timeline.progress),
         "metrics": metrics_text(timeline.progress),
         "restarts": _restarts(timeline),
+        "backups": _backups(timeline.backup),
         "cleanup": result.cleanup,
         "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
         "directory": str(result.directory or ""),
@@ -65,16 +68,30 @@ def _restart(restart: dict[str, Any]) -> str:
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
     if restart.get("alone"):
         parts.append("other members kept training")
-    parts += _went_on(restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
+    parts += _went_on(restart)
     if restart.get("downSeconds") is not None:
         parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
     if lost := restart.get("lostSteps"):
-        parts.append(f"{lost} step{'s' * (lost != 1)} done again")
+        seconds = f" ({restart['lostSeconds']:.1f} s)" if restart.get("lostSeconds") else ""
+        parts.append(f"{lost} step{'s' * (lost != 1)} done again{seconds}")
+    if skipped := restart.get("backupSkipped"):
+        parts.append(f"no backup before it: {skipped}")
     return ", ".join(parts)
 
 
-def _went_on(epoch: int | None, step: int | None) -> list[str]:
-    """The epoch or step from which the training resumed, if reported."""
+def _backups(backup: dict[str, Any]) -> str:
+    """The newest backup in memory of the run, or why there was none; empty for a job without them."""
+    if backup.get("step") is None:
+        return f"none in memory: {backup['reason']}" if backup.get("reason") else ""
+    size = f", {backup['bytes'] / 1e6:.1f} MB in each member" if backup.get("bytes") else ""
+    return f"in memory, the last at step {backup['step']}{size}"
+
+
+def _went_on(restart: dict[str, Any]) -> list[str]:
+    """The epoch or step from which the training resumed, if reported, and whose memory it came from."""
+    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
+    if memory := MEMORIES.get(restart.get("resumedFrom") or ""):
+        return [f"resumed from {memory}" + (f" at step {step}" if step is not None else "")]
     if epoch or step:
         return [f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"]
     return [] if (epoch, step) == (None, None) else ["started over: no backup found"]

@@ -14,12 +14,14 @@ HIDDEN_METRICS = ("epoch", "step")
 
 @dataclass
 class Timeline:
-    """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts."""
+    """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts, `backup`
+    their last report of the backups in memory."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     ledger: dict[str, int] = field(default_factory=dict)
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    backup: dict[str, Any] = field(default_factory=dict)
     started_at: float | None = None
     trained_at: float | None = None
     _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
@@ -32,9 +34,8 @@ class Timeline:
         self._note_restart(status, ended=status.get("phase") == "Failed")
         if self.started_at is None and status.get("phase") in ("Starting", "Training"):
             self.started_at = at
-        if _state(before) != _state(status) or _untrained(before, status):
-            return self._turn(status, at)
-        return []
+        turned = _state(before) != _state(status) or _untrained(before, status)
+        return [*(self._turn(status, at) if turned else ()), *self._backup_lines(status.get("backup"))]
 
     def record_result(self, result: Status) -> None:
         """Take a launcher's termination message: it has the last steps, which polls may have missed."""
@@ -64,6 +65,15 @@ class Timeline:
             return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
         texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
+
+    def _backup_lines(self, reported: dict[str, Any] | None) -> list[str]:
+        """Take the report of the backups in memory; a line about the first one, and about a new reason for none."""
+        before, self.backup = self.backup, reported or self.backup
+        reason = self.backup.get("reason") or ""
+        if reason and reason != before.get("reason"):
+            return [f"backups in memory: {reason}"]
+        first = before.get("step") is None and self.backup.get("step") is not None
+        return [f"backups in memory: the first at step {self.backup['step']}"] if first else []
 
     def _note_restart(self, reported: Status, ended: bool) -> None:
         """Note the last restart. The failure that `ended` the job is reported in the same field, but no restart

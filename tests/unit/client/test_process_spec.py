@@ -11,6 +11,7 @@ from tests.support.control_plane.manifests import REMOVED, changed, full, minima
 from tftraining.launch.config.settings import with_tf_config
 from tftraining_api.model import tf_config
 from tftraining_api.model.job import parse_job
+from tftraining_api.model.spec import MEMORY_BACKUP_MODE
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.process_spec import ProcessSpec, allocate, local_job, process_spec
@@ -71,6 +72,43 @@ def test_addresses_are_ports_of_this_machine_and_every_replica_agrees_on_them(tm
     assert (
         settings["ps-1"]["directory"] == str(tmp_path / "team" / "run-7") == spec["ps-1"].environment["TFTRAINING_DIR"]
     )
+
+
+BACKUP = "spec.launcher.memoryBackup"
+
+
+def backup_settings(tmp_path: Path, changes: dict[str, Any], memory: int | None) -> dict[str, dict[str, Any]]:
+    """What each launcher is told of backups in memory."""
+    local = local_job(validate(changed(minimal(), changes)), tmp_path)
+    with Ports() as ports:
+        allocation = allocate(local, ports, tmp_path, memory)
+        found = {str(each): process_spec(local, allocation, each, {}) for each in local.replicas}
+    settings = {name: json.loads(each.environment["TFTRAINING_LAUNCHER"]) for name, each in found.items()}
+    return {name: each["memoryBackup"] for name, each in settings.items() if "memoryBackup" in each}
+
+
+def test_replicas_share_the_machines_memory_for_backups(tmp_path: Path) -> None:
+    roles = {"spec.replicaSpecs.ps.replicas": 1, "spec.replicaSpecs.worker.replicas": 2}
+    told = backup_settings(tmp_path, roles, 3_000_000_001)
+    assert set(told) == {"worker-0", "worker-1"}
+    assert told["worker-1"] == {
+        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "sizeLimit": None, "memoryLimit": 1_000_000_000,
+        "directory": None, "off": "",
+    }  # fmt: skip
+
+
+def test_a_limit_of_the_container_is_for_pods_and_a_size_for_processes_too(tmp_path: Path) -> None:
+    limit = {f"{CONTAINER}.resources": {"limits": {"memory": "2Gi"}}}
+    told = backup_settings(tmp_path, limit, None)["worker-0"]
+    assert (told["memoryLimit"], told["sizeLimit"], told["directory"]) == (None, None, None)
+    told = backup_settings(tmp_path, {**limit, f"{BACKUP}.sizeLimit": "500M"}, 2)["worker-0"]
+    assert (told["memoryLimit"], told["sizeLimit"], told["directory"]) == (1, 500_000_000, None)
+
+
+@pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+def test_backups_in_memory_can_be_turned_off(tmp_path: Path, mode: str) -> None:
+    changes = {f"{BACKUP}.mode": "Off", "spec.restartPolicy.mode": mode}
+    assert backup_settings(tmp_path, changes, 10**9)["worker-0"]["mode"] == "Off"
 
 
 def test_a_directory_of_ones_own_stays(tmp_path: Path) -> None:

@@ -129,6 +129,56 @@ def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | N
     assert summary("digits", Result(True, 1.0), timeline)[-1].endswith("\n            " + ", ".join(parts))
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"resumedFrom": "Memory", "lostSteps": 1, "lostSeconds": 0.12},
+            "resumed from memory at step 140, 1.1 s lost, 1 step done again (0.1 s)",
+        ),
+        (
+            {"resumedFrom": "Peer", "lostSteps": 0, "lostSeconds": 0.0},
+            "resumed from the memory of another member at step 140, 1.1 s lost",
+        ),
+        (
+            {"resumedFrom": "Storage", "lostSeconds": None, "backupSkipped": "no copy at step 9"},
+            "resumed from epoch 2, 1.1 s lost, 30 steps done again, no backup before it: no copy at step 9",
+        ),
+    ],
+)
+def test_the_summary_says_whose_memory_a_restart_resumed_from_and_what_it_lost(
+    told: dict[str, Any], words: str
+) -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **told}), 1.0)
+    assert summary("digits", Result(True, 1.0), timeline)[-1].endswith(f"\n            {RESTART['message']}, {words}")
+
+
+def test_the_first_backup_in_memory_and_a_reason_for_none_are_told_once() -> None:
+    timeline, none = Timeline(), dict.fromkeys(["step", "bytes"])
+    reports: list[dict[str, Any] | None] = [
+        None,
+        {**none, "reason": ""},
+        {"step": 50, "bytes": 4_000_000, "reason": ""},
+        None,
+        {"step": 60, "bytes": 4_000_000, "reason": ""},
+        {"step": 60, "bytes": 4_000_000, "reason": "memory is short"},
+        {"step": 60, "bytes": 4_000_000, "reason": "memory is short"},
+    ]
+    told = [timeline.record_status(status("Training", backup=each), 1.0) for each in reports]
+    lines = [line for lines in told for line in lines if "backups" in line]
+    assert lines == ["backups in memory: the first at step 50", "backups in memory: memory is short"]
+    assert summary("digits", Result(True, 1.0), timeline)[-1] == (
+        "  backups   in memory, the last at step 60, 4.0 MB in each member"
+    )
+
+
+def test_the_summary_says_why_there_were_no_backups_in_memory() -> None:
+    timeline = Timeline()
+    timeline.record_status(status("Training", backup={"step": None, "reason": "Keras 3"}), 1.0)
+    assert summary("digits", Result(True, 1.0), timeline)[-1] == "  backups   none in memory: Keras 3"
+
+
 def test_the_summary_of_a_failure_before_any_step() -> None:
     result = Result(False, 3.0, reason="ImportError", message="worker-0: No module named 'nonsense'")
     assert summary("digits", result, Timeline()) == [
