@@ -45,6 +45,7 @@ NO_REASONS = {
     "our kind": "TFTrainingJob",
     "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
+    "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
