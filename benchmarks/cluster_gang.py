@@ -101,6 +101,10 @@ class PodGang:
         await _until(told, "end of the restart")
         return known[0]
 
+    async def step(self) -> int:
+        """The training step that the chief has reached; 0 before the first."""
+        return int(((await self._look(self._replicas[0])).get("progress") or {}).get("step") or 0)
+
     async def _epoch(self) -> int:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 

@@ -72,6 +72,7 @@ def main() -> None:
     with strategy.scope():
         model = keras.applications.MobileNetV2((SIDE, SIDE, 3), alpha=0.35, weights=None, classes=CLASSES)
         model.compile("adam", "sparse_categorical_crossentropy")
+        model.optimizer.build(model.trainable_variables)  # BackupAndRestore would, and it is no part of a restore
     backup = keras.callbacks.BackupAndRestore(str(directory / "backup"))
     callbacks = [Begin(), backup, Parts(directory / f"parts-{task}-{os.getpid()}")]
     model.fit(data, epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)

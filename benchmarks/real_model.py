@@ -27,6 +27,9 @@ PARTS = ("began", "interpreter", "import", "strategy", "model", "restore", "firs
 NAMES = {"began": "launcher", "first step": "tracing and first step"}
 PATIENCE = 300.0
 CONFIG_MAP = "recovery-program"
+# The first copy in memory is made behind the first epoch or 200 steps; the first interval has 16 steps.
+STEPS_BEFORE_COPIES, STEPS_BETWEEN_COPIES = 240, 40
+LONG_EPOCH = 1_000_000  # steps: the storage has no backup that is newer than the copies
 
 
 class Gang(Protocol):
@@ -37,6 +40,9 @@ class Gang(Protocol):
 
     async def kill(self, victim: Replica) -> float:
         """Send SIGKILL to a member's program; seconds until all members train again."""
+
+    async def step(self) -> int:
+        """The training step that the chief has reached; 0 before the first."""
 
     @property
     def directory(self) -> Path:
@@ -90,18 +96,30 @@ def table(rows: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]
     return {name: {part: round(seconds, 3) for part, seconds in each.items()} for name, each in figures.items()}
 
 
-async def restarts(gang: Gang, victims: Sequence[Replica], count: int) -> list[dict[str, float]]:
-    """The parts of `count` restarts, each behind a new backup."""
+async def restarts(gang: Gang, victims: Sequence[Replica], count: int, copies: bool) -> list[dict[str, float]]:
+    """The parts of `count` restarts, each behind a new backup, or with `copies` behind new copies in memory."""
     found = []
     for number in range(count):
-        await gang.next_epoch()
-        await asyncio.sleep(0.5)
+        if copies:
+            await _more_steps(gang, STEPS_BETWEEN_COPIES if number else STEPS_BEFORE_COPIES)
+        else:
+            await gang.next_epoch()
+            await asyncio.sleep(0.5)
         before = time.monotonic()
         recovery = await gang.kill(victims[number % len(victims)])
         starts = newest_parts(gang.directory, before)
         found.append(durations(starts, max(each["first step"] for each in starts) - recovery))
         print(f"  killed, {number + 1} of {count}: {recovery:.2f} s", flush=True)
     return found
+
+
+async def _more_steps(gang: Gang, count: int) -> None:
+    """Wait until the training has made so many more steps."""
+    last, deadline = await gang.step() + count, time.monotonic() + PATIENCE
+    while await gang.step() < last:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {count} steps within {PATIENCE:.0f} s")
+        await asyncio.sleep(0.1)
 
 
 @contextlib.contextmanager
