@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.program_killer import Killer
@@ -43,6 +44,13 @@ class PodGang:
         self._replicas = replicas
         self._fetch = through_api_server(api)
         self._killers: dict[Replica, Killer] = {}
+
+    @property
+    def directory(self) -> Path:
+        """The shared storage, as this machine sees it."""
+        assert self._cluster.shared is not None
+        name: str = local_storage(NAMESPACE)[0]["metadata"]["name"]
+        return self._cluster.shared / name
 
     async def next_epoch(self) -> None:
         """Wait until the next epoch ends, and with it a backup."""
@@ -93,6 +101,10 @@ class PodGang:
         await _until(told, "end of the restart")
         return known[0]
 
+    async def step(self) -> int:
+        """The training step that the chief has reached; 0 before the first."""
+        return int(((await self._look(self._replicas[0])).get("progress") or {}).get("step") or 0)
+
     async def _epoch(self) -> int:
         return int(((await self._look(self._replicas[0])).get("progress") or {}).get("epoch") or 0)
 
@@ -137,10 +149,12 @@ class PodGang:
 
 
 @contextlib.asynccontextmanager
-async def running(manifest: dict[str, Any], replicas: tuple[Replica, ...], *settings: str) -> AsyncIterator[PodGang]:
+async def running(
+    manifest: dict[str, Any], replicas: tuple[Replica, ...], *settings: str, objects: Sequence[dict[str, Any]] = ()
+) -> AsyncIterator[PodGang]:
     """Run the job in the test cluster, with all members training; the end of the block deletes everything.
 
-    `settings` are the operator's, in the form of Helm's --set.
+    `settings` are the operator's, in the form of Helm's --set; `objects` are made beside the job.
     """
     with lab.session() as cluster:
         release.install(cluster.kube, cluster.images[0], *settings)
@@ -149,7 +163,8 @@ async def running(manifest: dict[str, Any], replicas: tuple[Replica, ...], *sett
             assert cluster.shared is not None
             (cluster.shared / volume["metadata"]["name"]).mkdir(mode=0o755, exist_ok=True)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            cluster.kube.apply(namespace, volume, claim, _placed(manifest, cluster.images[1]))
+            more = [{**each, "metadata": {**each["metadata"], "namespace": NAMESPACE}} for each in objects]
+            cluster.kube.apply(namespace, volume, claim, *more, _placed(manifest, cluster.images[1]))
             async with connected(cluster.kube) as api:
                 training = Training(cluster.kube, NAMESPACE, manifest["metadata"]["name"])
                 gang = PodGang(cluster, training, replicas, api)
@@ -165,8 +180,9 @@ async def running(manifest: dict[str, Any], replicas: tuple[Replica, ...], *sett
 
 def _placed(manifest: dict[str, Any], image: str) -> dict[str, Any]:
     spec = manifest["spec"]
-    [container] = spec["template"]["spec"]["containers"]
-    template = {"spec": {"containers": [{**container, "image": image}]}}
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    template = {"spec": {**pod, "containers": [{**container, "image": image}]}}
     storage = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
     metadata = {**manifest["metadata"], "namespace": NAMESPACE}
     return {**manifest, "metadata": metadata, "spec": {**spec, "storage": storage, "template": template}}

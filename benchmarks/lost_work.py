@@ -338,6 +338,7 @@ def rounded(value: Any) -> Any:
 
 def main() -> None:
     """Measure one table and print it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no program is left
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lost_work", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

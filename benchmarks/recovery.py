@@ -3,6 +3,7 @@
     python -m benchmarks.recovery --local                      ten kills of a worker, ten of the chief, three cold ones
     python -m benchmarks.recovery --local --goodput 600        besides: a kill every 60 s for 600 s
     python -m benchmarks.recovery --cluster                    in pods of the test cluster; besides, pods deleted
+    python -m benchmarks.recovery --local --model mobilenet    a real model: the parts of a restart, beside a bare one
 
 A recovery is the time from the SIGKILL of a member's program to the first step of the next round in all members, both
 read from CLOCK_MONOTONIC, the second from the members' own progress. Cold is the same with `warmStart: false`: the
@@ -17,16 +18,19 @@ import os
 import random
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks import cluster_gang
+from benchmarks import cluster_gang, real_model
 from tftraining_api.model.names import Replica
+from tftraining_client.config_maps import parse_config_maps
 from tftraining_client.local.ports import Ports
-from tftraining_client.local.process_spec import Allocation, LocalJob, allocate, local_job
+from tftraining_client.local.process_spec import SETTINGS, Allocation, LocalJob, ProcessSpec, allocate, local_job
 from tftraining_client.local.run import prepare
 from tftraining_client.local.runner import Outcome, Runner
 from tftraining_client.local.screen import PlainScreen
@@ -81,6 +85,8 @@ class Gang:
     """The launchers of a running job, seen from outside."""
 
     def __init__(self, local: LocalJob, allocation: Allocation, job: asyncio.Task[Outcome], runner: Runner) -> None:
+        assert local.directory is not None
+        self.directory = local.directory
         self.runner = runner
         self._local = local
         self._allocation = allocation
@@ -134,14 +140,20 @@ class Gang:
 
 
 @contextlib.asynccontextmanager
-async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
-    """Run the job of a manifest as a training gang; the end of the block stops it and removes its files."""
+async def running(
+    job_of: dict[str, Any], *objects: dict[str, Any], copies: dict[str, Any] | None = None
+) -> AsyncIterator[Gang]:
+    """Run the job of a manifest as a training gang; the end of the block stops it and removes its files.
+
+    `objects` are ConfigMaps, `copies` is the launchers' setting of backups in memory.
+    """
     with Ports() as ports, tempfile.TemporaryDirectory(prefix="recovery-") as folder:
-        local = local_job(validate(job_of), Path(folder) / "work")
+        local = local_job(validate(job_of), Path(folder) / "work", parse_config_maps(objects, "default"))
         allocation = allocate(local, ports, Path(folder))
         with (Path(folder) / "log").open("w") as log:
             screen = PlainScreen([str(each) for each in local.replicas], log)
-            runner = Runner(local, prepare(local, allocation, {}), allocation, screen)
+            specs = [_with_copies(spec, copies) for spec in prepare(local, allocation, {})]
+            runner = Runner(local, specs, allocation, screen)
             began = time.monotonic()
             job = asyncio.create_task(runner.run([]))
             gang = Gang(local, allocation, job, runner)
@@ -154,6 +166,14 @@ async def running(job_of: dict[str, Any]) -> AsyncIterator[Gang]:
             finally:
                 runner.stop(0)
                 await job
+
+
+def _with_copies(spec: ProcessSpec, copies: dict[str, Any] | None) -> ProcessSpec:
+    """The start of a launcher with this setting of backups in memory; None leaves it as it is."""
+    if copies is None:
+        return spec
+    settings = {**json.loads(spec.environment[SETTINGS]), "memoryBackup": copies}
+    return replace(spec, environment={**spec.environment, SETTINGS: json.dumps(settings)})
 
 
 async def kills(gang: Victims, victim: Replica, count: int, draw: random.Random) -> list[float]:
@@ -193,7 +213,7 @@ async def goodput(options: argparse.Namespace) -> float:
     return counts[1] / counts[0]
 
 
-async def measure(options: argparse.Namespace) -> dict[str, float | None]:
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the requested measurements on this machine."""
     draw = random.Random(options.seed)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
@@ -211,7 +231,7 @@ async def measure(options: argparse.Namespace) -> dict[str, float | None]:
     return result
 
 
-async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None]:
+async def measure_cluster(options: argparse.Namespace) -> dict[str, Any]:
     """Run the same in real pods, and measure deleted pods, beside the parts of such a recovery."""
     draw, members = random.Random(options.seed), (CHIEF, WORKER)
     result: dict[str, float | None] = dict.fromkeys(KEYS)
@@ -244,6 +264,35 @@ async def measure_cluster(options: argparse.Namespace) -> dict[str, float | None
     }
 
 
+async def measure_model(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the parts of a restart of MobileNetV2: bare, with a launcher, and with backups in memory."""
+    count = options.kills
+    say(f"MobileNetV2, two workers, epochs of {options.steps} steps; load {os.getloadavg()[0]:.1f}")
+    rows = {"bare": real_model.bare_restarts(options.steps, count)}
+    for name, copies, steps in (("launcher", False, options.steps), ("copies", True, real_model.LONG_EPOCH)):
+        say("with a launcher" + (" and copies in memory, whose first one takes 200 steps" if copies else ""))
+        job = real_model.with_model(manifest(steps, warm=True), steps)
+        async with _gang_with_copies(job, "Auto" if copies else "Off", options.cluster) as gang:
+            rows[name] = await real_model.restarts(gang, (WORKER, CHIEF), count, copies)
+    figures = real_model.table(rows)
+    ratio = figures["copies"]["all"] / figures["bare"]["all"]
+    return {"mobilenet": figures, "ratio": round(ratio, 3), "load_average": round(os.getloadavg()[0], 1)}
+
+
+@contextlib.asynccontextmanager
+async def _gang_with_copies(job: dict[str, Any], mode: str, cluster: bool) -> AsyncIterator[real_model.Gang]:
+    """Run the job with backups in memory in this mode, with all members training."""
+    if cluster:
+        launcher = {**job["spec"]["launcher"], "memoryBackup": {"mode": mode, "sizeLimit": "1Gi"}}
+        job = {**job, "spec": {**job["spec"], "launcher": launcher}}
+        async with cluster_gang.running(job, (CHIEF, WORKER), objects=[real_model.config_map()]) as pods:
+            yield pods
+    else:
+        copies = {"mode": mode, "maxOverheadPercent": 1, "sizeLimit": 2**30, "memoryLimit": None}
+        async with running(job, real_model.config_map(), copies=copies) as local:
+            yield local
+
+
 def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict[str, float | None]:
     figures = {
         "recovery_median_s": statistics.median(worker),
@@ -260,6 +309,7 @@ def _figures(worker: list[float], chief: list[float], cold: list[float]) -> dict
 
 def main() -> None:
     """Measure and print."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no program is left
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.recovery", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -273,8 +323,10 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=60, help="seconds between these kills (60)")
     parser.add_argument("--steps", type=int, default=40, help="steps per epoch; 40 take about a second (40)")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")
+    parser.add_argument("--model", choices=["mobilenet"], help="only the parts of a restart of this model")
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(measure_cluster(options) if options.cluster else measure(options))))
+    told = measure_model if options.model else measure_cluster if options.cluster else measure
+    print(json.dumps(asyncio.run(told(options))))
 
 
 if __name__ == "__main__":
