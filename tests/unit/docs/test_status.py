@@ -43,18 +43,10 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-<<<<<<< HEAD
     "where a round resumed from": "Memory Peer Start Storage",
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
-    "classes": (
-        "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index OwnedIterator OwnedMultiDeviceIterator "
-        "ProcessSpec Program Snapshot"
-    ),
-=======
-    "values of memoryBackup.mode, which is no field of the spec yet": "Auto Off",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
->>>>>>> b15
     "conditions, which have a table of their own": "NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
