@@ -74,7 +74,7 @@ def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(training: Tr
 
     at = _wait_for_copy(training, deleted["resumedFromStep"])
     training.change({"runPolicy": {"suspend": True}})
-    training.wait_for_phase("Suspended", 60)
+    training.wait_for("without pods", lambda now: now.get("phase") == "Suspended" and not training.uids(), 60)
     suspended_at = training.status()["progress"]["step"]
     training.change({"runPolicy": {"suspend": False}})
     line = training.wait_for_line("worker-0", RESUMED.pattern, START_SECONDS)
