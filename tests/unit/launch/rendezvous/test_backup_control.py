@@ -79,6 +79,7 @@ def order(restore: object, source: object = "Memory", fetch: object = None) -> d
 async def test_a_round_fetches_the_copy_that_its_start_frame_names(tmp_path: Path) -> None:
     async with member(tmp_path) as sender, member(tmp_path, 1) as receiver:
         write_copy(sender.store.directory, 3, 70)
+        assert sender.for_hello()["copyHost"] == HOST  # the only address at which it listens
         fields = told(receiver.begin_round(order([3, 70], "Peer", sender.source())))
         assert (fields["restore"], fields["source"], fields["fetching"]) == ([3, 70], "Peer", True)
         await until(lambda: receiver.copies() == [[3, 70]], "the copy to arrive")

@@ -62,6 +62,8 @@ class BackupControl:
     def for_hello(self) -> Frame:
         """The fields of a hello frame: what this member can resume from, while no program runs."""
         fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
+        if self._settings.host:
+            fields["copyHost"] = self._settings.host  # else: where the chief sees this launcher
         if self._loaded and fields["copies"]:
             fields["copiesFrom"] = STORAGE
         return fields
