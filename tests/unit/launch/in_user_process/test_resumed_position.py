@@ -65,6 +65,7 @@ def test_otherwise_the_epoch_is_resumed_from_its_begin(
         (50, Cost(0.01, 1.1), True),  # 50 s, less than 55 s
         (50, Cost(0.01, 0.9), False),
         (0, Cost(0.01, 1.1), False),  # nothing to repeat
+        (0, Cost(0.01, 0.001), True),  # measured while something else was slow: the training reads the input faster
         (50, Cost(0.01, None), True),
         (50, Cost(None, 0.9), True),
     ],
@@ -91,9 +92,16 @@ def test_the_cost_of_skipping_is_the_longer_first_batch() -> None:
     resumed.first_batch(17.0)
     assert resumed.for_head() == {"firstSeconds": 2.0, "skipSeconds": 0.005}
     quick = SkipCost(resumed.for_head())
-    quick.begin(10.0, 10)
+    quick.begin(10.0, 2000)
     quick.first_batch(11.0)
     assert quick.for_head() == {"firstSeconds": 2.0, "skipSeconds": 0.0}
+
+
+def test_a_few_skipped_batches_tell_nothing_about_their_cost() -> None:
+    cost = SkipCost({"firstSeconds": 2.0, "skipSeconds": 0.005})
+    cost.begin(10.0, 999)
+    cost.first_batch(17.0)
+    assert cost.for_head() == {"firstSeconds": 2.0, "skipSeconds": 0.005}
 
 
 def test_of_what_no_fresh_process_has_measured_nothing_is_learned() -> None:

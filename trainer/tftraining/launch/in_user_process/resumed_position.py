@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+ENOUGH = 1000  # skipped batches, to tell their cost from what else makes a first batch slow
 PATIENCE = 10.0  # seconds that skipping may take at any rate: the price of reading the examples that come next
 
 
@@ -56,7 +57,8 @@ def resume_at(place: Place, then: Pace, now: Pace, cost: Cost, *, anew: bool) ->
     `then`, `now`: the gang that made the copy, and this one. `anew`: each epoch has an iterator of its own.
     """
     converted, why = _converted(place, then, now, anew=anew)
-    skipping = converted.drawn * (cost.skip or 0.0)
+    # The training reads a batch of input for each step, so to skip one does not take longer than a step.
+    skipping = converted.drawn * min(cost.skip or 0.0, cost.step or math.inf)
     repeating = converted.batch * (cost.step or math.inf) if converted.batch else 0.0
     if skipping <= max(repeating, PATIENCE):
         return converted, why
@@ -101,7 +103,7 @@ class SkipCost:
         (begun, drawn), self._begun = self._begun, None
         if not drawn:
             self._first = now - begun
-        elif self._first is not None:
+        elif self._first is not None and drawn >= ENOUGH:
             self._skip = max(0.0, now - begun - self._first) / drawn
 
     def for_head(self) -> dict[str, float]:
