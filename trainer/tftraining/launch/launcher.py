@@ -136,7 +136,7 @@ class Launcher:
         await self._program.prepare(self._environment)
         if self._backups is not None:
             await self._backups.open()
-            await self._backups.load_stored()
+            await self._backups.load_stored(lambda: not self._stop_requested.is_set())
         try:
             return await self._join_rendezvous()
         finally:

@@ -79,6 +79,7 @@ def order(restore: object, source: object = "Memory", fetch: object = None) -> d
 async def test_a_round_fetches_the_copy_that_its_start_frame_names(tmp_path: Path) -> None:
     async with member(tmp_path) as sender, member(tmp_path, 1) as receiver:
         write_copy(sender.store.directory, 3, 70)
+        assert sender.for_hello()["copyHost"] == HOST  # the only address at which it listens
         fields = told(receiver.begin_round(order([3, 70], "Peer", sender.source())))
         assert (fields["restore"], fields["source"], fields["fetching"]) == ([3, 70], "Peer", True)
         await until(lambda: receiver.copies() == [[3, 70]], "the copy to arrive")
@@ -179,7 +180,7 @@ async def test_a_request_for_no_step_is_one_line_in_the_log(tmp_path: Path, step
 
 async def test_a_new_launcher_of_the_chief_loads_what_the_earlier_one_has_stored(tmp_path: Path) -> None:
     async with member(tmp_path) as chief:
-        await chief.load_stored()
+        await chief.load_stored(lambda: True)
         await chief.save_stored(5.0, lambda: True)
         assert chief.lines == []  # there is nothing to load or to store
         write_copy(chief.store.directory, 3, 64)
@@ -187,7 +188,7 @@ async def test_a_new_launcher_of_the_chief_loads_what_the_earlier_one_has_stored
         await chief.save_stored(5.0, lambda: True)
         assert chief.lines == ["tftraining: stored the backup in memory of step 70 in the job's directory"]
     async with member(tmp_path) as successor:
-        await successor.load_stored()
+        await successor.load_stored(lambda: True)
         fields = successor.for_hello()
         assert (fields["copies"], fields["copiesFrom"]) == ([[3, 70]], "Storage")
         await successor.remove_stored()
@@ -199,7 +200,7 @@ async def test_a_launcher_that_has_copies_loads_none_and_neither_does_a_worker(t
         write_copy(chief.store.directory, 3, 70)
         await chief.save_stored(5.0, lambda: True)
         for each in (chief, worker):
-            await each.load_stored()
+            await each.load_stored(lambda: True)
         assert "copiesFrom" not in chief.for_hello()
         assert worker.copies() == []
         write_copy(worker.store.directory, 4, 90)
@@ -209,7 +210,7 @@ async def test_a_launcher_that_has_copies_loads_none_and_neither_does_a_worker(t
 
 
 @pytest.mark.parametrize(
-    ("seconds", "wanted", "why"), [(0.2, True, "not finished in 0.2 s"), (5.0, False, "the other members go on")]
+    ("seconds", "wanted", "why"), [(0.2, True, "not finished in 0.2 s"), (5.0, False, "it is of no use any more")]
 )
 async def test_storage_that_hangs_holds_up_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, wanted: bool, why: str
@@ -233,7 +234,7 @@ async def test_storage_that_hangs_holds_up_nothing(
 async def test_storage_that_fails_is_one_line_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "job").write_text("no directory")
     async with member(tmp_path) as chief:
-        await chief.load_stored()
+        await chief.load_stored(lambda: True)
         write_copy(chief.store.directory, 3, 70)
         await chief.save_stored(5.0, lambda: True)
         assert [line.partition(": ")[2][:11] for line in chief.lines] == ["cannot load", "cannot stor"]

@@ -347,17 +347,24 @@ def threads() -> list[str]:
     return [name for name in names if name.startswith(("tftraining-fetch", "tftraining-copies"))]
 
 
-async def test_hundreds_of_fetches_leave_no_descriptor_thread_or_file(tmp_path: Path) -> None:
-    write_copy(tmp_path, 2, 5)
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow_fault)])
+async def test_many_fetches_leave_no_descriptor_thread_file_or_memory(tmp_path: Path, count: int) -> None:
+    write_copy(tmp_path, 2, 5, SIZE)
     async with served(tmp_path) as server, client(tmp_path) as (receiver, directory):
         assert server.port is not None
-        await receiver.fetch((2, 5), HOST, server.port)
-        before = descriptors()
-        for step in range(300):
+        for _ in range(20):
+            await receiver.fetch((2, 5), HOST, server.port)
+        before, memory = descriptors(), resident_bytes()
+        for step in range(count):
             name = (2, 5) if step % 3 else (2, 6)  # which is absent
             with contextlib.suppress(OSError):
                 await receiver.fetch(name, HOST, server.port)
         await asyncio.sleep(0.05)
         assert descriptors() <= before
+        assert resident_bytes() < memory + count * SIZE / 10
         assert left(directory) == ["copy-2-5", "failed-2-6"]
     await until(lambda: not threads(), "the threads to end")

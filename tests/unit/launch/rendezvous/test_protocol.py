@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tftraining.launch.rendezvous.protocol import (
+    CHUNK_BYTES,
     FRAME_BYTES,
     Channel,
     ConnectionClosedError,
@@ -96,6 +97,40 @@ async def test_a_tampered_frame_is_refused(harm: Callable[[list[bytes]], list[by
         with pytest.raises(ProtocolError):
             for _ in lines:
                 await asyncio.wait_for(far.receive(), 5)
+
+
+async def test_chunks_pass_between_frames() -> None:
+    async with channels() as (chief, member, _):
+        sent: list[Frame | bytes] = [{"n": 1}, b"x" * CHUNK_BYTES, b"", b"\n{}\n", {"n": 2}]
+        for each in sent:
+            await member.send_chunk(each) if isinstance(each, bytes) else member.send(each)
+        assert [await chief.receive_chunk() for _ in sent] == sent
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda lines: lines[:2] * 2,  # replayed
+        lambda lines: lines[2:] + lines[:2],  # reordered
+        lambda lines: [lines[0], lines[3]],  # with the bytes of another
+        lambda lines: [lines[0].replace(b" 5\n", b" 6\n"), lines[1] + b"x"],
+        lambda lines: [b"0" * 64 + b" %d\n" % (CHUNK_BYTES + 1)],
+        lambda lines: [b"0" * 64 + b" 99999999999999999999\n"],
+    ],
+    ids=["replayed", "reordered", "changed", "longer", "too long", "endless"],
+)
+async def test_a_tampered_chunk_is_refused(harm: Callable[[list[bytes]], list[bytes]]) -> None:
+    async with channels() as (chief, member, _):
+        lines: list[bytes] = []
+        real = member._writer.write
+        member._writer.write = lines.append  # type: ignore[method-assign,assignment]
+        await member.send_chunk(b"chunk")
+        await member.send_chunk(b"other")
+        for line in harm(lines):
+            real(line)
+        with pytest.raises(ProtocolError):
+            for _ in range(2):
+                await asyncio.wait_for(chief.receive_chunk(), 5)
 
 
 async def test_a_reflected_frame_is_refused() -> None:

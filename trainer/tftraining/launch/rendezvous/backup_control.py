@@ -62,6 +62,8 @@ class BackupControl:
     def for_hello(self) -> Frame:
         """The fields of a hello frame: what this member can resume from, while no program runs."""
         fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
+        if self._settings.host:
+            fields["copyHost"] = self._settings.host  # else: where the chief sees this launcher
         if self._loaded and fields["copies"]:
             fields["copiesFrom"] = STORAGE
         return fields
@@ -81,7 +83,7 @@ class BackupControl:
 
     # The job's storage, which the chief's launcher alone uses.
 
-    async def load_stored(self) -> None:
+    async def load_stored(self, is_wanted: Callable[[], bool]) -> None:
         """Take the copy that an earlier launcher of the chief has stored, if this one has none."""
         if self._stored is None or self.store.held():
             return
@@ -92,7 +94,8 @@ class BackupControl:
                 stored.load(directory, name, abandoned)
             return name
 
-        name = await self._in_time(load, abandoned, "load the backup in memory from the job's storage", LOAD_SECONDS)
+        what = "load the backup in memory from the job's storage"
+        name = await self._in_time(load, abandoned, what, LOAD_SECONDS, is_wanted)
         if name is not None:
             self._loaded = True
             self._log(f"tftraining: loaded the backup in memory of step {name[1]} from the job's storage")
@@ -132,7 +135,7 @@ class BackupControl:
             await asyncio.wait({running}, timeout=min(CHECK_SECONDS, max(0.0, end - loop.time())))
         abandoned.set()
         if not running.done():
-            why = f"not finished in {seconds:.1f} s" if is_wanted() else "the other members go on"
+            why = f"not finished in {seconds:.1f} s" if is_wanted() else "it is of no use any more"
         elif (error := running.exception()) is not None:
             why = describe(error)
         else:
