@@ -117,8 +117,8 @@ class Gang:
         return at
 
     def begins(self, number: int) -> list[float]:
-        """The seconds that BackupAndRestore took to begin, a restore included, in each task of the round so numbered
-        (0 is the first one with a step)."""
+        """The seconds that BackupAndRestore took to begin, a restore included, in each task of the round so numbered:
+        0 is the first one with a step, -1 the last."""
         found = []
         for task in range(len(MEMBERS)):
             name = [*training_records.read(self.directory, task)][number]
