@@ -4,7 +4,7 @@
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
-BackupAndRestore's own begin, a restore included; and with --count `seen-<task>`, how often each part of the data was
+BackupAndRestore's own begin, a restore included; `memory-<task>`, the directory of the copies; and with --count `seen-<task>`, how often each part of the data was
 trained on. The counts are variables of the model, so a restore brings back those of the restored step.
 """
 
@@ -65,6 +65,8 @@ class Records(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._supports_tf_logs = True  # or Keras would make arrays of each batch's logs, for this callback alone
         self._steps = os.open(directory / f"steps-{task}-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if told := os.environ.get("TFTRAINING_MEMORY_BACKUP"):
+            (directory / f"memory-{task}").write_text(json.loads(told)["directory"])
         self._begin = directory / f"begin-{task}-{os.getpid()}"
         self._seen = directory / f"seen-{task}"
         self._before = before
