@@ -4,8 +4,9 @@
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
-BackupAndRestore's own begin, a restore included; `memory-<task>`, the directory of the copies; and with --count `seen-<task>`, how often each part of the data was
-trained on. The counts are variables of the model, so a restore brings back those of the restored step.
+BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of the copies in memory; and with --count
+`seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
+brings back those of the restored step.
 """
 
 import json
