@@ -34,7 +34,6 @@ from benchmarks.training_records import Interval, Step
 from tests.support.launchers.gang import LocalGang
 
 PROGRAM = Path(__file__).with_name("state_worker.py")
-SHM = Path("/dev/shm")
 MEMBERS = ("worker-0", "worker-1")
 LOOK_SECONDS = 0.02
 PATIENCE = 600.0
@@ -98,10 +97,14 @@ class Gang:
     def wait_for_copies(self) -> None:
         """Wait until all members hold a copy in memory."""
         deadline = time.monotonic() + PATIENCE
-        while sum(any(place.glob("copy-*")) for place in SHM.glob("tftraining-memory-*")) < len(MEMBERS):
+        while not all(self._holds_copy(task) for task in range(len(MEMBERS))):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no copies\n{self._local.describe()}")
             time.sleep(0.1)
+
+    def _holds_copy(self, task: int) -> bool:
+        place = self.directory / f"memory-{task}"
+        return place.exists() and any(Path(place.read_text()).glob("copy-*"))
 
     def kill_program(self, name: str) -> float:
         """Send SIGKILL to a member's program; the time of that."""
@@ -117,8 +120,8 @@ class Gang:
         return at
 
     def begins(self, number: int) -> list[float]:
-        """The seconds that BackupAndRestore took to begin, a restore included, in each task of the round so numbered
-        (0 is the first one with a step)."""
+        """The seconds that BackupAndRestore took to begin, a restore included, in each task of the round so numbered:
+        0 is the first one with a step, -1 the last."""
         found = []
         for task in range(len(MEMBERS)):
             name = [*training_records.read(self.directory, task)][number]

@@ -3,9 +3,10 @@
     state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count]
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
-`steps-<task>-<round>`, a record (training_records.STEP) for every step; `begin-<task>-<round>`, the seconds of
-BackupAndRestore's own begin, a restore included; and with --count `seen-<task>`, how often each part of the data was
-trained on. The counts are variables of the model, so a restore brings back those of the restored step.
+`steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
+BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of the copies in memory; and with --count
+`seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
+brings back those of the restored step.
 """
 
 import json
@@ -59,14 +60,15 @@ def examples(steps: int) -> tf.data.Dataset:
 
 
 class Records(keras.callbacks.Callback):  # type: ignore[misc]
-    """Writes the records of this task in this round. List it behind BackupAndRestore, whose begin `before` has seen."""
+    """Writes the records of this task. List it behind BackupAndRestore, whose begin `before` has seen."""
 
     def __init__(self, directory: Path, task: int, before: "Before") -> None:
         super().__init__()
         self._supports_tf_logs = True  # or Keras would make arrays of each batch's logs, for this callback alone
-        number = os.environ.get("TFTRAINING_ROUND", "0")
-        self._steps = os.open(directory / f"steps-{task}-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._begin = directory / f"begin-{task}-{number}"
+        self._steps = os.open(directory / f"steps-{task}-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if told := os.environ.get("TFTRAINING_MEMORY_BACKUP"):
+            (directory / f"memory-{task}").write_text(json.loads(told)["directory"])
+        self._begin = directory / f"begin-{task}-{os.getpid()}"
         self._seen = directory / f"seen-{task}"
         self._before = before
         self._step = -1

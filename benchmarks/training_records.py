@@ -28,14 +28,14 @@ class Step:
 
 
 def read(directory: Path, task: int) -> dict[int, list[Step]]:
-    """The steps of a task, by round; rounds without a step are left out."""
+    """The steps of each process of a task, by process ID, the first process first; without those that made none."""
     found = {}
     for path in directory.glob(f"steps-{task}-*"):
         data = path.read_bytes()
         whole = len(data) // STEP.size * STEP.size
         if whole:
             found[int(path.name.rpartition("-")[2])] = [Step(*each) for each in STEP.iter_unpack(data[:whole])]
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda each: each[1][0].begin))
 
 
 def lost_steps(rounds: Sequence[Sequence[Step]], at: float) -> int | None:

@@ -14,7 +14,7 @@ from tftraining.launch.in_user_process import iterator_release
 from tftraining.launch.in_user_process.iterator_release import HANDLES, Release
 
 HERE = threading.current_thread().name
-THERE = "tftraining-release"
+THERE = iterator_release.NAME
 
 
 class Handle:
@@ -142,3 +142,25 @@ def test_a_class_that_has_a_destructor_stays_as_it_is(capsys: pytest.CaptureFixt
     iterator_release._extend(release, types.SimpleNamespace(__name__=HANDLES[0][0], OwnedIterator=OwnedIterator))
     assert dict(OwnedIterator.__dict__) == before
     assert "OwnedIterator has a destructor of its own" in capsys.readouterr().err
+
+
+def test_at_the_limit_of_threads_a_handle_dies_all_the_same(iterator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    died: list[str] = []
+    one = iterator(Handle(died))
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    del one
+    assert wait_for_one(died) == THERE  # the one thread that there is
+
+
+def test_without_any_thread_an_iterator_dies_as_usual(release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    died: list[str] = []
+    release.start()
+    release.take(Handle(died))
+    assert died == [HERE]

@@ -13,6 +13,7 @@ under them. This module must never fail, and must not import TensorFlow.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import queue
@@ -34,6 +35,7 @@ HANDLES = (
     ),
 )
 MODULES = frozenset(module for module, _, _ in HANDLES)
+NAME = "tftraining-release"  # of the threads
 PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
 PAUSE_SECONDS = 0.02
 _HOLDERS = 2  # of a reference that nobody else holds: a list, and the call that counts
@@ -53,9 +55,11 @@ class Release:
     def start(self) -> None:
         """Take references from now on; the end of the process waits for them. A second call does nothing."""
         if self._dispatcher is None and not self._ending.is_set():
-            self._dispatcher = threading.Thread(target=self._dispatch, name="tftraining-release", daemon=True)
-            self._dispatcher.start()
-            atexit.register(self.finish)
+            dispatcher = threading.Thread(target=self._dispatch, name=NAME, daemon=True)
+            with contextlib.suppress(RuntimeError):  # the limit of threads: iterators die as they would without us
+                dispatcher.start()
+                self._dispatcher = dispatcher
+                atexit.register(self.finish)
 
     def take(self, reference: Any) -> None:
         """Drop a reference later. The caller drops its own at once, in a process that has forked or ends, too."""
@@ -78,11 +82,13 @@ class Release:
         while (reference := self._queue.get()) is not None:
             held = [reference]
             del reference
-            thread = threading.Thread(target=self._drop, args=(held,), name="tftraining-release", daemon=True)
-            self._threads = [each for each in self._threads if each.is_alive()]
-            self._threads.append(thread)
-            thread.start()
-            del held, thread
+            thread = threading.Thread(target=self._drop, args=(held,), name=NAME, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the limit of threads
+                self._drop(held)
+            else:
+                self._threads = [*(each for each in self._threads if each.is_alive()), thread]
 
     def _drop(self, held: list[Any]) -> None:
         """Drop the reference in the list, as its last holder if the others let go of it soon."""
