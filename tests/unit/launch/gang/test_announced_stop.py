@@ -67,6 +67,9 @@ def test_a_round_ends_when_all_members_have_made_the_copy_that_a_leaving_member_
         ({"steps_per_second": 2.0}, 0.0, 103),
         ({"steps_per_second": 0.0}, 0.5, 103),
         ({"steps_per_second": 0.0, "last_step_time": 0.0}, 0.0, 113),  # 99 steps in 4 s
+        ({"steps_per_second": 0.0, "last_step_time": 0.0, "first_step": 79}, 0.0, 103),  # 20 steps in 4 s
+        ({"steps_per_second": 0.0, "last_step_time": 0.0, "first_step": 59}, 0.0, 105),
+        ({"steps_per_second": 0.0, "last_step_time": 4.0}, 0.0, 103),
     ],
 )
 def test_the_order_arrives_before_any_member_has_made_the_step(told: Any, age: float, step: int) -> None:
@@ -84,9 +87,11 @@ def test_long_steps_leave_no_time_for_more_than_needed(rate: float, step: int) -
     assert set(ordered(chief).values()) == {step}
 
 
-@pytest.mark.parametrize(("fields", "step"), [({"begun": 40}, 145), ({"begun": 0}, 105), ({}, 105)])
+@pytest.mark.parametrize(
+    ("fields", "step"), [({"begun": 40}, 125), ({"begun": 0}, 85), ({"begun": 20}, 105), ({}, 105)]
+)
 def test_the_order_is_in_steps_of_the_model_not_of_its_optimizer(fields: dict[str, Any], step: int) -> None:
-    chief = training_gang("worker-0", "worker-1", backup=report(96, **fields))
+    chief = training_gang("worker-0", "worker-1", backup=report(96, **fields), first_step=20)
     leave(chief, "worker-1", 9.0)
     assert set(ordered(chief).values()) == {step}
 

@@ -73,6 +73,15 @@ def test_no_signal_and_no_failure_of_the_surroundings_drops_a_copy(ended: dict[s
     assert restored(restart(chief, 7.0, *HELD)) == [1, 48]
 
 
+def test_a_member_that_has_finished_too_early_drops_no_copy() -> None:
+    chief = resumed_gang()
+    chief.handle_frame("worker-1", exited(chief.rounds.number, 0), 6.0)
+    fail(chief, "worker-0", 6.5, "tensorflow.python.framework.errors_impl.UnavailableError: Connection reset by peer")
+    assert chief.last_incident is not None
+    assert (chief.last_incident.member, chief.last_incident.charged) == ("worker-1", True)
+    assert not chief.backups.dropped
+
+
 @pytest.mark.parametrize("code", [1, 3])
 def test_an_exit_without_a_known_exception_drops_a_copy(code: int) -> None:
     chief = resumed_gang()

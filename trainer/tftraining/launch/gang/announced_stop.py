@@ -6,7 +6,7 @@ Pure. It must never keep a round for long: after a bound the round ends with the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from tftraining.launch.failure.incident import TERMINATED, Incident
@@ -32,7 +32,7 @@ class Order:
     step: int
     ordered_at: float
     deadline: float
-    behind: set[str] = field(default_factory=set)
+    behind: set[str]
 
 
 class AnnouncedStop:
@@ -45,13 +45,11 @@ class AnnouncedStop:
         self._leaving: tuple[Describe, float] | None = None  # a member leaves, but not all make copies yet; until when
         self._why_skipped = ""
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether the round is about to end."""
-        return self._order is not None
-
     def announce(self, describe: Describe, now: float, seconds: float = LONGEST_WAIT_SECONDS) -> bool:
-        """Order a copy at whose end, or after `seconds`, the round ends; False if the members make no copies."""
+        """Order a copy at whose end, or after `seconds`, the round ends; False if the members make no copies.
+
+        An end that is announced already is so many seconds away at most.
+        """
         copiers = self._membership.copiers
         if self._order is not None:
             self._order.deadline = min(self._order.deadline, now + seconds)
@@ -75,11 +73,9 @@ class AnnouncedStop:
     def retry(self, now: float) -> None:
         """Order the copy for a leaving member, if all make copies now and it still waits. Not for each heartbeat: it
         looks at all members."""
-        if self._leaving is not None:
-            describe, until = self._leaving
-            self._leaving = None
-            if now < until:
-                self.announce_leaving(describe, now, until - now)
+        describe, until = self._leaving or (None, now)
+        if describe is not None and now < until:
+            self.announce_leaving(describe, now, until - now)
 
     def record_copy(self, peer: Peer) -> None:
         """Note the newest copy that a member has reported."""
@@ -148,8 +144,7 @@ def steps_per_second(progress: Snapshot) -> float:
     """The speed that the program reports, or else that of its steps so far; 0 if unknown."""
     if progress.steps_per_second:
         return progress.steps_per_second
-    first, last = progress.first_step_time, progress.last_step_time
-    if None in (first, last, progress.step, progress.first_step):
+    begin, first, last = progress.first_step, progress.first_step_time, progress.last_step_time
+    if progress.step is None or begin is None or first is None or last is None or last <= first:
         return 0.0
-    seconds, steps = (last or 0.0) - (first or 0.0), (progress.step or 0) - (progress.first_step or 0) - 1
-    return steps / seconds if seconds > 0 and steps > 0 else 0.0
+    return (progress.step - begin - 1) / (last - first)

@@ -24,16 +24,16 @@ class BackupReport:
     1970; `seconds` is how long the copy has blocked the training.
     """
 
-    on: bool = False
-    reason: str = ""
-    step: int | None = None
-    time: float | None = None
-    bytes: int | None = None
-    seconds: float | None = None
-    resumed_from: str = ""
-    resumed_step: int | None = None
-    epoch_resumed: str = ""
-    begun: int | None = None
+    on: bool
+    reason: str
+    step: int | None
+    time: float | None
+    bytes: int | None
+    seconds: float | None
+    resumed_from: str
+    resumed_step: int | None
+    epoch_resumed: str
+    begun: int | None
 
     @property
     def newest(self) -> int | None:

@@ -249,7 +249,7 @@ class Coordinator:
 
     def _stop_after_copy(self, describe: Describe, now: float) -> None:
         """End the round as intended; after a copy if the members make copies."""
-        if not self._announced_stop.is_pending and not self._announced_stop.announce(describe, now):
+        if not self._announced_stop.announce(describe, now):
             self._stop_round(describe(now), now)
 
     def _stop_if_announced(self, now: float) -> None:
