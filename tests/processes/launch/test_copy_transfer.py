@@ -133,7 +133,7 @@ def test_a_container_that_restarts_takes_its_own_copies_over(start: Callable[...
 
 @pytest.mark.slow_fault
 def test_a_sender_that_is_killed_in_the_middle_of_a_transfer(start: Callable[..., CopyingGang]) -> None:
-    gang = start("--size", "300000000", "--every", "64")
+    gang = start("--size", "100000000", "--every", "64")
     gang.delete_pods("worker-1")
     gang.start("worker-1")
     gang.wait_for(lambda: list(gang.memory.glob("*-worker-1/fetch-*")))
