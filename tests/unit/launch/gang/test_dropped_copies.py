@@ -54,6 +54,15 @@ def test_a_member_that_holds_only_a_dropped_copy_fetches_another() -> None:
     assert [order["source"] for order in orders.values()] == ["Peer", "Memory"]
 
 
+def test_a_program_that_ran_out_of_memory_ends_the_backups_of_the_job() -> None:
+    chief = resumed_gang()
+    chief.handle_frame("worker-1", exited(chief.rounds.number, number_of_signal=9, kind="OOMKilled"), 6.0)
+    assert set(restart(chief, 7.0, *HELD).values()) == {None}
+    summary = chief.backups.summarize()
+    assert summary is not None
+    assert (summary.on, summary.reason) == (False, "worker-1 was OOMKilled")
+
+
 @pytest.mark.parametrize(
     "ended",
     [
@@ -62,7 +71,6 @@ def test_a_member_that_holds_only_a_dropped_copy_fetches_another() -> None:
         {"code": 137},
         {"code": 1, "exception": "ConnectionResetError: [Errno 104]"},
         {"code": 1, "exception": "tensorflow.python.framework.errors_impl.UnavailableError: lost"},
-        {"number_of_signal": 9, "kind": "OOMKilled"},
     ],
 )
 def test_no_signal_and_no_failure_of_the_surroundings_drops_a_copy(ended: dict[str, Any]) -> None:

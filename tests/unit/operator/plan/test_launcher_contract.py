@@ -22,8 +22,6 @@ from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.launcher_report import Report, ReportedRestart, parse_report, split_result
 from tftraining_operator.model.observed import LauncherReport
 
-# Read by this operator before the launcher of this commit reports them.
-AHEAD = {"resumedFrom", "lostSeconds", "backupSkipped"}
 KINDS = {"status": LastRestart, "report": ReportedRestart}
 WALL = 1_772_366_400.0  # 2026-03-01T12:00:00Z, the simulation's beginning
 KILLED = Exit(None, 9, ("epoch 3", "loss 0.5"), "")
@@ -126,4 +124,4 @@ def test_every_phase_and_reason_is_known() -> None:
 def test_a_launcher_reports_every_field_of_a_restart_that_the_status_has() -> None:
     last = gang_status(restarted(), 12.0)["lastRestart"]
     names = {name: msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"] for name, kind in KINDS.items()}
-    assert set(names["status"]) - {"pod"} == set(names["report"]) - {"member"} <= set(last) | AHEAD
+    assert set(names["status"]) - {"pod"} == set(names["report"]) - {"member"} <= set(last)

@@ -94,6 +94,7 @@ class MemoryBackups:
         self.dropped: set[Copy] = set()
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
         self._earlier: Summary | None = None  # of that copy
+        self._off = ""  # why this launcher has ended the backups
 
     def start_round(self) -> dict[str, dict[str, Any]]:
         """The part of the `start` frame of each member that copies; empty without copies. The programs agree by
@@ -101,7 +102,7 @@ class MemoryBackups:
         earlier, copiers = self.summarize(), self._membership.copiers
         self.restored = self._earlier = None
         held = {peer.name: peer.memory_copies - self.dropped for peer in copiers if peer.memory_copies is not None}
-        if len(held) < len(copiers):
+        if self._off or len(held) < len(copiers):
             return {}
         servers = [peer for peer in copiers if peer.copy_port is not None]
         copy = self.restored = choose(held, [peer.name for peer in servers])
@@ -133,7 +134,7 @@ class MemoryBackups:
     def summarize(self) -> Summary | None:
         """The copies of the gang, for people; None if the job has none. Until a new round reports a copy, it is the one
         that the round has to restore."""
-        if why := self._membership.job.backups_off:
+        if why := self._off or self._membership.job.backups_off:
             return Summary(False, why)
         found = summarize(self._membership.copiers)
         if found is None or found.step is not None or self._earlier is None:
@@ -142,7 +143,10 @@ class MemoryBackups:
 
     def judge(self, incident: Incident) -> Incident:
         """The incident that ends the round. If its cause may be the restored copy, that copy is dropped, and the
-        failure does not count as a repeated one: the next round resumes elsewhere."""
+        failure does not count as a repeated one: the next round resumes elsewhere. A program that ran out of memory
+        ends the backups of the job, for they may be the cause."""
+        if incident.exit is not None and incident.exit.kind == OOM_KILLED:
+            self._off = f"{incident.member} was OOMKilled"
         if not incident.charged or not is_fault_of_program(incident.exit) or not self._may_be_the_cause():
             return incident
         assert self.restored is not None
