@@ -7,8 +7,8 @@
     python -m benchmarks.lost_work goodput --long      a kill a minute for ten minutes
 
 Each is one table, on this machine: two workers with a launcher each, a dense model with Adam (state_worker.py), the
-program and its time of a step the same in all columns. Without --long a table takes minutes. The work lost by stops
-that are announced (scaling, drain, suspend) needs pods: benchmarks.faults. All times are CLOCK_MONOTONIC, all steps
+program the same in all columns. Without --long a table takes minutes. The work lost by stops that are announced
+(scaling, drain, suspend) needs pods, and has no table here yet. All times are CLOCK_MONOTONIC, all steps
 are the programs' own records. The last line is JSON. It must never judge.
 """
 
