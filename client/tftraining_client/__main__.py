@@ -5,12 +5,13 @@
 
 # ruff: noqa: PLC0415  each road imports only what it needs
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from tftraining_client.errors import UserError
+from tftraining_client.errors import JobFailed, UserError
 
 
 def run_locally(argv: Sequence[str]) -> int:
@@ -29,12 +30,16 @@ def on_cluster(argv: Sequence[str]) -> int:
 
     from tftraining_client.commands.app import app
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name or a log line outside the encoding of a pipe or a terminal is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = get_command(app).main(list(argv), prog_name=program(), standalone_mode=False)
+        work = get_command(app).main(list(argv), prog_name=program(), standalone_mode=False)
     except TyperException as error:
         print(f"tftj: {_usage(error)}", file=sys.stderr)
         raise SystemExit(UserError.exit_code) from error
-    return code if isinstance(code, int) else 0
+    # A number after --help.
+    return work() if callable(work) else int(work or 0)
 
 
 def _usage(error: Exception) -> str:
@@ -58,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"tftj: {error}", file=sys.stderr)
+        print(f"tftj: {error.summary if isinstance(error, JobFailed) else error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

@@ -37,11 +37,12 @@ class JobEnded(UserError):
 
 
 class JobFailed(JobEnded):
-    """The job has failed. `reason` is that of its status, `log_tail` the last lines of the program."""
+    """The job has failed. `reason` is that of its status, `log_tail` the last lines of the program, `summary` the
+    error in one line."""
 
     def __init__(self, job: str, reason: str, message: str, log_tail: str) -> None:
-        tail = f"\n{log_tail.rstrip()}" if log_tail else ""
-        super().__init__(f"job {job} failed: {reason}: {message}{tail}")
+        self.summary = f"job {job} failed: {reason}: {' '.join(message.split())}"
+        super().__init__("\n".join([self.summary, *log_tail.rstrip().splitlines()]))
         self.job = job
         self.reason = reason
         self.message = message

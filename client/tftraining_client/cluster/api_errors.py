@@ -34,7 +34,7 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
 
 def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:
     """The error for a name that no job has, with the nearest names."""
-    near = get_close_matches(name, known, NEAREST, 0.5)
+    near = get_close_matches(name, known, NEAREST)
     if near:
         return JobNotFound(f"no job {name} in namespace {namespace}; the nearest names: {', '.join(near)}")
     rest = "the namespace has no jobs" if not known else "`tftj list` shows the jobs"

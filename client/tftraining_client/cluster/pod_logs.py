@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 from tftraining.launch.roles import ROLES
@@ -77,7 +77,7 @@ async def read_logs(
 
 
 class _PodLog:
-    """The log of one pod. `pod` is its newest state, which the follower sets."""
+    """The log of one pod. A follower hands over each new state of the pod."""
 
     def __init__(self, api: Api, namespace: str, pod: Pod, query: LogQuery, notify: Notify) -> None:
         self._api = api
@@ -85,8 +85,14 @@ class _PodLog:
         self._query = query
         self._notify = notify
         self._position = LogPosition()
+        self._changed = asyncio.Event()
         self.pod = pod
         self.gone = False
+
+    def update(self, pod: Pod, gone: bool) -> None:
+        """Note the newest state of the pod."""
+        self.pod, self.gone = pod, gone
+        self._changed.set()
 
     async def once(self) -> AsyncGenerator[LogLine, None]:
         """The log as it is now; nothing for a pod without one."""
@@ -124,7 +130,9 @@ class _PodLog:
             if self.gone:
                 self._note_gone(broken)
                 return
-            await asyncio.sleep(pause)
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _following(self) -> Query:
@@ -202,7 +210,7 @@ class Follower:
         """Note the newest state of a pod, and begin to read its log once the container has started."""
         new = _PodLog(self._api, self._job.namespace, pod, self._query, self._notify)
         log = self._known.setdefault(pod.uid, new)
-        log.pod, log.gone = pod, gone
+        log.update(pod, gone)
         if pod.started and not gone and pod.uid not in self._readers:
             self._readers[pod.uid] = asyncio.create_task(self._guarded(self._read(log)))
 
@@ -228,5 +236,11 @@ class Follower:
 
     async def _last_lines(self) -> None:
         await self._listed.wait()
-        if self._readers:
-            await asyncio.wait(self._readers.values(), timeout=LAST_LINES_SECONDS)
+        if not self._readers:
+            return
+        _, unfinished = await asyncio.wait(self._readers.values(), timeout=LAST_LINES_SECONDS)
+        for uid, task in self._readers.items():
+            if task in unfinished and not self._known[uid].pod.terminated:
+                self._notify(f"{self._known[uid].pod.replica} still runs; its further lines are not followed")
+            elif task in unfinished:
+                self._notify(f"{self._known[uid].pod.replica}: the log could not be read to its end")

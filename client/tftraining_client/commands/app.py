@@ -1,4 +1,8 @@
-"""The options of `tftj`, on typer. Each command imports what it needs when it runs, so that `tftj --help` is fast."""
+"""The options of `tftj`, on typer. Each command imports what it needs when it runs, so that `tftj --help` is fast.
+
+A function of a command returns the work, which `__main__` does after typer: typer has exit codes of its own for a
+broken pipe and Ctrl-C.
+"""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  a parameter is an option
 import enum
@@ -23,6 +27,9 @@ app = typer.Typer(
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+Work = Callable[[], int]
 
 
 class Output(enum.StrEnum):
@@ -78,10 +85,10 @@ OutputFormat = Annotated[Output | None, typer.Option("--output", "-o", help="out
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     help="Run a job on this machine, without a cluster.",
 )
-def _run_locally(context: typer.Context) -> int:
+def _run_locally(context: typer.Context) -> Work:
     from tftraining_client.__main__ import run_locally
 
-    return run_locally(["run", *context.args])
+    return lambda: run_locally(["run", *context.args])
 
 
 @app.command("list", help="List the jobs of a namespace.")
@@ -92,7 +99,7 @@ def _list(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     from tftraining_client.commands import listing
 
     return _on_cluster(
@@ -108,7 +115,7 @@ def _status(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     from tftraining_client.commands import status
 
     return _on_cluster(lambda client: status.show(client, job, watch, output), context, kubeconfig, namespace)
@@ -128,7 +135,7 @@ def _logs(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     if follow and previous:
         raise UserError("--previous shows containers that have ended: use it without --follow")
     from tftraining_client.commands import logs
@@ -154,7 +161,7 @@ def _wait(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     from tftraining_client.commands import changes
 
     seconds = parse_duration(timeout) if timeout is not None else None
@@ -164,7 +171,7 @@ def _wait(
 @app.command("suspend", help="Suspend a job: its pods are deleted, its backups stay.")
 def _suspend(
     job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
-) -> int:
+) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.suspend(client, job), context, kubeconfig, namespace)
@@ -173,7 +180,7 @@ def _suspend(
 @app.command("resume", help="Resume a suspended job from its last backup.")
 def _resume(
     job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
-) -> int:
+) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
@@ -186,7 +193,7 @@ def _scale(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.scale(client, job, replicas), context, kubeconfig, namespace)
@@ -199,7 +206,7 @@ def _delete(
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
-) -> int:
+) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.delete(client, jobs, wait), context, kubeconfig, namespace)
@@ -208,25 +215,24 @@ def _delete(
 @app.command("explain", help="Say why a job failed or does not train, and what to try.")
 def _explain(
     job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
-) -> int:
+) -> Work:
     from tftraining_client.commands import explain
 
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
 
 
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
-def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> int:
+def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> Work:
     from tftraining_client.commands import doctor
 
     return _on_cluster(doctor.examine, context, kubeconfig, namespace)
 
 
 @app.command("completion", help="Print the completion script of a shell: source <(tftj completion bash).")
-def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> int:
+def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> Work:
     from tftraining_client.commands import completion
 
-    print(completion.script(shell.value))
-    return 0
+    return lambda: completion.print_script(shell.value)
 
 
 def parse_duration(text: str) -> float:
@@ -243,8 +249,8 @@ def _on_cluster(
     context: str | None,
     kubeconfig: str | None,
     namespace: str | None,
-) -> int:
-    """Run a command with a client, which is closed at the end; its exit code."""
+) -> Work:
+    """A command with a client, which is closed at the end."""
     import asyncio
 
     from tftraining_client.cluster.async_client import AsyncClient
@@ -254,4 +260,4 @@ def _on_cluster(
         async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=note) as client:
             return await command(client)
 
-    return asyncio.run(connected())
+    return lambda: asyncio.run(connected())

@@ -11,10 +11,11 @@ PROGRAM = "tftj"
 SECONDS = 3.0
 
 
-def script(shell: str) -> str:
-    """The completion script of the shell."""
+def print_script(shell: str) -> int:
+    """Print the completion script of the shell; the exit code."""
     shell = "pwsh" if shell == "powershell" else shell
-    return get_completion_script(prog_name=PROGRAM, complete_var="_TFTJ_COMPLETE", shell=shell)
+    print(get_completion_script(prog_name=PROGRAM, complete_var="_TFTJ_COMPLETE", shell=shell))
+    return 0
 
 
 def job_names(context: str | None, kubeconfig: str | None, namespace: str | None, incomplete: str) -> list[str]:
