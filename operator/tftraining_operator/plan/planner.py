@@ -27,7 +27,7 @@ from tftraining_operator.plan.launcher_report import merge_report
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
-from tftraining_operator.plan.restart import restart_what_failed
+from tftraining_operator.plan.restart import restart_on_request, restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
 from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
@@ -73,6 +73,10 @@ def _to_suspend(context: Context, _: Draft) -> bool:
     return context.run_policy.suspend
 
 
+def _restart_requested(context: Context, draft: Draft) -> bool:
+    return context.job.restarted_at not in ("", draft.status.restarted_at)
+
+
 def _with_launchers(context: Context, _: Draft) -> bool:
     return context.spec.in_place
 
@@ -115,6 +119,7 @@ ACTIVE = (
     Stage(merge_report, _with_report),
     Stage(check_success),
     Stage(check_launcher_result, _with_launchers),
+    Stage(restart_on_request, _restart_requested),
     Stage(restart_what_failed),
     Stage(assemble),
     Stage(announce_earlier_run, _with_first_report),
