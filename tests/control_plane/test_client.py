@@ -1,10 +1,16 @@
 """The Python client and `tftj` on a real API server: jobs, watches, waiting, changes, rights and credentials."""
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -135,6 +141,43 @@ def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str
         client.submit(manifest)
 
 
+def test_a_file_is_submitted_with_its_config_maps(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client
+) -> None:
+    def program(text: str) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"train.py": text}}
+
+    def write(*documents: dict[str, Any]) -> Path:
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump_all(documents))
+        return path
+
+    admin = control_plane.kubeconfig
+    wrong = minimal("wrong")
+    wrong["spec"]["replicaSpecs"]["worker"]["replicas"] = -1
+    refused = tftj(admin, "submit", "-f", str(write(program("1"), wrong)), "-n", namespace)
+    assert refused.returncode == 2 and "spec.replicaSpecs.worker.replicas" in refused.stderr
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    names = [each["metadata"]["name"] for each in control_plane.request("GET", maps)["items"]]
+    assert "program" not in names, "a refused job leaves no ConfigMap"
+
+    file = str(write(program("1"), minimal("first")))
+    checked = tftj(admin, "submit", "-f", file, "-n", namespace, "--dry-run")
+    assert checked.stdout == "tftrainingjob.tftraining.dev/first created (dry run)\n" and client.list() == []
+    sent = tftj(admin, "submit", "-f", file, "-n", namespace)
+    assert (sent.returncode, sent.stdout) == (0, "tftrainingjob.tftraining.dev/first created\n")
+    assert control_plane.request("GET", f"{maps}/program")["data"] == {"train.py": "1"}
+    again = tftj(admin, "submit", "-f", str(write(program("1"), minimal("second"))), "-n", namespace, "-o", "name")
+    assert again.stdout == "tftrainingjob.tftraining.dev/second\n"
+    other = tftj(admin, "submit", "-f", str(write(program("2"), minimal("third"))), "-n", namespace)
+    assert other.returncode == 2 and "ConfigMap program exists in namespace" in other.stderr
+    assert [job.name for job in client.list()] == ["first", "second"]
+    elsewhere = minimal("fourth")
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    mixed = tftj(admin, "submit", "-f", str(write(elsewhere)), "-n", namespace)
+    assert mixed.stderr == f"tftj: the manifest is for namespace elsewhere, not for {namespace}\n"
+
+
 def test_an_unknown_job_is_told_with_the_nearest_names(client: Client, namespace: str) -> None:
     client.submit(minimal("mnist"))
     with pytest.raises(JobNotFound, match=f"no job mnits in namespace {namespace}; the nearest names: mnist"):
@@ -238,6 +281,71 @@ def test_the_command_follows_a_job_and_its_exit_code_tells_the_outcome(
     assert tftj(admin, "wait", "job", "-n", namespace, "--for=failed").returncode == 0
     told = tftj(admin, "explain", "job", "-n", namespace).stdout
     assert "last failure: job-worker-1" in told and "  ValueError: boom" in told and "try: " in told
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_no_line_is_too_long_and_the_next_commands_are_named(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str, columns: int
+) -> None:
+    job = new_job("a-job-of-a-person-with-a-long-name")
+    job.run()
+    admin = control_plane.kubeconfig
+    with Terminal(admin, columns, "list", "-n", namespace) as listing:
+        assert listing.read_to_the_end() == 0
+    assert max(len(line) for line in listing.lines if not line.startswith("next:")) <= columns
+    assert listing.lines[-1] == "next: tftj status JOB --watch; tftj logs JOB --follow"
+    with Terminal(admin, columns, "status", job.name, "--watch", "-n", namespace) as following:
+        following.read_until("Running")
+        job.succeed_pod(f"{job.name}-worker-0")
+        assert following.read_to_the_end() == 0
+    assert "Succeeded" in following.text and "Traceback" not in following.text
+    assert following.lines[-1] == f"next: tftj logs {job.name}; tftj delete {job.name}"
+    assert max(len(line) for line in following.lines if not line.startswith("next:")) <= columns
+
+
+class Terminal:
+    """The command on a pseudo-terminal so wide."""
+
+    def __init__(self, kubeconfig: Path, columns: int, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tftraining_client", *arguments],
+            env={**environment, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._ours)
+
+    @property
+    def lines(self) -> list[str]:
+        """The printed lines without the control sequences."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).replace("\r", "\n")
+        return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+    def read_until(self, text: str) -> None:
+        while text not in self.text:
+            self.text += os.read(self._ours, 65536).decode()
+
+    def read_to_the_end(self) -> int:
+        """Read until the command has ended; its exit code."""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while chunk := os.read(self._ours, 65536):
+                self.text += chunk.decode()
+        return self._process.wait(20)
 
 
 def test_the_commands_change_a_job(

@@ -66,12 +66,41 @@ class AsyncClient:
             self._connection = await connect(self._context, self._kubeconfig)
         return self._connection
 
-    async def submit(self, manifest: Mapping[str, Any] | str | Path, *, dry_run: bool = False) -> Job:
-        """Create a job from a manifest, or from a file with one job. The API server checks it strictly."""
-        raw = _manifest(manifest)
-        namespace = raw["metadata"].get("namespace") or await self.own_namespace()
+    async def submit(
+        self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False
+    ) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
+
+        `job` chooses one of several jobs of a file. The API server refuses unknown fields. The job goes into
+        the namespace that its manifest names, otherwise into that of the client.
+        """
+        raw, config_maps = _submission(manifest, job, self._notify)
+        named = (raw.get("metadata") or {}).get("namespace")
+        if named and self._namespace not in (None, named):
+            raise UserError(f"the manifest is for namespace {named}, not for {self._namespace}")
+        namespace = str(named or await self.own_namespace())
         query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
+        # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
+        if config_maps and not dry_run:
+            await self._request("POST", _path(namespace), raw, [*query, ("dryRun", "All")])
+        for each in config_maps:
+            await self._create_config_map(namespace, each, query)
         return Job.of(await self._request("POST", _path(namespace), raw, query))
+
+    async def _create_config_map(self, namespace: str, raw: Manifest, query: Query) -> None:
+        """Create a ConfigMap; one that is there already must have the same content."""
+        connection, path = await self.connection(), f"/api/v1/namespaces/{namespace}/configmaps"
+        with _translated(connection):
+            try:
+                await connection.api.request("POST", path, raw, query)
+                return
+            except ApiError as error:
+                if not error.exists:
+                    raise
+            name = raw["metadata"]["name"]
+            present = await connection.api.request("GET", f"{path}/{name}")
+        if any((present.get(part) or {}) != (raw.get(part) or {}) for part in ("data", "binaryData")):
+            raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
 
     async def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""
@@ -221,6 +250,10 @@ class AsyncClient:
                     if change.type in ("LISTED", "DELETED") and not there:
                         return
 
+    def use_namespace(self, namespace: str) -> None:
+        """Change the namespace of the client."""
+        self._namespace = namespace
+
     async def own_namespace(self) -> str:
         """The namespace of the client."""
         return self._namespace or (await self.connection()).namespace
@@ -294,11 +327,12 @@ def _by_name(name: str | None) -> Query:
     return [("fieldSelector", f"metadata.name={name}")] if name else []
 
 
-def _manifest(manifest: Mapping[str, Any] | str | Path) -> Manifest:
+def _submission(
+    manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
+) -> tuple[Manifest, builtins.list[Manifest]]:
+    """The job, and the ConfigMaps of its file."""
     if isinstance(manifest, Mapping):
-        if not isinstance(manifest.get("metadata"), Mapping):
-            raise UserError("the manifest has no metadata.name")
-        return dict(manifest)
-    from tftraining_client.manifest import read_manifest  # noqa: PLC0415  only for files
+        return dict(manifest), []
+    from tftraining_client.manifest import read_submission  # noqa: PLC0415  only for files
 
-    return read_manifest(str(manifest), None, logger.warning)[0]
+    return read_submission(str(manifest), job, notify)

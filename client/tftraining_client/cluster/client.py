@@ -46,9 +46,9 @@ class Client:
         self._thread.join()
         self._loop.close()
 
-    def submit(self, manifest: Mapping[str, Any] | str | Path, *, dry_run: bool = False) -> Job:
-        """Create a job from a manifest, or from a file with one job."""
-        return self._call(self._client.submit(manifest, dry_run=dry_run))
+    def submit(self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it."""
+        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run))
 
     def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""

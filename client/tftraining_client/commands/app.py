@@ -107,6 +107,26 @@ def _list(
     )
 
 
+@app.command("submit", help="Create a job from a file, with the ConfigMaps beside it.")
+def _submit(
+    file: Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="manifest; - for standard input")],
+    job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only let the API server check the manifest")] = False,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if watch and (dry_run or output):
+        raise UserError("--watch follows a job that is created: use it without --dry-run and --output")
+    from tftraining_client.commands import submit
+
+    return _on_cluster(
+        lambda client: submit.submit(client, file, job, watch, dry_run, output), context, kubeconfig, namespace
+    )
+
+
 @app.command("status", help="Show a job with its pods, progress, last restart and events.")
 def _status(
     job: JobName,

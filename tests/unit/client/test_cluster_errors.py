@@ -145,6 +145,8 @@ contexts:
         (["wait", "job", "--for", "done"], 2, "tftj: cannot wait for 'done'"),
         (["wait", "job", "--timeout", "soon"], 2, "tftj: --timeout soon: must be a duration"),
         (["logs", "job", "-f", "--previous"], 2, "tftj: --previous shows containers that have ended"),
+        (["submit", "-f", "/none"], 2, "tftj: /none: no such file or directory"),
+        (["submit", "-f", "a", "--watch", "--dry-run"], 2, "tftj: --watch follows a job that is created"),
         (["status", "a/b"], 2, "tftj: 'a/b' is not the name of a job"),
         (["doctor"], 1, ""),
     ],
