@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import os
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time as now
 from typing import Any
 
 import yaml
@@ -148,10 +148,10 @@ class _PluginToken:
 
     async def renew(self, configuration: Configuration) -> None:
         """Called before each request."""
-        if time.time() < self._renew_at:
+        if now() < self._renew_at:
             return
         async with self._lock:
-            if time.time() < self._renew_at:
+            if now() < self._renew_at:
                 return
             # Otherwise the library keeps the old token.
             vars(self._loader).pop("exec_plugin_expiry", None)
@@ -166,5 +166,5 @@ class _PluginToken:
         expiry: datetime | None = getattr(self._loader, "exec_plugin_expiry", None)
         if expiry is None:
             return float("inf")
-        now, expires = time.time(), expiry.astimezone(UTC).timestamp()
-        return max(expires - EARLY_SECONDS, now + (expires - now) / 2)
+        left = expiry.astimezone(UTC).timestamp() - now()
+        return now() + max(left - EARLY_SECONDS, left / 2)

@@ -46,3 +46,20 @@ def test_the_help_is_there(command: str) -> None:
 
 def test_a_blocked_module_cannot_be_imported() -> None:
     assert "fcntl" in run("import fcntl").stderr
+
+
+def test_a_command_does_without_the_packages_that_only_cost_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND], env={"KUBECONFIG": "/none"}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+COMMAND = """
+import sys
+from tftraining_client.__main__ import main
+sys.argv = ["tftj", "list"]
+print(main())
+imported = [name for name in ("requests", "urllib3", "websocket", "oauthlib") if name in sys.modules]
+sys.exit(f"imported: {imported}" if imported else 0)
+"""
