@@ -30,6 +30,10 @@ def on_cluster(argv: Sequence[str]) -> int:
 
     from tftraining_client.commands.app import app
 
+    if "_TFTJ_COMPLETE" in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name or a log line outside the encoding of a pipe or a terminal is no error.
         sys.stdout.reconfigure(errors="backslashreplace")

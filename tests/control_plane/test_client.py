@@ -33,14 +33,14 @@ def client(control_plane: ControlPlane, namespace: str) -> Iterator[Client]:
         yield client
 
 
-def tftj(kubeconfig: Path, *arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def tftj(kubeconfig: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user of that kubeconfig, with pipes for its output."""
     return subprocess.run(
         [sys.executable, "-m", "tftraining_client", *arguments],
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=60,
         check=False,
     )
 
@@ -366,6 +366,21 @@ def test_the_commands_change_a_job(
     assert job.raw()["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
     assert said("delete", "job") == "tftrainingjob.tftraining.dev/job deleted"
     assert job.is_gone()
+
+
+def test_the_shell_completes_the_names_of_jobs(client: Client, control_plane: ControlPlane, namespace: str) -> None:
+    for name in ("mnist-a", "mnist-b", "digits"):
+        client.submit(minimal(name))
+
+    def completed(words: str) -> list[str]:
+        asked = {"_TFTJ_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        done = tftj(control_plane.kubeconfig, **asked)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed(f"tftj status --namespace {namespace} mn") == ["mnist-a", "mnist-b"]
+    assert completed("tftj sus") == ["suspend"]
+    assert completed(f"tftj status --context none --namespace {namespace} mn") == []
 
 
 def test_a_missing_right_is_named(control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import builtins
+import logging
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,6 +13,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -22,9 +24,14 @@ class Client:
     """
 
     def __init__(
-        self, *, context: str | None = None, kubeconfig: str | None = None, namespace: str | None = None
+        self,
+        *,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        namespace: str | None = None,
+        notify: Callable[[str], None] = logger.warning,
     ) -> None:
-        self._client = AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace)
+        self._client = AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=notify)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tftraining-client", daemon=True)
         self._thread.start()
