@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,6 +226,24 @@ def test_an_idle_watch_costs_no_request(control_plane: ControlPlane, namespace: 
             return api.requests.total() - before
 
     assert asyncio.run(requests()) == 0
+
+
+def test_the_client_works_where_an_event_loop_runs_and_leaves_nothing_behind(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async def cell_of_a_notebook() -> Iterator[Any]:
+        with Client(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as client:
+            client.submit(minimal("job"))
+            changes = client.watch()
+            assert next(changes).job.name == "job"
+            return changes
+
+    changes = asyncio.run(cell_of_a_notebook())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del changes
+        gc.collect()
+    assert "tftraining-client" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_job_that_is_deleted_meanwhile_ends_the_wait(client: Client, namespace: str) -> None:

@@ -48,6 +48,7 @@ class Client:
         """Close the connections and end the thread. The client cannot be used afterwards."""
         if self._loop.is_closed():
             return
+        self._call(self._loop.shutdown_asyncgens())
         self._call(self._client.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -142,4 +143,6 @@ class Client:
             while (item := self._call(following())) is not end:
                 yield item
         finally:
-            self._call(items.aclose())
+            # A generator may outlive the client.
+            if not self._loop.is_closed():
+                self._call(items.aclose())
