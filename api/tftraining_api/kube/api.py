@@ -101,10 +101,10 @@ class Api:
             limit = next_limit(len(page.items or ()), len(text))
 
     async def watch(
-        self, path: str, query: Query, patience: aiohttp.ClientTimeout = WATCH_TIMEOUT
+        self, path: str, query: Query, patience: aiohttp.ClientTimeout | None = None
     ) -> AsyncGenerator[Manifest, None]:
         """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
-        response = await self._send("GET", path, None, [*query, ("watch", "true")], patience)
+        response = await self._send("GET", path, None, [*query, ("watch", "true")], patience or WATCH_TIMEOUT)
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())

@@ -16,20 +16,19 @@ _READING = ("get", "list", "watch")
 
 
 def as_user_error(error: ApiError, server: str, context: str) -> UserError:
-    """The error as a message for a person."""
+    """The error as a message for a person, in one line also for the page of a proxy."""
+    message = " ".join(error.message.split())
     if error.status == 0:
-        return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {error.message}")
+        return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {message}")
     if error.status == 401:
         return PermissionDenied(f"the API server refuses the credentials of context {context}: log in again")
     if error.status == 403:
-        return PermissionDenied(_missing_right(error.message))
+        return PermissionDenied(_missing_right(message))
     if error.status == 404:
         return _not_found(error, context)
     if error.status in (400, 409, 422):
-        return UserError(f"the API server refuses the request: {error.message}")
-    return ApiUnavailable(
-        f"the API server {server} answers {error.status} {error.reason}: {error.message}".rstrip(": ")
-    )
+        return UserError(f"the API server refuses the request: {message}")
+    return ApiUnavailable(f"the API server {server} answers {error.status} {error.reason}: {message}".rstrip(": "))
 
 
 def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:

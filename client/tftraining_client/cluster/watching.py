@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import aiohttp
 
-from tftraining_api.kube.api import WATCH_TIMEOUT, Api, ApiError, Query
+from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_api.model.spec import Manifest
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Watch:
         self._query = query
         self._interrupted = interrupted
         self._seconds = EVENTS_SECONDS if events else WATCH_SECONDS
-        self._patience = EVENTS_TIMEOUT if events else WATCH_TIMEOUT
+        self._patience = EVENTS_TIMEOUT if events else None
         self._known: dict[str, Manifest] = {}
         self._version = ""
         self._listed = False
