@@ -228,15 +228,9 @@ class AsyncClient:
         job = await self.get(name)
         with _translated(connection):
             jobs = self._watch(connection, _path(namespace), _by_name(name))
-            pods, events = pods_path(namespace), _events_path(namespace)
-            of_job = [("labelSelector", f"{LABEL_JOB}={name}")]
-            pods_watch = self._watch(connection, pods, of_job) if await _readable(connection, pods) else None
-            events_watch = (
-                self._watch(connection, events, _about(name), events=True)
-                if await _readable(connection, events)
-                else None
-            )
-            async with aclosing(SnapshotFollower(job, jobs, pods_watch, events_watch).snapshots()) as snapshots:
+            pods = self._watch(connection, pods_path(namespace), [("labelSelector", f"{LABEL_JOB}={name}")])
+            events = self._watch(connection, _events_path(namespace), _about(name), events=True)
+            async with aclosing(SnapshotFollower(job, jobs, pods, events).snapshots()) as snapshots:
                 async for snapshot in snapshots:
                     yield snapshot
 
@@ -297,17 +291,6 @@ def _translated(connection: Connection) -> Iterator[None]:
         yield
     except ApiError as error:
         raise as_user_error(error, connection.server, connection.context) from error
-
-
-async def _readable(connection: Connection, path: str) -> bool:
-    """Whether the caller may read a collection."""
-    try:
-        await connection.api.request("GET", path, query=[("limit", "1")])
-    except ApiError as error:
-        if error.status == 403:
-            return False
-        raise
-    return True
 
 
 def _path(namespace: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from tftraining.launch.roles import ROLES
+from tftraining_api.kube.api import ApiError
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.watching import Change, Watch
 from tftraining_client.errors import JobDeleted
@@ -23,21 +24,21 @@ class Snapshot:
 
 
 class SnapshotFollower:
-    """Yields a snapshot at the start, and one after each change."""
+    """Yields a snapshot at the start, and one after each change. Pods or events that the caller may not read are left
+    out."""
 
-    def __init__(self, job: Job, jobs: Watch, pods: Watch | None, events: Watch | None) -> None:
+    def __init__(self, job: Job, jobs: Watch, pods: Watch, events: Watch) -> None:
         self._job = job
         self._watches = {"jobs": jobs, "pods": pods, "events": events}
         self._pods: dict[str, Pod] = {}
         self._events: dict[str, Event] = {}
         self._queue: asyncio.Queue[tuple[str, Change] | Exception] = asyncio.Queue()
-        self._hidden = tuple(kind for kind, watch in self._watches.items() if watch is None)
+        self._hidden: set[str] = set()
 
     async def snapshots(self) -> AsyncGenerator[Snapshot, None]:
         """The snapshots. Raises JobDeleted if the job is deleted meanwhile."""
-        followed = {kind: watch for kind, watch in self._watches.items() if watch is not None}
-        tasks = [asyncio.create_task(self._forward(kind, watch)) for kind, watch in followed.items()]
-        unlisted = set(followed)
+        tasks = [asyncio.create_task(self._forward(kind, watch)) for kind, watch in self._watches.items()]
+        unlisted = set(self._watches)
         try:
             while True:
                 unlisted -= self._take(await self._queue.get())
@@ -56,7 +57,11 @@ class SnapshotFollower:
             async for change in watch.changes():
                 await self._queue.put((kind, change))
         except Exception as error:
-            await self._queue.put(error)
+            if not isinstance(error, ApiError) or error.status != 403 or kind == "jobs":
+                await self._queue.put(error)
+                return
+            self._hidden.add(kind)
+            await self._queue.put((kind, Change("LISTED", {})))
 
     def _take(self, news: tuple[str, Change] | Exception) -> set[str]:
         """Take one change in; the kind that has been listed by it, if any."""
@@ -92,7 +97,8 @@ class SnapshotFollower:
             del self._events[oldest]
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot(self._job, sorted_pods(self._pods.values()), sorted_events(self._events.values()), self._hidden)
+        hidden = tuple(sorted(self._hidden))
+        return Snapshot(self._job, sorted_pods(self._pods.values()), sorted_events(self._events.values()), hidden)
 
 
 def sorted_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:

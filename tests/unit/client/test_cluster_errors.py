@@ -60,6 +60,11 @@ FORBIDDEN = (
             "choose another --context",
         ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
+        (
+            ApiError(502, "", "<html>\n  bad gateway\n</html>"),
+            ApiUnavailable,
+            "the API server https://s answers 502 : <html> bad gateway </html>",
+        ),
         (ApiError(503, "", ""), ApiUnavailable, "the API server https://s answers 503"),
     ],
 )
