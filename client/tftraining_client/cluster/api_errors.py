@@ -28,7 +28,8 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
         return _not_found(error, context)
     if error.status in (400, 409, 422):
         return UserError(f"the API server refuses the request: {message}")
-    return ApiUnavailable(f"the API server {server} answers {error.status} {error.reason}: {message}".rstrip(": "))
+    answer = " ".join([str(error.status), error.reason]).rstrip()
+    return ApiUnavailable(f"the API server {server} answers {answer}" + (f": {message}" if message else ""))
 
 
 def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:

@@ -63,7 +63,7 @@ FORBIDDEN = (
         (
             ApiError(502, "", "<html>\n  bad gateway\n</html>"),
             ApiUnavailable,
-            "the API server https://s answers 502 : <html> bad gateway </html>",
+            "the API server https://s answers 502: <html> bad gateway </html>",
         ),
         (ApiError(503, "", ""), ApiUnavailable, "the API server https://s answers 503"),
     ],
