@@ -1,4 +1,64 @@
-"""`tftj`, the command that runs a TFTrainingJob on the user's own machine.
+"""`tftj`, and the Python client for TFTrainingJobs: `from tftraining_client import Client`.
 
 Importing this package must stay cheap, and must never import TensorFlow or kopf.
 """
+
+from typing import TYPE_CHECKING, Any
+
+from tftraining_client.errors import (
+    ApiUnavailable,
+    JobDeleted,
+    JobEnded,
+    JobFailed,
+    JobNotFound,
+    NoCustomResource,
+    PermissionDenied,
+    UserError,
+    WaitTimeout,
+)
+
+if TYPE_CHECKING:
+    from tftraining_client.cluster.async_client import AsyncClient
+    from tftraining_client.cluster.client import Client
+    from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
+    from tftraining_client.cluster.snapshot import Snapshot
+
+__all__ = [
+    "ApiUnavailable",
+    "AsyncClient",
+    "Client",
+    "Event",
+    "Job",
+    "JobChange",
+    "JobDeleted",
+    "JobEnded",
+    "JobFailed",
+    "JobNotFound",
+    "LogLine",
+    "NoCustomResource",
+    "PermissionDenied",
+    "Pod",
+    "Snapshot",
+    "UserError",
+    "WaitTimeout",
+]
+
+_MODULES = {
+    "AsyncClient": "async_client",
+    "Client": "client",
+    "Event": "models",
+    "Job": "models",
+    "JobChange": "models",
+    "LogLine": "models",
+    "Pod": "models",
+    "Snapshot": "snapshot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client at its first use: `tftj run` does without it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(f"{__name__}.cluster.{_MODULES[name]}"), name)

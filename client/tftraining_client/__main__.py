@@ -1,42 +1,78 @@
-"""The command `tftj`. An error that the user can fix prints one line, without a traceback; the exit code is 2."""
+"""The command `tftj`. An error that the user can fix prints one line, without a traceback; the exit code is 2.
 
-import argparse
+`tftj run` has a parser of its own, and imports nothing of a cluster; the other commands are in `commands/app.py`.
+"""
+
+# ruff: noqa: PLC0415  each road imports only what it needs
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import PurePath
 
-from tftraining_client.errors import UserError
-from tftraining_client.local import run
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Exit with code 2 and one line, without the usage."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+from tftraining_client.errors import JobFailed, UserError
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
-    parser = _Parser(prog="tftj", description="Run TFTrainingJobs from the command line.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    local = commands.add_parser("run", help="run a job on this machine, without a cluster")
-    run.add_arguments(local)
-    local.set_defaults(main=run.main)
-    return parser.parse_args(argv)
+def run_locally(argv: Sequence[str]) -> int:
+    """`tftj run`; for invalid arguments SystemExit(2) after one line."""
+    from tftraining_client.local_command import parse
+
+    arguments = parse(argv)
+    code: int = arguments.main(arguments)
+    return code
+
+
+def on_cluster(argv: Sequence[str]) -> int:
+    """Every other command; for invalid arguments SystemExit(2) after one line."""
+    from typer.exceptions import TyperException
+    from typer.main import get_command
+
+    from tftraining_client.commands.app import app
+
+    if "_TFTJ_COMPLETE" in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name or a log line outside the encoding of a pipe or a terminal is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        work = get_command(app).main(list(argv), prog_name=program(), standalone_mode=False)
+    except TyperException as error:
+        print(f"tftj: {_usage(error)}", file=sys.stderr)
+        raise SystemExit(UserError.exit_code) from error
+    # A number after --help.
+    return work() if callable(work) else int(work or 0)
+
+
+def _usage(error: Exception) -> str:
+    """The message about wrong arguments, and the help to read."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else program()
+    message = getattr(error, "format_message", lambda: str(error))()
+    return f"{' '.join(message.split()).rstrip('.')}; see {path} --help"
+
+
+def program() -> str:
+    """The name by which the user has called this command."""
+    return "kubectl tftj" if PurePath(sys.argv[0]).stem.startswith("kubectl-") else "tftj"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
-    arguments = parse(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and arguments[:1] != ["run"]:
+        from tftraining_client.commands.fast_start import skip_package_imports
+
+        skip_package_imports()
     try:
-        code: int = arguments.main(arguments)
+        code = run_locally(arguments) if arguments[:1] == ["run"] else on_cluster(arguments)
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"tftj: {error}", file=sys.stderr)
-        return 2
+        print(f"tftj: {error.summary if isinstance(error, JobFailed) else error}", file=sys.stderr)
+        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except OSError as error:

@@ -40,18 +40,30 @@ def read_manifest(path: str, wanted: str | None, notify: Notify) -> tuple[Json, 
     `wanted` names one of several jobs. UserError with one line if not exactly one job matches. `notify` is called for
     objects of other kinds, which are ignored.
     """
+    job, documents = _read(path, wanted, "running", notify)
+    try:
+        return job, parse_config_maps(documents, namespace_of(job))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_submission(path: str, wanted: str | None, notify: Notify) -> tuple[Json, list[Json]]:
+    """As `read_manifest`, with the ConfigMaps as they are in the file: those in the namespace of the job."""
+    job, documents = _read(path, wanted, "creating", notify)
+    namespace = namespace_of(job)
+    return job, [each for each in documents if is_config_map(each) and namespace_of(each) == namespace]
+
+
+def _read(path: str, wanted: str | None, doing: str, notify: Notify) -> tuple[Json, list[Json]]:
+    """The job, and all objects of the file."""
     documents = _documents(path, _text(path))
     kind = custom_resource().kind
     jobs = [each for each in documents if each.get("kind") == kind]
     if not jobs:
         raise UserError(f"{path}: found no {kind}, only {', '.join(_kinds(documents))}")
     if others := _kinds([each for each in documents if each not in jobs and not is_config_map(each)]):
-        notify(f"{path}: running only the {kind}; skipped: {', '.join(others)}")
-    job = _checked(path, _chosen(path, jobs, wanted))
-    try:
-        return job, parse_config_maps(documents, namespace_of(job))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        notify(f"{path}: {doing} only the {kind}; skipped: {', '.join(others)}")
+    return _checked(path, _chosen(path, jobs, wanted)), documents
 
 
 def _kinds(documents: list[Json]) -> list[str]:

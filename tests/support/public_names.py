@@ -17,8 +17,10 @@ import yaml
 
 PACKAGES = ("api", "operator", "trainer", "client")
 VARIABLE = re.compile(r"TFTRAINING_[A-Z0-9]+(?:_[A-Z0-9]+)*")
-KEY = re.compile(r'f"\{GROUP\}/([a-z-]+)"')
+KEY = re.compile(r'f"\{GROUP\}/([a-zA-Z-]+)"')
 OPTION = re.compile(r'add(?:_argument)?\(\s*"(-{0,2}[a-z-]+)"')
+TYPER_OPTION = re.compile(r'typer\.Option\(\s*"(--[a-z-]+)')
+COMMAND = re.compile(r'@app\.command\(\s*"([a-z]+)"')
 TABLES = {
     "reason": "reason",
     "condition": "condition",
@@ -71,7 +73,8 @@ def _sources(checkout: Path) -> Iterator[str]:
         yield from (f"variable {name}" for name in VARIABLE.findall(text))
         yield from (f"label or annotation {name}" for name in KEY.findall(text))
         if path.is_relative_to(checkout / "client"):
-            yield from (f"option of tftj {name}" for name in OPTION.findall(text))
+            yield from (f"option of tftj {name}" for name in OPTION.findall(text) + TYPER_OPTION.findall(text))
+            yield from (f"command of tftj {name}" for name in COMMAND.findall(text))
 
 
 def _chart_values(checkout: Path) -> Iterator[str]:

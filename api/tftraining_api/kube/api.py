@@ -5,7 +5,7 @@ The client's generated models are not used: they cost memory and time per object
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,6 +25,8 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: a longer silence means a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
+# A program may be silent for hours.
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
@@ -98,9 +100,11 @@ class Api:
                 return raws, page.metadata.resource_version
             limit = next_limit(len(page.items or ()), len(text))
 
-    async def watch(self, path: str, query: Query) -> AsyncIterator[Manifest]:
+    async def watch(
+        self, path: str, query: Query, patience: aiohttp.ClientTimeout | None = None
+    ) -> AsyncGenerator[Manifest, None]:
         """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
-        response = await self._send("GET", path, None, [*query, ("watch", "true")], WATCH_TIMEOUT)
+        response = await self._send("GET", path, None, [*query, ("watch", "true")], patience or WATCH_TIMEOUT)
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
@@ -109,6 +113,19 @@ class Api:
                 if event["type"] == "ERROR":
                     raise _error(event["object"].get("code", 500), msgspec.json.encode(event["object"]))
                 yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        finally:
+            response.close()
+
+    async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        """The lines of a text that the server sends bit by bit, such as a log that is followed. Raises ApiError."""
+        response = await self._send("GET", path, None, query, STREAM_TIMEOUT)
+        try:
+            if response.status != 200:
+                raise _error(response.status, await response.read())
+            async for line in _lines(response, unfinished=True):
+                yield line
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
@@ -163,14 +180,14 @@ async def connect() -> Api:
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
             raise RuntimeError(f"not running in a cluster, and no usable kubeconfig: {why}") from error
-    _read_environment_once(configuration)
+    read_environment_once(configuration)
     # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
     # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.
     configuration.connection_pool_maxsize = 0
     return Api(ApiClient(configuration), inside)
 
 
-def _read_environment_once(configuration: Configuration) -> None:
+def read_environment_once(configuration: Configuration) -> None:
     """Find the proxy now. The client would read the environment and ~/.netrc in a thread before every request."""
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.netloc):
@@ -189,14 +206,17 @@ async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(body)
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader fails on a line longer than its buffer."""
+async def _lines(response: aiohttp.ClientResponse, unfinished: bool = False) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reader fails on a line longer than its buffer. `unfinished`: also the text
+    after the last line feed."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if line:
                 yield line
+    if rest and unfinished:
+        yield rest
 
 
 def _decoded(text: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:

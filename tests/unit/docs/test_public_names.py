@@ -22,6 +22,7 @@ def test_names_of_every_kind_are_found() -> None:
     assert kinds == {
         "chart",
         "column",
+        "command",
         "condition",
         "field",
         "label",

@@ -1,0 +1,66 @@
+"""Turns an error of the API server into one line that says what to do. Pure."""
+
+import re
+from difflib import get_close_matches
+
+from tftraining_api.kube.api import ApiError
+from tftraining_api.model.names import GROUP, PLURAL
+from tftraining_client.errors import ApiUnavailable, JobNotFound, NoCustomResource, PermissionDenied, UserError
+
+NEAREST = 3
+_FORBIDDEN = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_READING = ("get", "list", "watch")
+
+
+def as_user_error(error: ApiError, server: str, context: str) -> UserError:
+    """The error as a message for a person, in one line also for the page of a proxy."""
+    message = " ".join(error.message.split())
+    if error.status == 0:
+        return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {message}")
+    if error.status == 401:
+        return PermissionDenied(f"the API server refuses the credentials of context {context}: log in again")
+    if error.status == 403:
+        return PermissionDenied(_missing_right(message))
+    if error.status == 404:
+        return _not_found(error, context)
+    if error.status in (400, 409, 422):
+        return UserError(f"the API server refuses the request: {message}")
+    answer = " ".join([str(error.status), error.reason]).rstrip()
+    return ApiUnavailable(f"the API server {server} answers {answer}" + (f": {message}" if message else ""))
+
+
+def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:
+    """The error for a name that no job has, with the nearest names."""
+    near = get_close_matches(name, known, NEAREST)
+    if near:
+        return JobNotFound(f"no job {name} in namespace {namespace}; the nearest names: {', '.join(near)}")
+    rest = "the namespace has no jobs" if not known else "`tftj list` shows the jobs"
+    return JobNotFound(f"no job {name} in namespace {namespace}; {rest}")
+
+
+def is_unknown_name(error: ApiError) -> bool:
+    """Whether the API server knows the resource, but no object of the name."""
+    return error.status == 404 and error.reason == "NotFound" and '"' in error.message
+
+
+def _missing_right(message: str) -> str:
+    found = _FORBIDDEN.search(message)
+    if found is None:
+        return f"the API server denies the request: {message}"
+    what = found["resource"] + (f".{found['group']}" if found["group"] else "")
+    where = f"in namespace {found['namespace']}" if found["namespace"] else "in all namespaces"
+    role = "view" if found["verb"] in _READING else "edit"
+    may_not = f"{found['user']} may not {found['verb']} {what} {where}"
+    return f"no permission: {may_not}; the cluster role {role} contains the right"
+
+
+def _not_found(error: ApiError, context: str) -> UserError:
+    if is_unknown_name(error):
+        return UserError(error.message)
+    return NoCustomResource(
+        f"the cluster of context {context} does not know {PLURAL}.{GROUP}: install the operator's chart, or choose "
+        "another --context"
+    )

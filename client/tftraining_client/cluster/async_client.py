@@ -1,0 +1,321 @@
+"""The client for programs with an event loop. `tftraining_client.Client` is the same without one."""
+
+import asyncio
+import builtins
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tftraining_api.kube.api import ApiError, Query
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.spec import Manifest
+from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
+from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
+from tftraining_client.cluster.connection import Connection, connect
+from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
+from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
+from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.watching import Watch
+from tftraining_client.errors import JobDeleted, UserError, WaitTimeout
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncClient:
+    """The jobs of a cluster. Every method raises a UserError whose message names the problem and the fix.
+
+    Without arguments: the current context of the kubeconfig and its namespace, in a pod its service account. `notify`
+    is called with messages for a person, such as an interrupted connection; by default they are logged.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        namespace: str | None = None,
+        notify: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self._context = context
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._notify = notify
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._connection is not None:
+            await self._connection.api.close()
+            self._connection = None
+
+    async def connection(self) -> Connection:
+        """The connection, which is made at the first use."""
+        if self._connection is None:
+            self._connection = await connect(self._context, self._kubeconfig)
+        return self._connection
+
+    async def submit(
+        self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False
+    ) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
+
+        `job` chooses one of several jobs of a file. The API server refuses unknown fields. The job goes into
+        the namespace that its manifest names, otherwise into that of the client.
+        """
+        raw, config_maps = _submission(manifest, job, self._notify)
+        named = (raw.get("metadata") or {}).get("namespace")
+        if named and self._namespace not in (None, named):
+            raise UserError(f"the manifest is for namespace {named}, not for {self._namespace}")
+        namespace = str(named or await self.own_namespace())
+        query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
+        # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
+        if config_maps and not dry_run:
+            await self._request("POST", _path(namespace), raw, [*query, ("dryRun", "All")])
+        for each in config_maps:
+            await self._create_config_map(namespace, each, query)
+        return Job.of(await self._request("POST", _path(namespace), raw, query))
+
+    async def _create_config_map(self, namespace: str, raw: Manifest, query: Query) -> None:
+        """Create a ConfigMap; one that is there already must have the same content."""
+        connection, path = await self.connection(), f"/api/v1/namespaces/{namespace}/configmaps"
+        with _translated(connection):
+            try:
+                await connection.api.request("POST", path, raw, query)
+                return
+            except ApiError as error:
+                if not error.exists:
+                    raise
+            name = raw["metadata"]["name"]
+            present = await connection.api.request("GET", f"{path}/{name}")
+        if any((present.get(part) or {}) != (raw.get(part) or {}) for part in ("data", "binaryData")):
+            raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
+
+    async def get(self, name: str) -> Job:
+        """The job; JobNotFound with the nearest names if there is none."""
+        return Job.of(await self._named("GET", name))
+
+    async def list(self, *, all_namespaces: bool = False, selector: str = "") -> builtins.list[Job]:
+        """The jobs of the namespace, or of all, sorted by namespace and name."""
+        connection = await self.connection()
+        path = _path("" if all_namespaces else await self.own_namespace())
+        with _translated(connection):
+            raws, _ = await connection.api.list(path, [("labelSelector", selector)] if selector else [])
+        return sorted((Job.of(raw) for raw in raws), key=lambda job: (job.namespace, job.name))
+
+    async def watch(self, name: str | None = None, *, all_namespaces: bool = False) -> AsyncGenerator[JobChange, None]:
+        """The present jobs as ADDED, and each change after that. Without end, and over disconnections."""
+        connection = await self.connection()
+        path = _path("" if all_namespaces else await self.own_namespace())
+        with _translated(connection):
+            async with aclosing(self._watch(connection, path, _by_name(name)).changes()) as changes:
+                async for change in changes:
+                    if change.type != "LISTED":
+                        yield JobChange(change.type, Job.of(change.object))
+
+    async def wait(self, name: str, until: str = "succeeded", timeout: float | None = None) -> Job:  # noqa: ASYNC109  as in threading
+        """Wait for a state: succeeded, failed, finished, running, suspended or epoch=NUMBER.
+
+        Raises JobFailed (with reason and log tail) or JobEnded as soon as the state cannot be reached any more,
+        JobDeleted, and WaitTimeout after `timeout` seconds.
+        """
+        awaited = parse_awaited(until)
+        try:
+            async with asyncio.timeout(timeout):
+                job = await self.get(name)
+                async with aclosing(self.watch(name)) as changes:
+                    async for change in changes:
+                        if change.type == "DELETED" or change.job.uid != job.uid:
+                            raise JobDeleted(f"job {name} was deleted before it was {awaited}")
+                        job = change.job
+                        if awaited.reached(job):
+                            return job
+                        check_possible(awaited, job)
+        except TimeoutError as error:
+            raise WaitTimeout(f"job {name} was not {awaited} after {timeout:g} s") from error
+        raise AssertionError("a watch has no end")
+
+    async def logs(  # noqa: PLR0913  the options of `tftj logs`
+        self,
+        name: str,
+        *,
+        follow: bool = False,
+        role: str = "",
+        index: int | None = None,
+        attempt: int | None = None,
+        previous: bool = False,
+        tail: int | None = None,
+    ) -> AsyncGenerator[LogLine, None]:
+        """The lines of all replicas, in the order of time.
+
+        With `follow` until the job has ended, over restarts and new pods; each line comes once. Raises JobFailed after
+        the last line if the job has failed.
+        """
+        connection, namespace = await self.connection(), await self.own_namespace()
+        query = LogQuery(role, index, attempt, previous, tail)
+        job = await self.get(name)
+        with _translated(connection):
+            if follow:
+                pods = self._watch(connection, pods_path(namespace), [("labelSelector", query.selector(name))])
+                jobs = self._watch(connection, _path(namespace), _by_name(name))
+                lines = Follower(connection.api, job, query, self._notify, jobs, pods).lines()
+            else:
+                lines = read_logs(connection.api, namespace, name, query, self._notify)
+            async with aclosing(lines):
+                async for line in lines:
+                    yield line
+        if follow and (ended := await self.get(name)).failed:
+            raise failure(ended)
+
+    async def suspend(self, name: str) -> Job:
+        """Delete the job's pods; the backups stay."""
+        return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": True}}}))
+
+    async def resume(self, name: str) -> Job:
+        """Let a suspended job continue from its last backup."""
+        return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
+
+    async def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
+        job = await self.get(name)
+        if job.finished:
+            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        if job.suspended:
+            raise UserError(f"job {name} is suspended: resume it instead")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        return Job.of(await self._named("PATCH", name, {"metadata": {"annotations": {ANNOTATION_RESTARTED_AT: now}}}))
+
+    async def scale(self, name: str, replicas: int) -> None:
+        """Change the number of workers."""
+        await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="/scale")
+
+    async def delete(self, name: str, *, wait: bool = False) -> None:
+        """Delete the job and its pods. With `wait`, return when the job is gone."""
+        job = await self.get(name)
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
+        await self._named("DELETE", name, options)
+        if wait:
+            await self._await_deletion(job)
+
+    async def pods(self, name: str) -> tuple[Pod, ...]:
+        """The pods of the job, in the order of the replicas."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            raws, _ = await connection.api.list(pods_path(namespace), [("labelSelector", f"{LABEL_JOB}={name}")])
+        return sorted_pods(Pod.of(raw) for raw in raws)
+
+    async def events(self, name: str) -> tuple[Event, ...]:
+        """The events about the job, the oldest first."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            raws, _ = await connection.api.list(_events_path(namespace), _about(name))
+        return sorted_events(Event.of(raw) for raw in raws)
+
+    async def snapshots(self, name: str) -> AsyncGenerator[Snapshot, None]:
+        """The job with its pods and events: as they are now, and after each change."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        job = await self.get(name)
+        with _translated(connection):
+            jobs = self._watch(connection, _path(namespace), _by_name(name))
+            pods = self._watch(connection, pods_path(namespace), [("labelSelector", f"{LABEL_JOB}={name}")])
+            events = self._watch(connection, _events_path(namespace), _about(name), events=True)
+            async with aclosing(SnapshotFollower(job, jobs, pods, events).snapshots()) as snapshots:
+                async for snapshot in snapshots:
+                    yield snapshot
+
+    async def _await_deletion(self, job: Job) -> None:
+        connection, there = await self.connection(), False
+        with _translated(connection):
+            async with aclosing(self._watch(connection, _path(job.namespace), _by_name(job.name)).changes()) as changes:
+                async for change in changes:
+                    if change.type != "LISTED":
+                        there = change.type != "DELETED" and change.object["metadata"]["uid"] == job.uid
+                    if change.type in ("LISTED", "DELETED") and not there:
+                        return
+
+    def use_namespace(self, namespace: str) -> None:
+        """Change the namespace of the client."""
+        self._namespace = namespace
+
+    async def own_namespace(self) -> str:
+        """The namespace of the client."""
+        return self._namespace or (await self.connection()).namespace
+
+    def _watch(self, connection: Connection, path: str, query: Query, events: bool = False) -> Watch:
+        def interrupted(error: ApiError) -> None:
+            self._notify(f"the watch was interrupted and goes on: {error.message or error.reason}")
+
+        return Watch(connection.api, path, query, interrupted, events)
+
+    async def _request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
+        connection = await self.connection()
+        with _translated(connection):
+            return await connection.api.request(method, path, body, query)
+
+    async def _named(self, method: str, name: str, body: Any = None, subresource: str = "") -> Manifest:
+        """A request about one job; JobNotFound with the nearest names if there is none."""
+        if not name or "/" in name:
+            raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            try:
+                return await connection.api.request(method, f"{_path(namespace)}/{name}{subresource}", body)
+            except ApiError as error:
+                if not is_unknown_name(error):
+                    raise
+                unknown = error
+        raise unknown_job(name, namespace, await self._names()) from unknown
+
+    async def _names(self) -> builtins.list[str]:
+        """The names of the jobs in the namespace; none if the caller may not list them."""
+        try:
+            return [job.name for job in await self.list()]
+        except UserError:
+            return []
+
+
+@contextmanager
+def _translated(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        raise as_user_error(error, connection.server, connection.context) from error
+
+
+def _path(namespace: str) -> str:
+    """The collection of the jobs of a namespace, or of all if it is empty."""
+    return f"/apis/{GROUP}/{VERSION}/{f'namespaces/{namespace}/' if namespace else ''}{PLURAL}"
+
+
+def _events_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+def _about(name: str) -> Query:
+    return [("fieldSelector", f"involvedObject.kind={KIND},involvedObject.name={name}")]
+
+
+def _by_name(name: str | None) -> Query:
+    return [("fieldSelector", f"metadata.name={name}")] if name else []
+
+
+def _submission(
+    manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
+) -> tuple[Manifest, builtins.list[Manifest]]:
+    """The job, and the ConfigMaps of its file."""
+    if isinstance(manifest, Mapping):
+        return dict(manifest), []
+    from tftraining_client.manifest import read_submission  # noqa: PLC0415  only for files
+
+    return read_submission(str(manifest), job, notify)

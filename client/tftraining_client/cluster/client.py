@@ -1,0 +1,148 @@
+"""The client for programs without an event loop, and for notebooks, whose own loop is running already."""
+
+import asyncio
+import builtins
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
+from tftraining_client.cluster.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Client:
+    """The jobs of a cluster, as AsyncClient has them; the requests run in a thread of their own.
+
+    `with Client() as client:` closes the connections at the end; otherwise call `close`.
+    """
+
+    def __init__(
+        self,
+        *,
+        context: str | None = None,
+        kubeconfig: str | None = None,
+        namespace: str | None = None,
+        notify: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self._client = AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=notify)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tftraining-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread. The client cannot be used afterwards."""
+        if self._loop.is_closed():
+            return
+        self._call(self._loop.shutdown_asyncgens())
+        self._call(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def submit(self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it."""
+        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run))
+
+    def get(self, name: str) -> Job:
+        """The job; JobNotFound with the nearest names if there is none."""
+        return self._call(self._client.get(name))
+
+    def list(self, *, all_namespaces: bool = False, selector: str = "") -> builtins.list[Job]:
+        """The jobs of the namespace, or of all."""
+        return self._call(self._client.list(all_namespaces=all_namespaces, selector=selector))
+
+    def watch(self, name: str | None = None, *, all_namespaces: bool = False) -> Iterator[JobChange]:
+        """The present jobs as ADDED, and each change after that, without end."""
+        return self._iterate(self._client.watch(name, all_namespaces=all_namespaces))
+
+    def wait(self, name: str, until: str = "succeeded", timeout: float | None = None) -> Job:
+        """Wait for a state; raises JobFailed with reason and log tail if the job fails instead."""
+        return self._call(self._client.wait(name, until, timeout))
+
+    def logs(  # noqa: PLR0913  the options of `tftj logs`
+        self,
+        name: str,
+        *,
+        follow: bool = False,
+        role: str = "",
+        index: int | None = None,
+        attempt: int | None = None,
+        previous: bool = False,
+        tail: int | None = None,
+    ) -> Iterator[LogLine]:
+        """The lines of all replicas; with `follow` until the job has ended."""
+        return self._iterate(
+            self._client.logs(
+                name, follow=follow, role=role, index=index, attempt=attempt, previous=previous, tail=tail
+            )
+        )
+
+    def suspend(self, name: str) -> Job:
+        """Delete the job's pods; the backups stay."""
+        return self._call(self._client.suspend(name))
+
+    def resume(self, name: str) -> Job:
+        """Let a suspended job continue from its last backup."""
+        return self._call(self._client.resume(name))
+
+    def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge."""
+        return self._call(self._client.restart(name))
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Change the number of workers."""
+        self._call(self._client.scale(name, replicas))
+
+    def delete(self, name: str, *, wait: bool = False) -> None:
+        """Delete the job and its pods. With `wait`, return when the job is gone."""
+        self._call(self._client.delete(name, wait=wait))
+
+    def pods(self, name: str) -> tuple[Pod, ...]:
+        """The pods of the job."""
+        return self._call(self._client.pods(name))
+
+    def events(self, name: str) -> tuple[Event, ...]:
+        """The events about the job, the oldest first."""
+        return self._call(self._client.events(name))
+
+    def snapshots(self, name: str) -> Iterator[Snapshot]:
+        """The job with its pods and events: as they are now, and after each change."""
+        return self._iterate(self._client.snapshots(name))
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # For Ctrl-C: the request must not go on alone.
+            future.cancel()
+            raise
+
+    def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        end = object()
+
+        async def following() -> Any:
+            return await anext(items, end)
+
+        try:
+            while (item := self._call(following())) is not end:
+                yield item
+        finally:
+            # A generator may outlive the client.
+            if not self._loop.is_closed():
+                self._call(items.aclose())

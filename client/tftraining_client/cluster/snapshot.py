@@ -1,0 +1,112 @@
+"""A job with its pods and events, read once or followed by three watches."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+
+from tftraining.launch.roles import ROLES
+from tftraining_api.kube.api import ApiError
+from tftraining_client.cluster.models import Event, Job, Pod
+from tftraining_client.cluster.watching import Change, Watch
+from tftraining_client.errors import JobDeleted
+
+EVENTS = 50
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a job at one moment. `hidden` names what the caller may not read."""
+
+    job: Job
+    pods: tuple[Pod, ...] = ()
+    events: tuple[Event, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+class SnapshotFollower:
+    """Yields a snapshot at the start, and one after each change. Pods or events that the caller may not read are left
+    out."""
+
+    def __init__(self, job: Job, jobs: Watch, pods: Watch, events: Watch) -> None:
+        self._job = job
+        self._watches = {"jobs": jobs, "pods": pods, "events": events}
+        self._pods: dict[str, Pod] = {}
+        self._events: dict[str, Event] = {}
+        self._queue: asyncio.Queue[tuple[str, Change] | Exception] = asyncio.Queue()
+        self._hidden: set[str] = set()
+
+    async def snapshots(self) -> AsyncGenerator[Snapshot, None]:
+        """The snapshots. Raises JobDeleted if the job is deleted meanwhile."""
+        tasks = [asyncio.create_task(self._forward(kind, watch)) for kind, watch in self._watches.items()]
+        unlisted = set(self._watches)
+        try:
+            while True:
+                unlisted -= self._take(await self._queue.get())
+                # Changes that are there already are one change.
+                while not self._queue.empty():
+                    unlisted -= self._take(self._queue.get_nowait())
+                if not unlisted:
+                    yield self._snapshot()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _forward(self, kind: str, watch: Watch) -> None:
+        try:
+            async for change in watch.changes():
+                await self._queue.put((kind, change))
+        except Exception as error:
+            if not isinstance(error, ApiError) or error.status != 403 or kind == "jobs":
+                await self._queue.put(error)
+                return
+            self._hidden.add(kind)
+            await self._queue.put((kind, Change("LISTED", {})))
+
+    def _take(self, news: tuple[str, Change] | Exception) -> set[str]:
+        """Take one change in; the kind that has been listed by it, if any."""
+        if isinstance(news, Exception):
+            raise news
+        kind, change = news
+        if change.type == "LISTED":
+            return {kind}
+        if kind == "jobs":
+            self._take_job(change)
+        elif kind == "pods":
+            self._take_pod(change)
+        elif change.type != "DELETED":
+            self._take_event(Event.of(change.object), change.object["metadata"]["uid"])
+        return set()
+
+    def _take_job(self, change: Change) -> None:
+        job = Job.of(change.object)
+        if job.uid != self._job.uid or change.type == "DELETED":
+            raise JobDeleted(f"job {self._job.name} was deleted while it was followed")
+        self._job = job
+
+    def _take_pod(self, change: Change) -> None:
+        pod = Pod.of(change.object)
+        if change.type == "DELETED":
+            self._pods.pop(pod.uid, None)
+        else:
+            self._pods[pod.uid] = pod
+
+    def _take_event(self, event: Event, uid: str) -> None:
+        self._events[uid] = event
+        for oldest in sorted(self._events, key=lambda each: self._events[each].time)[:-EVENTS]:
+            del self._events[oldest]
+
+    def _snapshot(self) -> Snapshot:
+        hidden = tuple(sorted(self._hidden))
+        return Snapshot(self._job, sorted_pods(self._pods.values()), sorted_events(self._events.values()), hidden)
+
+
+def sorted_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    """The pods of the replicas in the order of roles and indexes; a pod of another role, the cleanup, is the last."""
+    order: dict[str, int] = {role: place for place, role in enumerate(ROLES)}
+    return tuple(sorted(pods, key=lambda pod: (order.get(pod.role, len(ROLES)), pod.index, pod.created)))
+
+
+def sorted_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The events, the oldest first."""
+    return tuple(sorted(events, key=lambda event: event.time))

@@ -1,0 +1,49 @@
+"""What to try after a failure, by the reason in the status (docs/status.md). Pure."""
+
+FALLBACK = "read the log; `kubectl describe` of the pod has the kubelet's messages"
+LOG = "read the log above and correct the program; then create the job again: it resumes from its backup"
+
+ADVICE = {
+    "MaxRestartsExceeded": LOG,
+    "SameFailure": LOG,
+    "FailedByRule": "correct the program, or the rule of spec.restartPolicy.rules that the message names",
+    "StartDeadlineExceeded": "remove the cause in the message, or raise spec.runPolicy.startDeadlineSeconds; then "
+    "create the job again",
+    "DeadlineExceeded": "raise spec.runPolicy.activeDeadlineSeconds; then create the job again: it resumes from "
+    "its backup",
+    "InvalidSpec": "correct the spec as the message says; an old definition of the resource accepts wrong specs: "
+    "`tftj doctor` compares it",
+    "InvalidPodTemplate": "correct the pod template as the message says",
+    "NoPython": "use an image with Python 3.9 or later, or spec.restartPolicy.mode: Recreate",
+    "NotFound": "correct the command of the container, or use an image that contains the program",
+    "SyntaxError": "correct the program; `python -m py_compile FILE` finds the place without a cluster",
+    "ImportError": "install the module in the image; `tftj run` finds a missing module without a cluster",
+    "Keras3Fit": "install tf_keras in the image, or write a custom training loop: fit of Keras 3 does not work with "
+    "two or more workers",
+    "Error": LOG,
+    "Killed": "find the sender of the SIGKILL: the node's log, or a sidecar",
+    "OOMKilled": "raise resources.limits.memory of the container, or reduce the batch size",
+    "Stalled": "read the stacks of all programs in `tftj logs`: they show where each member waits",
+    "InitContainerFailed": "read the log of the init container: `kubectl logs POD -c CONTAINER`",
+    "PodsNotReady": "remove the cause in the message: an image, a claim, a quota, or a request that no node fulfils",
+    "CreationRefused": "remove the cause in the message: a quota, a webhook, a policy, or a name that is taken",
+    "ChangeRefused": "remove the cause in the message: a webhook, a policy, or a right that the operator lacks",
+    "Stopping": "wait until the earlier pods are gone; if one stays, look at its node and its finalizers",
+    "PodsStarting": "wait: no cause of a delay is known yet",
+    "CreatingPods": "wait: the operator is about to create the pods",
+    "NodeNotReady": "check the node: after spec.runPolicy.nodeLostSeconds its pods are created elsewhere",
+    "FewerWorkers": "the message says why workers are missing; the others train on",
+    "Suspended": "resume the job: `tftj resume JOB`",
+    "SpecUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
+    "StatusUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
+}
+NO_OPERATOR = "no operator has seen the job: `tftj doctor` checks the operator"
+
+
+def advice(phase: str, reason: str) -> str:
+    """What to try; "" if there is nothing to do."""
+    if phase == "Pending":
+        return NO_OPERATOR
+    if phase in ("Running", "Succeeded") and reason not in ADVICE:
+        return ""
+    return ADVICE.get(reason, FALLBACK)

@@ -1,0 +1,292 @@
+"""The options of `tftj`, on typer. Each command imports what it needs when it runs, so that `tftj --help` is fast.
+
+A function of a command returns the work, which `__main__` does after typer: typer has exit codes of its own for a
+broken pipe and Ctrl-C.
+"""
+
+# ruff: noqa: PLC0415, PLR0913, PLR0917  a parameter is an option
+import enum
+import re
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from tftraining_client.errors import UserError
+
+EPILOG = "Exit codes: 0 done, 1 the job failed or ended otherwise, 2 wrong input or a missing right, 3 no API server, "
+EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
+
+app = typer.Typer(
+    name="tftj",
+    help="Train TensorFlow on Kubernetes: submit, follow and control TFTrainingJobs.",
+    epilog=EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+Work = Callable[[], int]
+
+
+class Output(enum.StrEnum):
+    """The values of `-o`."""
+
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+    WIDE = "wide"
+
+
+class RoleOption(enum.StrEnum):
+    """The values of `--role`."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class ShellOption(enum.StrEnum):
+    """The shells with completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
+
+
+def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of the jobs that begin so, for the shell; none if the cluster does not answer."""
+    from tftraining_client.commands import completion
+
+    given = context.params
+    return completion.job_names(given.get("context"), given.get("kubeconfig"), given.get("namespace"), incomplete)
+
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", autocompletion=complete_jobs)]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="namespace (default: that of the context)")
+]
+ContextName = Annotated[str | None, typer.Option("--context", metavar="CONTEXT", help="context of the kubeconfig")]
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig (default: KUBECONFIG, ~/.kube/config)")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="the jobs of all namespaces")]
+OutputFormat = Annotated[Output | None, typer.Option("--output", "-o", help="output format")]
+
+
+@app.command(
+    "run",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    help="Run a job on this machine, without a cluster.",
+)
+def _run_locally(context: typer.Context) -> Work:
+    from tftraining_client.__main__ import run_locally
+
+    return lambda: run_locally(["run", *context.args])
+
+
+@app.command("list", help="List the jobs of a namespace.")
+def _list(
+    all_namespaces: AllNamespaces = False,
+    selector: Annotated[str, typer.Option("--selector", "-l", metavar="LABELS", help="label selector")] = "",
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import listing
+
+    return _on_cluster(
+        lambda client: listing.list_jobs(client, all_namespaces, selector, output), context, kubeconfig, namespace
+    )
+
+
+@app.command("submit", help="Create a job from a file, with the ConfigMaps beside it.")
+def _submit(
+    file: Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="manifest; - for standard input")],
+    job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only let the API server check the manifest")] = False,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if watch and (dry_run or output):
+        raise UserError("--watch follows a job that is created: use it without --dry-run and --output")
+    from tftraining_client.commands import submit
+
+    return _on_cluster(
+        lambda client: submit.submit(client, file, job, watch, dry_run, output), context, kubeconfig, namespace
+    )
+
+
+@app.command("status", help="Show a job with its pods, progress, last restart and events.")
+def _status(
+    job: JobName,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="follow until the job has ended")] = False,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import status
+
+    return _on_cluster(lambda client: status.show(client, job, watch, output), context, kubeconfig, namespace)
+
+
+@app.command("logs", help="Print the merged logs of a job's replicas.")
+def _logs(
+    job: JobName,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="follow until the job has ended, over restarts and new pods")
+    ] = False,
+    role: Annotated[RoleOption | None, typer.Option("--role", help="only replicas of the role")] = None,
+    index: Annotated[int | None, typer.Option("--index", min=0, help="only the replica of the index")] = None,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="only pods of the attempt")] = None,
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="the previous containers of the pods")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, help="only the last lines of each replica")] = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if follow and previous:
+        raise UserError("--previous shows containers that have ended: use it without --follow")
+    from tftraining_client.commands import logs
+
+    options = {"role": role.value if role else "", "index": index, "attempt": attempt, "tail": tail}
+    return _on_cluster(
+        lambda client: logs.print_logs(client, job, follow=follow, previous=previous, **options),
+        context,
+        kubeconfig,
+        namespace,
+    )
+
+
+@app.command("wait", help="Wait until a job has succeeded or failed, or has reached an epoch.")
+def _wait(
+    job: JobName,
+    state: Annotated[
+        str, typer.Option("--for", metavar="STATE", help="succeeded, failed, finished, running, suspended or epoch=N")
+    ] = "succeeded",
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", help="such as 90s, 10m or 2h; exit code 124 then")
+    ] = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import changes
+
+    seconds = parse_duration(timeout) if timeout is not None else None
+    return _on_cluster(lambda client: changes.wait(client, job, state, seconds), context, kubeconfig, namespace)
+
+
+@app.command("suspend", help="Suspend a job: its pods are deleted, its backups stay.")
+def _suspend(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.suspend(client, job), context, kubeconfig, namespace)
+
+
+@app.command("resume", help="Resume a suspended job from its last backup.")
+def _resume(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
+
+
+@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
+def _restart(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
+
+
+@app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
+def _scale(
+    job: JobName,
+    replicas: Annotated[int, typer.Option("--replicas", min=0, help="number of workers")],
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.scale(client, job, replicas), context, kubeconfig, namespace)
+
+
+@app.command("delete", help="Delete jobs and their pods; files in the storage stay.")
+def _delete(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs)],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.delete(client, jobs, wait), context, kubeconfig, namespace)
+
+
+@app.command("explain", help="Say why a job failed or does not train, and what to try.")
+def _explain(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import explain
+
+    return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
+
+
+@app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
+def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> Work:
+    from tftraining_client.commands import doctor
+
+    return _on_cluster(doctor.examine, context, kubeconfig, namespace)
+
+
+@app.command("completion", help="Print the completion script of a shell: source <(tftj completion bash).")
+def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> Work:
+    from tftraining_client.commands import completion
+
+    return lambda: completion.print_script(shell.value)
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of `90`, `90s`, `10m`, `2h` or `1h30m`; UserError for anything else."""
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text)
+    if not text or found is None:
+        raise UserError(f"--timeout {text}: must be a duration such as 90s, 10m or 2h")
+    hours, minutes, seconds = (float(each or 0) for each in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _on_cluster(
+    command: Callable[[Any], Coroutine[None, None, int]],
+    context: str | None,
+    kubeconfig: str | None,
+    namespace: str | None,
+) -> Work:
+    """A command with a client, which is closed at the end."""
+    import asyncio
+
+    from tftraining_client.cluster.async_client import AsyncClient
+    from tftraining_client.commands.output import note
+
+    async def connected() -> int:
+        async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=note) as client:
+            return await command(client)
+
+    return lambda: asyncio.run(connected())

@@ -1,0 +1,31 @@
+"""`tftj completion`, and the names of jobs for the shell."""
+
+import asyncio
+
+from typer._completion_shared import get_completion_script
+
+from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.errors import UserError
+
+PROGRAM = "tftj"
+SECONDS = 3.0
+
+
+def print_script(shell: str) -> int:
+    """Print the completion script of the shell; the exit code."""
+    shell = "pwsh" if shell == "powershell" else shell
+    print(get_completion_script(prog_name=PROGRAM, complete_var="_TFTJ_COMPLETE", shell=shell))
+    return 0
+
+
+def job_names(context: str | None, kubeconfig: str | None, namespace: str | None, incomplete: str) -> list[str]:
+    """The names of the jobs that begin with `incomplete`; none if the cluster does not answer in time."""
+
+    async def names() -> list[str]:
+        async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace) as client:
+            return [job.name for job in await asyncio.wait_for(client.list(), SECONDS)]
+
+    try:
+        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
+    except (UserError, TimeoutError):
+        return []

@@ -1,0 +1,205 @@
+"""`tftj doctor`: what a training needs of the cluster, each with the fix if it is missing."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tftraining_api.kube.api import Api, ApiError, Query
+from tftraining_api.model.names import GROUP, PLURAL, VERSION
+from tftraining_client.cluster.api_errors import as_user_error
+from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.connection import Connection
+from tftraining_client.commands.output import is_terminal
+from tftraining_client.validation.crd import custom_resource
+
+Result = Literal["ok", "warning", "failed"]
+COLOURS = {"ok": 32, "warning": 33, "failed": 31}
+CHART = "helm upgrade --install tftraining charts/tftraining-operator"
+OPERATOR = "app.kubernetes.io/name=tftraining-operator"
+# The rights of a person who trains: group, resource, subresource, verb.
+RIGHTS = (
+    *((GROUP, PLURAL, "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    (GROUP, PLURAL, "scale", "patch"),
+    ("", "pods", "", "list"),
+    ("", "pods", "", "watch"),
+    ("", "pods", "log", "get"),
+    ("", "events", "", "list"),
+)
+# Provisioners whose volumes can be mounted for writing on one node only.
+ONE_NODE = (
+    "disk.csi.azure.com",
+    "ebs.csi.aws.com",
+    "kubernetes.io/aws-ebs",
+    "kubernetes.io/azure-disk",
+    "kubernetes.io/gce-pd",
+    "kubernetes.io/no-provisioner",
+    "pd.csi.storage.gke.io",
+    "rancher.io/local-path",
+)
+SCHEDULERS = {
+    "scheduling.x-k8s.io": "coscheduling",
+    "scheduling.volcano.sh": "Volcano",
+    "kueue.x-k8s.io": "Kueue",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding; `fix` is what to do about it."""
+
+    result: Result
+    text: str
+    fix: str = ""
+
+
+async def examine(client: AsyncClient) -> int:
+    """Print each check; 1 if one has failed, otherwise 0."""
+    failed = False
+    async for check in checks(await client.connection(), await client.own_namespace()):
+        failed |= check.result == "failed"
+        print("\n".join(check_lines(check, is_terminal())), flush=True)
+    return 1 if failed else 0
+
+
+def check_lines(check: Check, coloured: bool) -> Iterator[str]:
+    """The lines of a check."""
+    word = f"{check.result:<7}"
+    word = f"\x1b[{COLOURS[check.result]}m{word}\x1b[0m" if coloured else word
+    yield f"{word}  {check.text}"
+    if check.fix:
+        yield f"{'':7}  fix: {check.fix}"
+
+
+async def checks(connection: Connection, namespace: str) -> AsyncIterator[Check]:
+    """The checks, in the order in which one needs the other. An API server that does not answer ends them."""
+    api = connection.api
+    try:
+        version = await api.request("GET", "/version")
+    except ApiError as error:
+        told = as_user_error(error, connection.server, connection.context)
+        yield Check("failed", str(told), "start the cluster or its VPN, or choose another --context")
+        return
+    yield Check("ok", f"context {connection.context}: Kubernetes {version.get('gitVersion')} at {connection.server}")
+    for examination in (_definition, _operator, _rights, _storage, _schedulers):
+        try:
+            yield await examination(api, namespace)
+        except ApiError as error:
+            told = as_user_error(error, connection.server, connection.context)
+            yield Check("warning", f"not checked: {told}")
+
+
+async def _definition(api: Api, namespace: str) -> Check:
+    try:
+        installed = await api.request(
+            "GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURAL}.{GROUP}"
+        )
+    except ApiError as error:
+        if error.status == 404:
+            return Check("failed", f"the cluster does not know {PLURAL}.{GROUP}", f"install the operator: {CHART}")
+        if error.status != 403:
+            raise
+        await api.request("GET", f"/apis/{GROUP}/{VERSION}")
+        return Check("warning", f"{PLURAL}.{GROUP} is installed; its schema cannot be read without a right of its own")
+    return judge_definition(installed)
+
+
+def judge_definition(installed: dict[str, Any]) -> Check:
+    """Compare the fields of the installed definition with those that this client knows."""
+    served = [each for each in installed["spec"]["versions"] if each["name"] == VERSION and each.get("served")]
+    if not served:
+        return Check(
+            "failed", f"{PLURAL}.{GROUP} does not serve {VERSION}", "kubectl apply -f crds/tftrainingjobs.yaml"
+        )
+    theirs = set(_fields("", served[0]["schema"]["openAPIV3Schema"]))
+    missing = sorted(set(_fields("", custom_resource().schema)) - theirs)
+    if missing:
+        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        return Check(
+            "failed",
+            f"the installed definition of {PLURAL}.{GROUP} is older than this client: it lacks {names}",
+            "kubectl apply --server-side -f crds/tftrainingjobs.yaml (Helm does not update it)",
+        )
+    return Check("ok", f"{PLURAL}.{GROUP}/{VERSION} is installed with all fields that this client knows")
+
+
+def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
+    for name, child in (schema.get("properties") or {}).items():
+        yield f"{path}.{name}".lstrip(".")
+        yield from _fields(f"{path}.{name}", child)
+    if isinstance(schema.get("items"), dict):
+        yield from _fields(f"{path}[]", schema["items"])
+
+
+async def _operator(api: Api, namespace: str) -> Check:
+    try:
+        found, _ = await api.list("/apis/apps/v1/deployments", _labelled(OPERATOR))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return Check(
+            "warning", "the operator cannot be checked without the right to list deployments in all namespaces"
+        )
+    return judge_operator(found)
+
+
+def judge_operator(deployments: list[dict[str, Any]]) -> Check:
+    """Whether an operator runs, and its version."""
+    if not deployments:
+        return Check("failed", "no operator is installed", f"install it: {CHART}")
+    chosen = max(deployments, key=lambda each: (each.get("status") or {}).get("readyReplicas") or 0)
+    meta = chosen["metadata"]
+    version = (meta.get("labels") or {}).get("app.kubernetes.io/version", "of an unknown version")
+    where = f"operator {version} ({meta['namespace']}/{meta['name']})"
+    if not (chosen.get("status") or {}).get("readyReplicas"):
+        return Check(
+            "failed", f"{where} is not ready", f"kubectl -n {meta['namespace']} describe deployment {meta['name']}"
+        )
+    if len(deployments) > 1:
+        return Check("warning", f"{len(deployments)} operators are installed", "leave one of them: they work twice")
+    return Check("ok", f"{where} is ready")
+
+
+async def _rights(api: Api, namespace: str) -> Check:
+    missing = []
+    for group, resource, subresource, verb in RIGHTS:
+        attributes = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
+        attributes |= {"subresource": subresource} if subresource else {}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await api.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        if not answer.get("status", {}).get("allowed"):
+            missing.append(f"{verb} {resource}{f'/{subresource}' if subresource else ''}")
+    if missing:
+        fix = "ask for the cluster role edit in the namespace (view is enough to look)"
+        return Check("failed", f"in namespace {namespace} you may not {', '.join(missing)}", fix)
+    return Check("ok", f"in namespace {namespace} you may submit, follow and change jobs")
+
+
+async def _storage(api: Api, namespace: str) -> Check:
+    classes, _ = await api.list("/apis/storage.k8s.io/v1/storageclasses", [])
+    return judge_storage(classes)
+
+
+def judge_storage(classes: list[dict[str, Any]]) -> Check:
+    """Whether a StorageClass may give volumes that several nodes write to."""
+    shared = sorted(each["metadata"]["name"] for each in classes if each.get("provisioner") not in ONE_NODE)
+    if shared:
+        return Check("ok", f"storage classes that may offer ReadWriteMany: {', '.join(shared)}")
+    return Check(
+        "warning",
+        "no storage class is known to offer ReadWriteMany; a gang on several nodes needs it for spec.storage",
+        "install a driver for NFS, CephFS, EFS or Filestore, or use one node (examples/storage/one-node.yaml)",
+    )
+
+
+async def _schedulers(api: Api, namespace: str) -> Check:
+    groups = {each["name"] for each in (await api.request("GET", "/apis")).get("groups", ())}
+    found = [name for group, name in SCHEDULERS.items() if group in groups]
+    return Check("ok", f"gang schedulers and queues: {', '.join(found) if found else 'none (not needed)'}")
+
+
+def _labelled(selector: str) -> Query:
+    return [("labelSelector", selector)]

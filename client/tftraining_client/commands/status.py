@@ -1,0 +1,98 @@
+"""`tftj status`: the tree of a job, once or live; in a pipe one line a change."""
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.live import Live
+
+from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.models import Job
+from tftraining_client.cluster.snapshot import Snapshot
+from tftraining_client.commands.output import complete, hint, is_terminal, print_raw, resource_name
+from tftraining_client.commands.status_tree import status_tree
+
+# As wide as no line of a tree: in a pipe nothing is wrapped.
+PIPE_WIDTH = 4000
+TICK_SECONDS = 1.0
+
+
+async def show(client: AsyncClient, name: str, watch: bool, output: str | None) -> int:
+    """Print the status; the exit code. With `watch` 1 if the job fails."""
+    if output in ("json", "yaml", "name"):
+        job = await client.get(name)
+        print(resource_name(name)) if output == "name" else print_raw(complete(job.raw), output)
+        return 0
+    async with aclosing(client.snapshots(name)) as snapshots:
+        if watch:
+            return await (_live(snapshots) if is_terminal() else _lines(snapshots))
+        snapshot = await anext(snapshots)
+    _print(snapshot, wide=output == "wide")
+    hint(*next_commands(snapshot.job))
+    return 0
+
+
+FOLLOWING = (("status", "--watch"), ("logs", "--follow"), ("explain", ""))
+NEXT = {
+    "Failed": (("explain", ""), ("logs", "--tail 50")),
+    "Succeeded": (("logs", ""), ("delete", "")),
+    "Suspended": (("resume", ""),),
+}
+
+
+def next_commands(job: Job) -> tuple[str, ...]:
+    """The commands that are useful for a job in this phase."""
+    return tuple(f"{verb} {job.name} {options}".rstrip() for verb, options in NEXT.get(job.phase, FOLLOWING))
+
+
+def change_line(job: Job) -> str:
+    """One line for a pipe: phase, ready pods, progress and message."""
+    status = job.status
+    progress = status.progress.display if status.progress else None
+    parts = (job.phase, status.ready, progress, f"{status.restarts.counted} restarts", status.reason, status.message)
+    return "  ".join(" ".join(str(part).split()) for part in parts if part)
+
+
+def _print(snapshot: Snapshot, wide: bool) -> None:
+    tree = status_tree(snapshot, datetime.now(UTC), wide)
+    if is_terminal():
+        Console(highlight=False).print(tree)
+        return
+    text = io.StringIO()
+    Console(file=text, width=PIPE_WIDTH, highlight=False, color_system=None).print(tree)
+    print("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+async def _lines(snapshots: AsyncGenerator[Snapshot, None]) -> int:
+    before = ""
+    async for snapshot in snapshots:
+        if (line := change_line(snapshot.job)) != before:
+            print(line, flush=True)
+            before = line
+        if snapshot.job.finished:
+            return 0 if snapshot.job.succeeded else 1
+    raise AssertionError("snapshots have no end")
+
+
+async def _live(snapshots: AsyncGenerator[Snapshot, None]) -> int:
+    """Redraw the tree at each change, and each second for the ages, which costs no request."""
+    console = Console(highlight=False)
+    newest: Snapshot | None = None
+    following = asyncio.ensure_future(anext(snapshots))
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while newest is None or not newest.job.finished:
+                done, _ = await asyncio.wait({following}, timeout=TICK_SECONDS)
+                if done:
+                    newest = following.result()
+                    following = asyncio.ensure_future(anext(snapshots))
+                if newest is not None:
+                    live.update(status_tree(newest, datetime.now(UTC)), refresh=True)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    hint(*next_commands(newest.job))
+    return 0 if newest.job.succeeded else 1

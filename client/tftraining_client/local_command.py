@@ -1,0 +1,23 @@
+"""The arguments of `tftj run`. An invalid one ends the program with one line and exit code 2."""
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tftraining_client.local import run
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2 and one line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments, `run` included; for invalid ones, SystemExit(2) after one line."""
+    parser = _Parser(prog="tftj", description="Run TFTrainingJobs from the command line.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    local = commands.add_parser("run", help="run a job on this machine, without a cluster")
+    run.add_arguments(local)
+    local.set_defaults(main=run.main)
+    return parser.parse_args(argv)

@@ -1,0 +1,481 @@
+"""The Python client and `tftj` on a real API server: jobs, watches, waiting, changes, rights and credentials."""
+
+import asyncio
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import NewJob, wait_until
+from tests.support.control_plane.manifests import minimal
+from tftraining_client import AsyncClient, Client, JobDeleted, JobEnded, JobFailed, JobNotFound, UserError, WaitTimeout
+
+
+@pytest.fixture
+def client(control_plane: ControlPlane, namespace: str) -> Iterator[Client]:
+    """Give the administrator's client in the test's namespace."""
+    with Client(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as client:
+        yield client
+
+
+def tftj(kubeconfig: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user of that kubeconfig, with pipes for its output."""
+    return subprocess.run(
+        [sys.executable, "-m", "tftraining_client", *arguments],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def service_account(plane: ControlPlane, namespace: str, rules: list[dict[str, Any]], directory: Path) -> Path:
+    """A kubeconfig of an account with these rights in the namespace, and no other."""
+    name = "person"
+    plane.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    plane.request("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": rules})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
+    plane.request("POST", f"{rbac}/rolebindings", binding)
+    return plane.write_kubeconfig(directory / "person.kubeconfig", token_of(plane, namespace, name), namespace)
+
+
+def token_of(plane: ControlPlane, namespace: str, name: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    token: str = plane.request("POST", path, request)["status"]["token"]
+    return token
+
+
+VIEW = [
+    {"apiGroups": ["tftraining.dev"], "resources": ["tftrainingjobs"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+]
+
+
+def test_a_job_from_submission_to_success(client: Client, new_job: NewJob, control_plane: ControlPlane) -> None:
+    job = new_job()
+    assert [each.name for each in client.list()] == ["job"]
+    job.run()
+    running = client.wait("job", "running", timeout=20)
+    assert (running.phase, running.status.ready, running.finished) == ("Running", "2/2", False)
+    assert [(pod.replica, pod.ready) for pod in client.pods("job")] == [("worker-0", True), ("worker-1", True)]
+    wait_until(lambda: len(client.events("job")) == 2, "two events")
+    assert [event.reason for event in client.events("job")] == ["Started", "Training"]
+    with pytest.raises(WaitTimeout, match=r"job job was not succeeded after 0\.5 s"):
+        client.wait("job", timeout=0.5)
+    job.succeed_pod("job-worker-0")
+    assert client.wait("job", timeout=20).succeeded
+    with pytest.raises(JobEnded, match="job job has succeeded and will never be failed"):
+        client.wait("job", "failed", timeout=20)
+
+
+def test_a_failed_job_raises_with_reason_and_log_tail(client: Client, new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy__maxRestarts=0)
+    job.run()
+    job.fail_pod("job-worker-1", 1, "Traceback …\nValueError: boom")
+    with pytest.raises(JobFailed) as failed:
+        client.wait("job", timeout=20)
+    assert failed.value.reason == "MaxRestartsExceeded"
+    assert "ValueError: boom" in failed.value.log_tail
+    assert str(failed.value).startswith("job job failed: MaxRestartsExceeded: worker-1")
+    assert client.wait("job", "failed", timeout=20).failed
+
+
+def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbage_collection: None) -> None:
+    job = new_job()
+    job.run()
+    client.scale("job", 3)
+    job.run(attempt=2, count=3)
+    client.suspend("job")
+    assert client.wait("job", "suspended", timeout=20).suspended
+    client.resume("job")
+    wait_until(lambda: client.get("job").phase == "Starting", "the job starts again")
+    client.delete("job", wait=True)
+    assert job.is_gone() and client.list() == []
+
+
+def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    client.restart("job")
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
+    job.succeed_pod("job-worker-0")
+    client.wait("job", timeout=20)
+    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
+        client.restart("job")
+
+
+def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str) -> None:
+    manifest = minimal("sent")
+    assert client.submit(manifest, dry_run=True).name == "sent" and client.list() == []
+    manifest["spec"]["runPolcy"] = {}
+    with pytest.raises(UserError, match=r'unknown field "spec\.runPolcy"'):
+        client.submit(manifest)
+    del manifest["spec"]["runPolcy"]
+    sent = client.submit(manifest)
+    assert (sent.namespace, sent.phase) == (namespace, "Pending")
+    with pytest.raises(UserError, match="already exists"):
+        client.submit(manifest)
+
+
+def test_a_file_is_submitted_with_its_config_maps(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client
+) -> None:
+    def program(text: str) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "program"}, "data": {"train.py": text}}
+
+    def write(*documents: dict[str, Any]) -> Path:
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump_all(documents))
+        return path
+
+    admin = control_plane.kubeconfig
+    wrong = minimal("wrong")
+    wrong["spec"]["replicaSpecs"]["worker"]["replicas"] = -1
+    refused = tftj(admin, "submit", "-f", str(write(program("1"), wrong)), "-n", namespace)
+    assert refused.returncode == 2 and "spec.replicaSpecs.worker.replicas" in refused.stderr
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    names = [each["metadata"]["name"] for each in control_plane.request("GET", maps)["items"]]
+    assert "program" not in names, "a refused job leaves no ConfigMap"
+
+    file = str(write(program("1"), minimal("first")))
+    checked = tftj(admin, "submit", "-f", file, "-n", namespace, "--dry-run")
+    assert checked.stdout == "tftrainingjob.tftraining.dev/first created (dry run)\n" and client.list() == []
+    sent = tftj(admin, "submit", "-f", file, "-n", namespace)
+    assert (sent.returncode, sent.stdout) == (0, "tftrainingjob.tftraining.dev/first created\n")
+    assert control_plane.request("GET", f"{maps}/program")["data"] == {"train.py": "1"}
+    again = tftj(admin, "submit", "-f", str(write(program("1"), minimal("second"))), "-n", namespace, "-o", "name")
+    assert again.stdout == "tftrainingjob.tftraining.dev/second\n"
+    other = tftj(admin, "submit", "-f", str(write(program("2"), minimal("third"))), "-n", namespace)
+    assert other.returncode == 2 and "ConfigMap program exists in namespace" in other.stderr
+    assert [job.name for job in client.list()] == ["first", "second"]
+    elsewhere = minimal("fourth")
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    mixed = tftj(admin, "submit", "-f", str(write(elsewhere)), "-n", namespace)
+    assert mixed.stderr == f"tftj: the manifest is for namespace elsewhere, not for {namespace}\n"
+
+
+def test_an_unknown_job_is_told_with_the_nearest_names(client: Client, namespace: str) -> None:
+    client.submit(minimal("mnist"))
+    with pytest.raises(JobNotFound, match=f"no job mnits in namespace {namespace}; the nearest names: mnist"):
+        client.get("mnits")
+    with pytest.raises(JobNotFound, match="no job other in"):
+        client.delete("other")
+
+
+def test_a_watch_goes_on_over_a_restart_and_a_forgotten_history(client: Client, control_plane: ControlPlane) -> None:
+    client.submit(minimal("kept"))
+    client.submit(minimal("gone"))
+    changes = client.watch()
+    assert {next(changes).job.name, next(changes).job.name} == {"kept", "gone"}
+    seen: list[tuple[str, str]] = []
+
+    def read() -> None:
+        for change in changes:
+            seen.append((change.type, change.job.name))
+            if change.type == "ADDED":
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    client.delete("gone")
+    wait_until(lambda: ("DELETED", "gone") in seen, "the deletion is seen")
+    control_plane.compact_etcd()
+    client.submit(minimal("new"))
+    reader.join(30)
+    assert [each for each in seen if each[0] != "MODIFIED"] == [("DELETED", "gone"), ("ADDED", "new")]
+
+
+def test_an_idle_watch_costs_no_request(control_plane: ControlPlane, namespace: str) -> None:
+    async def requests() -> int:
+        async with AsyncClient(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as client:
+            await client.submit(minimal("idle"))
+            changes = client.watch("idle")
+            assert (await anext(changes)).type == "ADDED"
+            waiting = asyncio.ensure_future(anext(changes))
+            await asyncio.sleep(0.5)
+            api = (await client.connection()).api
+            before = api.requests.total()
+            await asyncio.sleep(3)
+            waiting.cancel()
+            return api.requests.total() - before
+
+    assert asyncio.run(requests()) == 0
+
+
+def test_the_client_works_where_an_event_loop_runs_and_leaves_nothing_behind(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    async def cell_of_a_notebook() -> Iterator[Any]:
+        with Client(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as client:
+            client.submit(minimal("job"))
+            changes = client.watch()
+            assert next(changes).job.name == "job"
+            return changes
+
+    changes = asyncio.run(cell_of_a_notebook())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del changes
+        gc.collect()
+    assert "tftraining-client" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_job_that_is_deleted_meanwhile_ends_the_wait(client: Client, namespace: str) -> None:
+    client.submit(minimal("short"))
+    timer = threading.Timer(1, lambda: client.delete("short"))
+    timer.start()
+    with pytest.raises(JobDeleted, match="job short was deleted before it was succeeded"):
+        client.wait("short", timeout=20)
+    timer.join()
+
+
+def test_the_command_lists_and_shows(new_job: NewJob, control_plane: ControlPlane, namespace: str) -> None:
+    job = new_job()
+    job.run()
+    admin = control_plane.kubeconfig
+    table = tftj(admin, "list", "-n", namespace)
+    assert (table.returncode, table.stderr) == (0, "")
+    head, row = table.stdout.splitlines()
+    assert head.split() == ["NAME", "PHASE", "READY", "RESTARTS", "PROGRESS", "AGE"]
+    assert row.split()[:4] == ["job", "Running", "2/2", "0"]
+    assert tftj(admin, "list", "-n", namespace, "-o", "name").stdout == "tftrainingjob.tftraining.dev/job\n"
+    assert namespace in tftj(admin, "list", "--all-namespaces").stdout
+    items = json.loads(tftj(admin, "list", "-n", namespace, "-o", "json").stdout)["items"]
+    assert [(each["kind"], each["metadata"]["name"]) for each in items] == [("TFTrainingJob", "job")]
+    raw = yaml.safe_load(tftj(admin, "status", "job", "-n", namespace, "-o", "yaml").stdout)
+    assert raw["status"]["phase"] == "Running"
+    tree = tftj(admin, "status", "job", "-n", namespace)
+    assert (tree.returncode, tree.stderr) == (0, "")
+    assert "worker 2/2 ready" in tree.stdout and "worker-1  Running  ready" in tree.stdout
+    assert "\x1b" not in tree.stdout
+    assert tftj(admin, "explain", "job", "-n", namespace).stdout.startswith("job is Running (Training)")
+
+
+def test_the_command_follows_a_job_and_its_exit_code_tells_the_outcome(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str
+) -> None:
+    job = new_job(spec__restartPolicy__maxRestarts=0)
+    job.run()
+    admin = control_plane.kubeconfig
+    late = tftj(admin, "wait", "job", "-n", namespace, "--timeout", "1s")
+    assert (late.returncode, late.stderr) == (124, "tftj: job job was not succeeded after 1 s\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tftraining_client", "status", "job", "--watch", "-n", namespace],
+        env={**os.environ, "KUBECONFIG": str(admin)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline().startswith("Running  2/2")
+        job.fail_pod("job-worker-1", 1, "ValueError: boom")
+        assert following.stdout.read().splitlines()[-1].startswith("Failed")
+        assert following.wait(20) == 1
+    ended = tftj(admin, "wait", "job", "-n", namespace)
+    assert ended.returncode == 1 and ended.stderr.startswith("tftj: job job failed: MaxRestartsExceeded: ")
+    assert tftj(admin, "wait", "job", "-n", namespace, "--for=failed").returncode == 0
+    told = tftj(admin, "explain", "job", "-n", namespace).stdout
+    assert "last failure: job-worker-1" in told and "  ValueError: boom" in told and "try: " in told
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_no_line_is_too_long_and_the_next_commands_are_named(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str, columns: int
+) -> None:
+    job = new_job("a-job-of-a-person-with-a-long-name")
+    job.run()
+    admin = control_plane.kubeconfig
+    with Terminal(admin, columns, "list", "-n", namespace) as listing:
+        assert listing.read_to_the_end() == 0
+    assert max(len(line) for line in listing.lines if not line.startswith("next:")) <= columns
+    assert listing.lines[-1] == "next: tftj status JOB --watch; tftj logs JOB --follow"
+    with Terminal(admin, columns, "status", job.name, "--watch", "-n", namespace) as following:
+        following.read_until("Running")
+        job.succeed_pod(f"{job.name}-worker-0")
+        assert following.read_to_the_end() == 0
+    assert "Succeeded" in following.text and "Traceback" not in following.text
+    assert following.lines[-1] == f"next: tftj logs {job.name}; tftj delete {job.name}"
+    assert max(len(line) for line in following.lines if not line.startswith("next:")) <= columns
+
+
+class Terminal:
+    """The command on a pseudo-terminal so wide."""
+
+    def __init__(self, kubeconfig: Path, columns: int, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tftraining_client", *arguments],
+            env={**environment, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._ours)
+
+    @property
+    def lines(self) -> list[str]:
+        """The printed lines without the control sequences."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).replace("\r", "\n")
+        return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+    def read_until(self, text: str) -> None:
+        while text not in self.text:
+            self.text += os.read(self._ours, 65536).decode()
+
+    def read_to_the_end(self) -> int:
+        """Read until the command has ended; its exit code."""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while chunk := os.read(self._ours, 65536):
+                self.text += chunk.decode()
+        return self._process.wait(20)
+
+
+def test_the_commands_change_a_job(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str, garbage_collection: None
+) -> None:
+    job = new_job()
+    job.run()
+
+    def said(*arguments: str) -> str:
+        done = tftj(control_plane.kubeconfig, *arguments, "-n", namespace)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.strip()
+
+    assert said("suspend", "job") == "tftrainingjob.tftraining.dev/job suspended"
+    assert said("suspend", "job") == "tftrainingjob.tftraining.dev/job is suspended already"
+    assert said("resume", "job") == "tftrainingjob.tftraining.dev/job resumed"
+    assert said("scale", "job", "--replicas", "3").endswith("scaled to 3 workers")
+    assert job.raw()["spec"]["replicaSpecs"]["worker"]["replicas"] == 3
+    assert said("delete", "job") == "tftrainingjob.tftraining.dev/job deleted"
+    assert job.is_gone()
+
+
+def test_the_shell_completes_the_names_of_jobs(client: Client, control_plane: ControlPlane, namespace: str) -> None:
+    for name in ("mnist-a", "mnist-b", "digits"):
+        client.submit(minimal(name))
+
+    def completed(words: str) -> list[str]:
+        asked = {"_TFTJ_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        done = tftj(control_plane.kubeconfig, **asked)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed(f"tftj status --namespace {namespace} mn") == ["mnist-a", "mnist-b"]
+    assert completed("tftj sus") == ["suspend"]
+    assert completed(f"tftj status --context none --namespace {namespace} mn") == []
+
+
+def test_a_missing_right_is_named(control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client) -> None:
+    client.submit(minimal("job"))
+    viewer = service_account(control_plane, namespace, VIEW, tmp_path)
+    shown = tftj(viewer, "status", "job")
+    assert shown.returncode == 0 and "no permission to list events" in shown.stdout
+    user = f"system:serviceaccount:{namespace}:person"
+    refused = tftj(viewer, "suspend", "job")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"tftj: no permission: {user} may not patch tftrainingjobs.tftraining.dev in namespace {namespace}; "
+        "the cluster role edit contains the right\n"
+    )
+    everywhere = tftj(viewer, "list", "-A")
+    assert (
+        everywhere.returncode == 2
+        and "may not list tftrainingjobs.tftraining.dev in all namespaces" in everywhere.stderr
+    )
+    examined = tftj(viewer, "doctor")
+    assert examined.returncode == 1, examined
+    assert f"in namespace {namespace} you may not create tftrainingjobs, patch tftrainingjobs" in examined.stdout
+    assert "Traceback" not in examined.stderr
+
+
+def test_the_doctor_of_an_administrator(control_plane: ControlPlane, namespace: str) -> None:
+    examined = tftj(control_plane.kubeconfig, "doctor", "-n", namespace)
+    assert "tftrainingjobs.tftraining.dev/v1 is installed with all fields" in examined.stdout
+    assert f"in namespace {namespace} you may submit, follow and change jobs" in examined.stdout
+    # This API server runs no operator's Deployment: the tests' operator is a process.
+    assert "no operator is installed" in examined.stdout and examined.returncode == 1
+
+
+PLUGIN = """\
+import datetime, json, pathlib, sys
+runs = pathlib.Path(sys.argv[1])
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=4)
+status = {"token": sys.argv[2], "expirationTimestamp": expiry.strftime("%Y-%m-%dT%H:%M:%SZ")}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+
+
+def test_an_exec_plugin_is_run_again_when_its_token_expires(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    viewer = service_account(control_plane, namespace, VIEW, tmp_path)
+    document = yaml.safe_load(viewer.read_text())
+    token, runs = document["users"][0]["user"]["token"], tmp_path / "runs"
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable}
+    document["users"][0]["user"] = {"exec": {**command, "args": ["-c", PLUGIN, str(runs), token]}}
+    viewer.write_text(yaml.safe_dump(document))
+    with Client(kubeconfig=str(viewer)) as client:
+        client.list()
+        client.list()
+        first = runs.read_text()
+        time.sleep(4)
+        client.list()
+        assert len(first) < len(runs.read_text())
+    document["users"][0]["user"]["exec"]["args"] = ["-c", "import sys; sys.exit('log in first')"]
+    viewer.write_text(yaml.safe_dump(document))
+    told = tftj(viewer, "list")
+    assert told.returncode == 2 and "the exec plugin of context plane failed" in told.stderr
+    assert "log in first" in told.stderr and len(told.stderr.splitlines()) == 1
+
+
+def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:
+    wrong = tftj(control_plane.kubeconfig, "list", "--context", "prod")
+    assert (wrong.returncode, wrong.stderr) == (2, "tftj: the kubeconfig has no context prod: it has plane\n")
+    stranger = control_plane.write_kubeconfig(tmp_path / "stranger", "unknown-token")
+    refused = tftj(stranger, "list")
+    assert refused.returncode == 2 and "refuses the credentials of context plane: log in again" in refused.stderr
+    document = yaml.safe_load(stranger.read_text())
+    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    stranger.write_text(yaml.safe_dump(document))
+    dead = tftj(stranger, "list")
+    assert dead.returncode == 3 and dead.stderr.startswith("tftj: cannot reach the API server https://127.0.0.1:1")
+    assert len(dead.stderr.splitlines()) == 1
