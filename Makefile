@@ -50,7 +50,7 @@ types: $(VENV)/installed
 	@$(RUN)mypy api/tftraining_api operator/tftraining_operator trainer/tftraining client/tftraining_client tests testbed benchmarks
 
 unit: $(VENV)/installed
-	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=2 --dist=worksteal
+	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=3 --dist=worksteal
 
 pythons: $(VENV)/installed  ## Unit tests and a training on the other supported Python versions (PYTHONS=3.12 …).
 	@for python in $(PYTHONS); do \

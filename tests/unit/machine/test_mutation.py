@@ -102,6 +102,7 @@ def test_what_no_test_notices_is_shown(tmp_path: Path) -> None:
     assert "\n  - return not a\n  + return a\n" in done.stdout
 
 
+@pytest.mark.slow_fault  # it changes every module that the list names: seconds
 def test_each_listed_equivalent_is_a_change_of_the_present_code() -> None:
     roots = (REPOSITORY / "operator/tftraining_operator/plan", REPOSITORY / "trainer/tftraining/launch")
     modules = [path for root in roots for path in root.rglob("*.py") if pure(path)]

@@ -351,7 +351,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow_fault)])
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow_fault)])
 async def test_many_fetches_leave_no_descriptor_thread_file_or_memory(tmp_path: Path, count: int) -> None:
     write_copy(tmp_path, 2, 5, SIZE)
     async with served(tmp_path) as server, client(tmp_path) as (receiver, directory):
