@@ -14,14 +14,16 @@ SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoc
 GOOD = 0.85  # test accuracy; undisturbed runs of 160 steps reach 0.91 to 0.95
 
 
-def test_a_killed_worker_costs_an_epoch_and_no_import(tmp_path: Path) -> None:
+def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
     with Run(tmp_path, job, "--kill", "worker-1@epoch=3", "--set", SHORTER) as run:
         assert run.wait() == 0
         log = run.log
     assert re.search(r"^tftj +\| training, .* \(warm\)$", log, re.MULTILINE), log
-    assert log.count("resumed from epoch 2 (step 80 of the training)") == 2
-    assert re.search(r"^ +worker-1 was killed \(SIGKILL\), resumed from epoch 2, ", log, re.MULTILINE), log
+    assert len(re.findall(r"resumed from epoch 2 \(step \d+ of the training\)", log)) == 2
+    # The copy at the end of epoch 2, or one a few steps behind it.
+    found = re.search(r"^ +worker-1 was killed \(SIGKILL\), resumed from memory at step (\d+), ", log, re.MULTILINE)
+    assert found and 80 <= int(found[1]) < 120, log
     assert "  trained   epoch 4 of 4, step 160" in log  # the proof of the model takes seconds: it was surely seen
     assert f"  model     {run.job / 'model'}" in log
     result = json.loads((run.job / "result.json").read_text())

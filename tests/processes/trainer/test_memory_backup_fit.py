@@ -143,7 +143,9 @@ def undisturbed(tmp_path: Path, model: Callable[[], Any], **fitted: Any) -> list
 
 
 def local_replicas() -> Any:
-    return build(strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
+    # Collectives keep the shapes of the first strategy with these devices, and other tests of this process have others.
+    devices, reduction = ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    return build(strategy=tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction))
 
 
 def several_steps_at_a_time() -> Any:

@@ -81,6 +81,12 @@ def test_a_member_without_a_place_for_copies_is_named() -> None:
     assert backup(chief) == {**NOTHING, "on": False, "reason": "no place for backups in worker-1"}
 
 
+def test_a_member_that_has_not_joined_is_no_reason() -> None:
+    chief = make_coordinator()
+    chief.handle_hello(hello("worker-0", copies=[]), 0.0)
+    assert backup(chief) == {**NOTHING, "on": False, "reason": ""}
+
+
 def test_the_setting_says_why_there_are_none() -> None:
     chief = make_coordinator(backups_off="worker-1 was OOMKilled")
     assert backup(chief) == {**NOTHING, "on": False, "reason": "worker-1 was OOMKilled"}

@@ -51,7 +51,8 @@ def summarize(trainers: Collection[Peer]) -> Summary | None:
 
 def _reason(trainers: Collection[Peer], reports: Collection[BackupReport], is_on: bool) -> str:
     """Why there are no copies, or why they do not keep the position in the epoch."""
-    if without_place := [peer.name for peer in trainers if peer.memory_copies is None]:
+    # A member that has not joined yet may have a place.
+    if without_place := [peer.name for peer in trainers if peer.is_connected and peer.memory_copies is None]:
         return f"no place for backups in {summarize_names(without_place)}"
     told = (report.epoch_resumed if is_on else report.reason for report in reports)
     return next((reason for reason in told if reason), "")

@@ -258,6 +258,8 @@ def restore_plain_state(environment: dict[str, str], set_by_import: dict[str, st
     os.environ["PYTHONPATH"] = hooks.python_path(environment.get("PYTHONPATH", ""))  # for the program's child processes
     if (numpy := withheld.get("numpy")) is not None:
         numpy.random.seed()  # Python reseeds its own generator after a fork
+    if (threading := sys.modules.get("threading")) is not None and hasattr(threading.main_thread(), "_set_native_id"):
+        threading.main_thread()._set_native_id()  # before Python 3.13 a fork keeps the number of the parent's thread
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     hooks.install()
