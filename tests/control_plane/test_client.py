@@ -117,19 +117,6 @@ def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbag
     assert job.is_gone() and client.list() == []
 
 
-def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    client.restart("job")
-    job.run(attempt=2)
-    status = job.wait_for("Running", attempt=2)
-    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
-    job.succeed_pod("job-worker-0")
-    client.wait("job", timeout=20)
-    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
-        client.restart("job")
-
-
 def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str) -> None:
     manifest = minimal("sent")
     assert client.submit(manifest, dry_run=True).name == "sent" and client.list() == []

@@ -176,7 +176,6 @@ class Status(Frozen, frozen=True):
     admitted_time: datetime | None = None
     observed_generation: int | None = None
     attempt: int = 0
-    restarted_at: str | None = None
     selector: str | None = None
     replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
     restarts: Restarts = Restarts()

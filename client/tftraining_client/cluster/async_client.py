@@ -5,13 +5,12 @@ import builtins
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.names import GROUP, KIND, LABEL_JOB, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
@@ -185,16 +184,6 @@ class AsyncClient:
     async def resume(self, name: str) -> Job:
         """Let a suspended job continue from its last backup."""
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
-
-    async def restart(self, name: str) -> Job:
-        """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
-        job = await self.get(name)
-        if job.finished:
-            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
-        if job.suspended:
-            raise UserError(f"job {name} is suspended: resume it instead")
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        return Job.of(await self._named("PATCH", name, {"metadata": {"annotations": {ANNOTATION_RESTARTED_AT: now}}}))
 
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""

@@ -206,15 +206,6 @@ def _resume(
     return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
 
 
-@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
-def _restart(
-    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
-) -> Work:
-    from tftraining_client.commands import changes
-
-    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
-
-
 @app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
 def _scale(
     job: JobName,

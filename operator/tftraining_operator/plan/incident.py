@@ -71,9 +71,8 @@ class Incident(Frozen, frozen=True):
 
 RESIZED = Incident(reason="Resized", message="the number of workers changed", charged=False)
 SPEC_CHANGED = Incident(reason="SpecChanged", message="the pod template or a replica count changed", charged=False)
-RESTART_REQUESTED = Incident(reason="RestartRequested", message="a restart was requested", charged=False)
 # Asked for by a person: neither a failure nor a disruption.
-ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason, RESTART_REQUESTED.reason)
+ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason)
 
 
 def find_incident(gang: Gang) -> Incident | None:

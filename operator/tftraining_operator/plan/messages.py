@@ -12,7 +12,6 @@ _REASONS = {
     "Stalled": "stopped making steps",
     "Terminated": "was terminated",
 }
-_ASKED_FOR = {"Resized": "the number of workers changed", "RestartRequested": "a restart was requested"}
 
 # As the launchers' messages have it (trainer/tftraining/launch/http/pages.py).
 _MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
@@ -20,8 +19,8 @@ _MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
-    if last.reason in _ASKED_FOR:
-        return _ASKED_FOR[last.reason]
+    if last.reason == "Resized":
+        return "the number of workers changed"
     who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"

@@ -28,7 +28,7 @@ from tftraining_operator.plan.memory_backup import OOM_KILLED, announce_backups,
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
-from tftraining_operator.plan.restart import restart_on_request, restart_what_failed
+from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
 from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
@@ -72,10 +72,6 @@ def _suspended(context: Context, _: Draft) -> bool:
 
 def _to_suspend(context: Context, _: Draft) -> bool:
     return context.run_policy.suspend
-
-
-def _restart_requested(context: Context, draft: Draft) -> bool:
-    return context.job.restarted_at not in ("", draft.status.restarted_at)
 
 
 def _with_launchers(context: Context, _: Draft) -> bool:
@@ -131,7 +127,6 @@ ACTIVE = (
     Stage(check_success),
     Stage(check_launcher_result, _with_launchers),
     Stage(turn_off_after_oom, _after_oom_kill),
-    Stage(restart_on_request, _restart_requested),
     Stage(restart_what_failed),
     Stage(assemble),
     Stage(announce_backups, _with_backup),

@@ -3,7 +3,6 @@
 * restartPolicy.mode InPlace: launchers restart the program inside the pods. The operator replaces only pods that are
   lost, under the same attempt, while the other launchers wait (or train on, with minReplicas or restartPolicy.scope
   Pod). The whole gang restarts where its shape changes.
-* A new value of the annotation tftraining.dev/restartedAt restarts the whole gang in new pods, in either mode.
 * restartPolicy.mode Recreate: there is no launcher. The operator restarts the whole gang as a new attempt, except for
   members that restart alone.
 
@@ -27,7 +26,6 @@ from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import Gang, count
 from tftraining_operator.plan.incident import (
     RESIZED,
-    RESTART_REQUESTED,
     Incident,
     find_change,
     find_incident,
@@ -39,12 +37,6 @@ from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, backoff, charge, exhausted
 from tftraining_operator.plan.step import Event
-
-
-def restart_on_request(context: Context, draft: Draft) -> Draft:
-    """Restart the gang because the annotation has a new value. Pods that are still to be created are new anyway."""
-    draft = draft.with_status(restarted_at=context.job.restarted_at)
-    return _restart(context, draft, RESTART_REQUESTED) if draft.gang.pods else draft
 
 
 def restart_what_failed(context: Context, draft: Draft) -> Draft:
