@@ -173,6 +173,7 @@ class Follower:
         self._pods = pods
         self._queue: asyncio.Queue[LogLine | Exception | None] = asyncio.Queue(QUEUE)
         self._readers: dict[str, asyncio.Task[None]] = {}
+        self._lines_read = 0
         self._known: dict[str, _PodLog] = {}
         self._listed = asyncio.Event()
 
@@ -218,6 +219,7 @@ class Follower:
         async with aclosing(log.follow()) as lines:
             async for line in lines:
                 await self._queue.put(line)
+                self._lines_read += 1
 
     async def _await_end(self) -> None:
         """Returns when the job has ended and the logs are read; JobDeleted if the job is deleted."""
@@ -239,8 +241,15 @@ class Follower:
         if not self._readers:
             return
         _, unfinished = await asyncio.wait(self._readers.values(), timeout=LAST_LINES_SECONDS)
+        ending = {task for uid, task in self._readers.items() if task in unfinished and self._known[uid].pod.terminated}
         for uid, task in self._readers.items():
-            if task in unfinished and not self._known[uid].pod.terminated:
+            if task in unfinished - ending:
                 self._notify(f"{self._known[uid].pod.replica} still runs; its further lines are not followed")
-            elif task in unfinished:
+        read = -1
+        # A log of hours takes its time, and so does a reader who pages through it.
+        while ending and (self._lines_read != read or self._queue.full()):
+            read = self._lines_read
+            _, ending = await asyncio.wait(ending, timeout=LAST_LINES_SECONDS)
+        for uid, task in self._readers.items():
+            if task in ending:
                 self._notify(f"{self._known[uid].pod.replica}: the log could not be read to its end")

@@ -223,3 +223,21 @@ def test_the_selector_names_what_is_asked_for() -> None:
 def test_a_pod_of_an_unknown_shape_is_read() -> None:
     bare = Pod.of({"metadata": {"name": "x", "uid": "u"}})
     assert (bare.phase, bare.started, bare.terminated, bare.reason) == ("Pending", False, False, "")
+
+
+class SlowApi(ScriptedApi):
+    """A log that comes slower than LAST_LINES_SECONDS allows for all of it."""
+
+    async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        async for line in super().lines(path, query):
+            await asyncio.sleep(0.05)
+            yield line
+
+
+async def test_the_log_of_an_ended_pod_is_read_to_its_end_however_long_that_takes() -> None:
+    following = Following()
+    following.api = SlowApi()
+    following.api.scripts = {"job-worker-0": [[at(second, str(second)) for second in range(20)]]}
+    ended(following, pod(0, "terminated"))
+    assert await following.run() == [f"worker-0: {second}" for second in range(20)]
+    assert following.notices == []

@@ -97,6 +97,20 @@ def test_an_exit_without_a_known_exception_drops_a_copy(code: int) -> None:
     assert restored(restart(chief, 7.0, *HELD)) == [1, 32]
 
 
+def test_a_stall_before_the_first_step_drops_the_copy() -> None:
+    """The programs may have skipped their input for longer than spec.runPolicy.stallTimeoutSeconds."""
+    chief = start_gang_with_copies("worker-0", "worker-1", held=HELD, stall_timeout_seconds=20.0)
+    for peer in chief.membership.members:
+        peer.has_reported = True
+    chief.tick(1.0)
+    for now in (25.0, 45.0, 65.0):
+        for peer in chief.membership.members:
+            chief.handle_frame(peer.name, heartbeat(chief.rounds.number, now, step=48, first_step=48, updated=now), now)
+        chief.tick(now)
+    assert chief.last_incident is not None and chief.last_incident.reason == "Stalled"
+    assert chief.backups.dropped == {(1, 48)}
+
+
 def test_lost_members_and_stalls_drop_no_copy() -> None:
     chief = resumed_gang(stall_timeout_seconds=20.0)
     chief.handle_disconnect("worker-1", 6.0)

@@ -7,6 +7,7 @@ import math
 import struct
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def begin(tmp_path: Path, log: list[str]) -> Begin:
 
 def test_the_launcher_hears_of_each_copy(begin: Begin) -> None:
     training = begin()
-    assert training.report() == {"round": 1, "on": False, "reason": "", "resumed": None, "epochResumed": ""}
+    assert training.report() == {"round": 1, "on": False, "reason": "", "resumed": None, "epochResumed": "", "begun": 0}
     training.train(5)
     told = training.report()
     assert told.pop("time") == pytest.approx(time.time(), abs=60)
@@ -110,6 +111,7 @@ def test_the_launcher_hears_of_each_copy(begin: Begin) -> None:
         "reason": "",
         "resumed": None,
         "epochResumed": "",
+        "begun": 0,
         "step": 4,
         "bytes": HEAD + SIZE,
         "interval": 2,
@@ -349,3 +351,15 @@ def test_a_state_whose_loss_is_no_number_is_not_copied(begin: Begin) -> None:
 @pytest.mark.parametrize("loss", [1.0, math.nan])
 def test_the_members_vote_at_the_same_steps_whatever_their_loss(begin: Begin, loss: float) -> None:
     assert len(begin().train(16, loss).sums) == 5  # the begin, the memory, and after 2, 4 and 8 copies
+
+
+@pytest.mark.parametrize("newer", [1, 3])  # members that know the storage: the chief of `fit`, or all in a custom loop
+def test_the_interval_of_the_copy_is_kept_whoever_tells_it(tmp_path: Path, newer: int) -> None:
+    def sums(numbers: list[float]) -> list[float]:
+        able, found, *told = numbers
+        return [3 * able, 3 * found, *(newer * each for each in told)]
+
+    settings = Settings(json.dumps({"directory": str(tmp_path), "percent": 1}), {"TFTRAINING_ROUND": "2"})
+    copier = Copier(settings, 3, sums, print)
+    assert copier.agree(types.SimpleNamespace(exponent=5), True, 7) == 7  # type: ignore[arg-type]  # what it uses
+    assert copier._exponent == 5

@@ -67,7 +67,8 @@ def test_otherwise_the_epoch_is_resumed_from_its_begin(
         (0, Cost(0.01, 1.1), False),  # nothing to repeat
         (0, Cost(0.01, 0.001), True),  # measured while something else was slow: the training reads the input faster
         (50, Cost(0.01, None), True),
-        (50, Cost(None, 0.9), True),
+        (50, Cost(None, 0.09), True),  # 45 s, if a batch takes a tenth of a step
+        (50, Cost(None, None), True),
     ],
 )
 def test_the_input_is_skipped_unless_that_takes_longer_than_the_steps(batch: int, cost: Cost, skips: bool) -> None:
@@ -78,6 +79,14 @@ def test_the_input_is_skipped_unless_that_takes_longer_than_the_steps(batch: int
     else:
         assert resumed == Place(50, 0, 0, 1)
         assert why.startswith(f"to skip 5000 batches of input takes 50 s, and to repeat {batch} steps ")
+
+
+def test_a_cost_that_is_not_known_yet_is_guessed() -> None:
+    """Or the first restart after a night would read the input of the whole night before its first step."""
+    pace, place = Pace(2, 100, None), Place(50, 50, 5000, 1)
+    resumed, why = resume_at(place, pace, pace, Cost(None, 0.9), anew=False)
+    assert resumed == Place(50, 0, 0, 1)
+    assert why == "to skip 5000 batches of input takes 450 s, and to repeat 50 steps 45 s"
 
 
 def test_the_cost_of_skipping_is_the_longer_first_batch() -> None:

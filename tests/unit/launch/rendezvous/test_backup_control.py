@@ -138,6 +138,15 @@ async def test_a_malformed_order_lets_the_program_vote_against_the_copy(tmp_path
         assert len(receiver.lines) == 1
 
 
+async def test_a_round_whose_members_make_no_copies_frees_the_memory_of_earlier_ones(tmp_path: Path) -> None:
+    """It counts against the container's limit, which may be the reason."""
+    async with member(tmp_path) as one:
+        write_copy(one.store.directory, 1, 5, 1000)
+        (one.store.directory / "free-0").write_bytes(b"reserved")
+        one.begin_round(None)
+        assert one.files() == [] and not (one.store.directory / "free-0").exists()
+
+
 async def test_a_round_whose_members_make_no_copies_tells_the_program_nothing(tmp_path: Path) -> None:
     async with member(tmp_path) as own:
         (own.store.directory / backup_report.NAME).write_text('{"on": true}')

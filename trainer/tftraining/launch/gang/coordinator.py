@@ -120,7 +120,8 @@ class Coordinator:
         """A member has received SIGTERM. Its round ends after a copy if its members make copies; else the member ends
         its program itself. It has half of its grace period: the other half is for the end of its launcher."""
         peer.leaving = True
-        if self.rounds.running and peer in self.membership.members and peer.state == "running":
+        in_round = self.rounds.running and peer in self.membership.members and peer.state == "running"
+        if in_round and not self.membership.restarts_alone(peer):
             seconds = self.membership.policy.termination_grace_seconds / 2
             self._announced_stop.announce_leaving(
                 lambda at: self._attribution.attribute_termination(peer, at), now, seconds

@@ -147,12 +147,19 @@ class MemoryBackups:
         ends the backups of the job, for they may be the cause."""
         if incident.exit is not None and incident.exit.kind == OOM_KILLED:
             self._off = f"{incident.member} was OOMKilled"
-        if not incident.charged or not is_fault_of_program(incident.exit) or not self._may_be_the_cause():
+        may_repeat = is_fault_of_program(incident.exit) or self._stalled_at_the_begin(incident)
+        if not incident.charged or not may_repeat or not self._may_be_the_cause():
             return incident
         assert self.restored is not None
         self.dropped.add(self.restored)
         told = f"{incident.message}; the backup in memory of step {self.restored[1]} is not used again"
         return replace(incident, message=told, same="")
+
+    def _stalled_at_the_begin(self, incident: Incident) -> bool:
+        """Whether the programs stalled before their first step: to skip the input up to the copy's position may take
+        longer than spec.runPolicy.stallTimeoutSeconds."""
+        copiers = self._membership.copiers
+        return incident.reason == "Stalled" and all(peer.progress.first_step_time is None for peer in copiers)
 
     def _may_be_the_cause(self) -> bool:
         """Whether the gang has restored a copy, and has made no copy since."""

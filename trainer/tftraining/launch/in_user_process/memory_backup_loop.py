@@ -29,6 +29,8 @@ class Loop:
         state, why = _state_of(checkpoint)
         strategy = None if state is None else state.strategy
         workers = int(getattr(getattr(strategy, "extended", None), "_num_workers", 1))
+        if getattr(strategy, "_should_use_with_coordinator", False):
+            workers = 1  # the coordinator alone runs the loop
         self._copier = Copier(settings, workers, sums_over(strategy, workers), _log)
         if state is not None:
             found = call_site.identity(caller, state.signature(), program_digest())

@@ -20,7 +20,7 @@ from .copy_request import Request
 from .member_sums import Sums
 
 _OFF = backup_interval.LARGEST + 1  # the vote against any further copy
-FETCH_SECONDS = 60.0  # for the launcher to fetch the copy from another member
+FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
 _OTHER = "another member cannot"
 
 
@@ -122,8 +122,8 @@ class Copier:
             self.report.tell(reason=self.why_not)
         if not self.agreed or round(told[1]) != self._members or not round(told[2]):
             return None
-        self._exponent = round(told[4])
-        return round(told[3])
+        self._exponent = round(told[4] / told[2])  # one member or all of them have told it
+        return round(told[3] / told[2])
 
     def take(self, found: memory_copy.Copy) -> None:
         """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
@@ -153,7 +153,7 @@ class Copier:
         except OSError as error:
             self.why_not = f"{error.filename}: {error.strerror}"
         reason = f"waits for the end of an epoch, or {self._settings.wait_steps} steps" if self._waits else ""
-        self.report.tell(reason=reason)
+        self.report.tell(reason=reason, begun=step)
 
     # The steps.
 

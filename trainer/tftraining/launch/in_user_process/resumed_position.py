@@ -14,6 +14,8 @@ from typing import Any
 
 ENOUGH = 1000  # skipped batches, to tell their cost from what else makes a first batch slow
 PATIENCE = 10.0  # seconds that skipping may take at any rate: the price of reading the examples that come next
+# While no restart has measured it: the part of a step that a skipped batch is assumed to take, and the patience.
+UNKNOWN_PART, UNKNOWN_PATIENCE = 0.1, 60.0
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ def resume_at(place: Place, then: Pace, now: Pace, cost: Cost, *, anew: bool) ->
     """
     converted, why = _converted(place, then, now, anew=anew)
     # The training reads a batch of input for each step, so to skip one does not take longer than a step.
-    skipping = converted.drawn * min(cost.skip or 0.0, cost.step or math.inf)
+    guess = 0.0 if cost.step is None else cost.step * UNKNOWN_PART
+    skipping = converted.drawn * min(guess if cost.skip is None else cost.skip, cost.step or math.inf)
     repeating = converted.batch * (cost.step or math.inf) if converted.batch else 0.0
-    if skipping <= max(repeating, PATIENCE):
+    if skipping <= max(repeating, PATIENCE if cost.skip is not None else UNKNOWN_PATIENCE):
         return converted, why
     read, made = f"to skip {converted.drawn} batches of input takes {skipping:.0f} s", f"{converted.batch} steps"
     return replace(converted, batch=0, drawn=0), f"{read}, and to repeat {made} {repeating:.0f} s"

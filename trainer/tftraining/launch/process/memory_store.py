@@ -81,6 +81,10 @@ class MemoryStore:
         self._report = self._reported = None
         self.request(0)
 
+    def free(self) -> None:
+        """Remove all copies: the members of the coming round make none, and need the memory. OSError."""
+        self._remove("copy-", "free-")
+
     def variables(self, restore: object, source: object, *, fetching: bool) -> dict[str, str]:
         """The program's variable; `restore` is the copy that all members hold, as the chief's launcher says."""
         told = {

@@ -151,6 +151,7 @@ class BackupControl:
         try:
             self.store.begin_round()
             if agreed is None:
+                self.store.free()
                 return {}
             name, address = self._to_fetch(agreed)
         except (OSError, *FRAME_ERRORS) as error:

@@ -16,7 +16,7 @@ from tftraining.launch.rendezvous.copy_server import in_thread
 from tftraining.launch.rendezvous.protocol import COPIES, Channel, Frame, ProtocolError, connect
 
 CONNECT_SECONDS = 3.0
-FETCH_SECONDS = 60.0
+FETCH_SECONDS = 600.0  # for a large state, or behind many others
 STALL_SECONDS = 20.0  # without a chunk: others may be served first
 LARGEST = 1 << 40  # no machine has so much; a peer's number is not trusted
 

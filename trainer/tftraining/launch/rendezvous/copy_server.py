@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from tftraining.launch.process.copy_files import Name, OutgoingCopy
 from tftraining.launch.rendezvous.protocol import COPIES, FRAME_BYTES, Channel, Frame, ProtocolError, accept
 
-TRANSFERS = 8  # at once; more wait
+TRANSFERS = 8  # chunks at once; transfers take turns by chunks
 MEMBERS = 64  # that fetch or wait; a further one is refused
 STRANGERS = 64  # in the handshake; a further one ends the oldest
-TRANSFER_SECONDS = 60.0  # the connection's whole time
+TRANSFER_SECONDS = 600.0  # the connection's whole time
 STALL_SECONDS = 5.0  # for one chunk
 CLOSE_SECONDS = 1.0  # for connections to notice that they are closed
 BACKLOG = 128
@@ -110,16 +110,16 @@ class CopyServer:
         """Send the whole copy. ProtocolError if the member is gone or too slow, another OSError if the copy is gone."""
         await in_thread(self._threads, copy.open)
         channel.send({"type": "copy", "bytes": copy.size})  # at once: the member reserves its memory meanwhile
-        async with self._free:
-            sent = 0
-            while sent < copy.size:
+        sent = 0
+        while sent < copy.size:
+            async with self._free:  # for a chunk, or the last of many would wait too long for its first one
                 data = await in_thread(self._threads, copy.read, sent)
                 stalled = asyncio.get_running_loop().call_later(STALL_SECONDS, channel.abort)
                 try:
                     await channel.send_chunk(data)
                 finally:
                     stalled.cancel()
-                sent += len(data)
+            sent += len(data)
         channel.send({"type": "whole"})
 
 
