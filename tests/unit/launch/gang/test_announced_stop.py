@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.simulated_gang.copies import make_steps, report, restart, restored, start_gang_with_copies
 from tests.support.simulated_gang.members import take_sent
-from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 
@@ -283,15 +283,9 @@ def test_a_gang_without_copies_shrinks_at_once() -> None:
 
 def test_a_leaving_worker_beside_parameter_servers_ends_no_round() -> None:
     """It restarts alone, and the coordinator gives its steps to the others."""
-    chief = make_coordinator("chief-0", "worker-0", "ps-0", termination_grace_seconds=GRACE)
-    chief.handle_hello(hello("chief-0", copies=[]), 0.0)
-    for name in ("worker-0", "ps-0"):
-        chief.handle_hello(hello(name), 0.0)
-    frame = heartbeat(chief.rounds.number, 9.0, step=100, first_step_time=5.0, updated=1.0, steps_per_second=10.0)
-    chief.handle_frame("chief-0", {**frame, "backup": report(96)}, 9.0)
-    chief.outbox.take_all()
+    chief = training_gang("chief-0", "worker-0", "ps-0")
     leave(chief, "worker-0", 9.0)
-    chief.tick(9.5)
+    chief.tick(9.1)
     assert ordered(chief) == {}
-    leave(chief, "chief-0", 10.0)
+    leave(chief, "chief-0", 9.2)
     assert list(ordered(chief)) == ["chief-0"]
