@@ -16,10 +16,15 @@ GRACE = 30.0
 
 
 def training_gang(
-    *members: str, now: float = 9.0, step: int = 100, backup: dict[str, Any] | None = None, **fields: Any
+    *members: str,
+    now: float = 9.0,
+    step: int = 100,
+    backup: dict[str, Any] | None = None,
+    scope: str = "Job",
+    **fields: Any,
 ) -> Coordinator:
     """A gang that makes ten steps a second and copies; an empty outbox."""
-    chief = start_gang_with_copies(*members, termination_grace_seconds=GRACE, min_replicas=1)
+    chief = start_gang_with_copies(*members, termination_grace_seconds=GRACE, min_replicas=1, scope=scope)
     make_steps(chief, now, step, backup or report(96), **{"steps_per_second": 10.0, **fields})
     chief.outbox.take_all()
     return chief
@@ -283,7 +288,7 @@ def test_a_gang_without_copies_shrinks_at_once() -> None:
 
 def test_a_leaving_worker_beside_parameter_servers_ends_no_round() -> None:
     """It restarts alone, and the coordinator gives its steps to the others."""
-    chief = training_gang("chief-0", "worker-0", "ps-0")
+    chief = training_gang("chief-0", "worker-0", "ps-0", scope="Pod")
     leave(chief, "worker-0", 9.0)
     chief.tick(9.1)
     assert ordered(chief) == {}
