@@ -21,9 +21,9 @@ def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None
         log = run.log
     assert re.search(r"^tftj +\| training, .* \(warm\)$", log, re.MULTILINE), log
     assert len(re.findall(r"resumed from epoch 2 \(step \d+ of the training\)", log)) == 2
-    # The copy at the end of epoch 2, or one a few steps behind it.
-    found = re.search(r"^ +worker-1 was killed \(SIGKILL\), resumed from memory at step (\d+), ", log, re.MULTILINE)
-    assert found and 80 <= int(found[1]) < 120, log
+    # From the backup at the end of epoch 2, or from a copy in memory that is newer or as new.
+    source = r"(epoch 2|memory at step (8[0-9]|9[0-9]|1[01][0-9])), "
+    assert re.search(rf"^ +worker-1 was killed \(SIGKILL\), resumed from {source}", log, re.MULTILINE), log
     assert "  trained   epoch 4 of 4, step 160" in log  # the proof of the model takes seconds: it was surely seen
     assert f"  model     {run.job / 'model'}" in log
     result = json.loads((run.job / "result.json").read_text())

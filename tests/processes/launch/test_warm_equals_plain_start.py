@@ -101,7 +101,11 @@ CASES = {
         f"import os, sys; sys.stdout.flush(); os.system('env | grep -Ev \"^(_|{'|'.join(HOOKS)})=\" | sort')", shows="P"
     ),
     "signals": Case("import signal; print([signal.getsignal(n) for n in range(1, 32)])", shows="SIG_DFL"),
-    "signals of a child": Case("import os; os.system('grep ^Sig /proc/self/status')", shows="SigBlk"),
+    "signals of a child": Case(
+        # Not SigQ, which counts the queued signals of all processes of the user.
+        "import os; os.system('grep ^Sig[PBIC] /proc/self/status')",
+        shows="SigBlk",
+    ),
     "masks": Case("import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))", shows="set()"),
     "exit code": Case("import sys; print('x'); sys.exit(3)", shows="x"),
     "exit text": Case("import sys; print('x'); sys.exit('a text')", shows="x"),
