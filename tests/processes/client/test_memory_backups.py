@@ -24,7 +24,8 @@ def run_example(tmp_path: Path, *options: str) -> str:
 
 
 def test_a_kill_costs_the_steps_since_the_newest_copy(tmp_path: Path) -> None:
-    log = run_example(tmp_path)
+    # With any share of the time a busy machine copies often enough, too.
+    log = run_example(tmp_path, "--set", "spec.launcher.memoryBackup.maxOverheadPercent=100")
     found = re.search(r"worker-1 was killed \(SIGKILL\), resumed from memory at step (\d+), .* lost(.*)$", log, re.M)
     assert found and int(found[1]) > 200, log
     assert re.search(r"^tftj +\| backups in memory: the first at step \d+$", log, re.MULTILINE), log
