@@ -32,6 +32,7 @@ def test_a_kill_costs_the_steps_since_the_newest_copy(tmp_path: Path) -> None:
     assert re.search(r"^  backups   in memory, the last at step \d+", log, re.MULTILINE), log
 
 
+@pytest.mark.slow_fault
 @pytest.mark.parametrize(
     "option", ['spec.launcher.memoryBackup.mode="Off"', "spec.launcher.memoryBackup.sizeLimit=1k"], ids=["off", "small"]
 )
