@@ -90,6 +90,7 @@ test: check control-plane kwok processes cluster  ## Every tier, with one fault 
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/unit -m slow_fault --numprocesses=2
+	@MODEL_EXAMPLES=200 $(RUN)pytest tests/unit/operator/plan/test_properties.py --numprocesses=2
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster

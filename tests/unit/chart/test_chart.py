@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
+from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tftraining_operator.runtime import read_settings
 
@@ -72,7 +72,7 @@ def test_the_definition_is_installed_and_outlives_the_release(default: list[Mani
     (crd,) = of_kind(default, "CustomResourceDefinition")
     assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     assert crd["metadata"].pop("labels")["app.kubernetes.io/managed-by"] == "Helm"
-    assert crd == yaml.safe_load(CRD.read_text())
+    assert crd == definition()
 
 
 def test_the_definition_can_be_left_out(default: list[Manifest]) -> None:

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
-from tests.support.repository import REPOSITORY
+from tests.support.crd import definition
 
 Schema = dict[str, Any]
-CRD: Schema = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text())
+CRD: Schema = definition()
 (VERSION,) = CRD["spec"]["versions"]
 SPEC: Schema = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
-from tests.support.repository import REPOSITORY
+from tests.support.crd import definition
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Status
 
 Schema = dict[str, Any]
-CRD: Schema = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text())
+CRD: Schema = definition()
 ROOT: Schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import yaml
 
+from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tests.support.simulated_gang.simulation import make_coordinator
 from tftraining.launch.config import settings
@@ -24,7 +24,7 @@ from tftraining_api.model.status import ConditionStatus, LastRestart, Restarts, 
 from tftraining_operator.cluster.metrics import Metrics
 
 PAGE = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
-CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
+CRD: dict[str, Any] = definition()
 (VERSION,) = CRD["spec"]["versions"]
 SCHEMA: dict[str, Any] = VERSION["schema"]["openAPIV3Schema"]["properties"]
 

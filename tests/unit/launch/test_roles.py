@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import yaml
 
+from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tftraining.launch import roles
 from tftraining_api.model.spec import ReplicaSpecs
 
-CRD: dict[str, Any] = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
+CRD: dict[str, Any] = definition()
 SPEC: dict[str, Any] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
 DECIDING = ("api", "operator", "client", "trainer/tftraining/launch")
 # TensorFlow's own rules by the name of a task, inside the program: these modules import nothing else of the launcher.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import importlib.util
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from tftraining.lib import data
 from tftraining.lib.data import DataError, Examples
@@ -50,9 +50,11 @@ def test_digits_come_with_the_package() -> None:
 
 
 def test_digits_are_what_scikit_learn_says() -> None:
-    for ours, theirs in zip(data.read_digits(), load_digits(return_X_y=True), strict=True):
-        assert ours.dtype == theirs.dtype
-        assert np.array_equal(ours, theirs)
+    # Imported here: the import takes seconds of each process that collects the tests.
+    theirs = importlib.import_module("sklearn.datasets").load_digits(return_X_y=True)
+    for ours, expected in zip(data.read_digits(), theirs, strict=True):
+        assert ours.dtype == expected.dtype
+        assert np.array_equal(ours, expected)
 
 
 def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
-from tests.support.repository import REPOSITORY
+from tests.support.crd import definition
 from tests.support.rules_table import CASES, IDS, Case
 from tftraining.launch.failure.restart_rules import ACTIONS, Failure, Rule, decide
 
@@ -24,7 +23,7 @@ def test_what_is_no_rule(raw: dict[str, object]) -> None:
 
 
 def test_the_actions_are_those_of_the_custom_resource() -> None:
-    crd = yaml.safe_load((REPOSITORY / "crds" / "tftrainingjobs.yaml").read_text(encoding="utf-8"))
+    crd = definition()
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     rule = spec["restartPolicy"]["properties"]["rules"]["items"]["properties"]
     assert set(ACTIONS) == set(rule["action"]["enum"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.random_seeds import seeds
 from tests.support.simulated_gang.simulation import SimulatedGang
 
 FAULTS = ("kill_program", "kill_launcher", "end_launcher", "close_connection", "partition", "replace")
 
-SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow_fault) for seed in range(12, 40))]
+SEEDS = seeds(8, 40)
 
 
 def survive(world: SimulatedGang) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.random_seeds import seeds
 from tests.support.simulated_gang.copying_gang import LEAVING_SECONDS, CopyingGang
 
 FAULTS = (
@@ -16,7 +17,7 @@ FAULTS = (
     "replace",
     "leave",
 )
-SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.slow_fault) for seed in range(10, 40))]
+SEEDS = seeds(8, 40)
 
 
 def survive(world: CopyingGang) -> None:

@@ -20,7 +20,7 @@ from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import chosen
 from tftraining_operator.model.observed import owned_by
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "20"))
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=EXAMPLES, stateful_step_count=30)
 STORMY = settings(PROFILE, max_examples=EXAMPLES * 5 // 3)
 ANY = st.integers(0, 7)
