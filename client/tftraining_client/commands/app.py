@@ -19,7 +19,6 @@ EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
 
 app = typer.Typer(
     name="tftj",
-    help="Train TensorFlow on Kubernetes: submit, follow and control TFTrainingJobs.",
     epilog=EPILOG,
     add_completion=False,
     rich_markup_mode=None,
@@ -27,6 +26,23 @@ app = typer.Typer(
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tftj {version('tftraining')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tftj(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and end.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Train TensorFlow on Kubernetes: submit, follow and control TFTrainingJobs."""
 
 
 Work = Callable[[], int]
