@@ -16,7 +16,7 @@ import pytest
 from tests.support.launchers.copies import is_whole, write_copy
 from tests.support.launchers.harness import until
 from tftraining.launch.config.settings import read
-from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
 from tftraining.launch.rendezvous import backup_control
@@ -68,7 +68,7 @@ async def member(place: Path, index: int = 0) -> AsyncIterator[Member]:
 
 
 def told(variables: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(variables[memory_copy.VARIABLE])
+    found: dict[str, Any] = json.loads(variables[copy_file.VARIABLE])
     return found
 
 
@@ -149,7 +149,7 @@ async def test_a_round_whose_members_make_no_copies_frees_the_memory_of_earlier_
 
 async def test_a_round_whose_members_make_no_copies_tells_the_program_nothing(tmp_path: Path) -> None:
     async with member(tmp_path) as own:
-        (own.store.directory / backup_report.NAME).write_text('{"on": true}')
+        (own.store.directory / copy_report.NAME).write_text('{"on": true}')
         assert own.makes_copies
         assert own.begin_round(None) == {}
         assert (own.report(), own.makes_copies) == (None, False)
@@ -162,7 +162,7 @@ async def test_a_report_after_a_request_is_passed_on_at_once_until_the_round_end
         def write(step: int) -> None:
             path = own.store.directory / "new"
             path.write_text(json.dumps({"step": step}))
-            path.rename(own.store.directory / backup_report.NAME)
+            path.rename(own.store.directory / copy_report.NAME)
 
         write(16)
         own.request_copy(20, lambda: reports.append(own.report()))
