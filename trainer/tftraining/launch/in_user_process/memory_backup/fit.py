@@ -1,6 +1,6 @@
 """One `fit` of tf_keras whose state is copied into memory: its place in the epochs and in the input, and its restore.
 
-fit_hook.py calls it from Keras; copier.py makes the copies. docs/memory-backups.md says how the parts work
+fit_hook.py calls it from Keras; copier.py makes the copies. docs/memory-backups-design.md says how the parts work
 together, and the invariants. Never fails a training: after an error there are no more copies, and Keras runs as usual.
 """
 
