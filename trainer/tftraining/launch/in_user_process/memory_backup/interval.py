@@ -1,7 +1,7 @@
 """Decides how many steps lie between two backups in memory: as few as keep the time that they block below a share.
 
 Pure; times come in. Intervals are powers of two, so the steps of a longer interval are steps of a shorter one. All
-members must use the same interval at the same step, so it changes only by a vote of all (memory_backup.py).
+members must use the same interval at the same step, so it changes only by a vote of all (fit_hook.py).
 """
 
 from __future__ import annotations
