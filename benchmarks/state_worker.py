@@ -1,14 +1,16 @@
 """A training by `fit` with a state of a given size, that writes down every step: the program of benchmarks.lost_work.
 
-    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count]
+    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses]
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
 BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of the copies in memory; and with --count
 `seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
-brings back those of the restored step.
+brings back those of the restored step. With --no-storage BackupAndRestore never writes a backup, however short the
+epochs are; with --pauses the members may be stopped (SIGSTOP) for as long as one likes.
 """
 
+import functools
 import json
 import os
 import sys
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.eager import context
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.training_records import BATCH, PARTS, STEP
@@ -26,6 +29,8 @@ from benchmarks.training_records import BATCH, PARTS, STEP
 INPUTS, OUTPUTS = 64, 10
 BYTES_PER_WEIGHT = 12  # the weight, and Adam's two moments
 EVERY = 100  # steps between two writes of the counts
+NEVER = 10**9  # steps between two backups in the storage
+HOUR_MS = 3_600_000
 
 
 def width(megabytes: float) -> int:
@@ -113,10 +118,21 @@ class Before(keras.callbacks.Callback):  # type: ignore[misc]
         self.at = time.monotonic()
 
 
+def allow_pauses() -> None:
+    """Let TensorFlow wait for an hour, not for 10 s, until it takes a member without heartbeats for lost."""
+    eager = context.context()
+    eager.configure_coordination_service = functools.partial(
+        eager.configure_coordination_service, heartbeat_timeout_in_ms=HOUR_MS
+    )
+
+
 def main() -> None:
     """Train until killed."""
     directory, megabytes, steps = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    directory.mkdir(parents=True, exist_ok=True)
     task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    if "--pauses" in sys.argv:
+        allow_pauses()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -134,7 +150,8 @@ def main() -> None:
             )
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     before = Before()
-    backup = keras.callbacks.BackupAndRestore(str(directory / "backup"))
+    often = NEVER if "--no-storage" in sys.argv else "epoch"
+    backup = keras.callbacks.BackupAndRestore(str(directory / "backup"), save_freq=often)
     callbacks = [before, backup, Records(directory, task, before)]
     model.fit(examples(steps), epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)
 
