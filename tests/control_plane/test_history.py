@@ -10,7 +10,6 @@ from tests.control_plane.test_operator_in_place import IN_PLACE, launcher, now, 
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import ChiefLauncher
 from tests.support.control_plane.jobs import NewJob, wait_until
-from tests.support.control_plane.operator_process import OperatorProcess
 from tftraining.launch.history import Mark, Series
 from tftraining_client import Client
 
@@ -55,26 +54,3 @@ def test_the_history_is_one_curve_for_a_viewer_over_a_new_launcher(
 
     job.succeed_pod("job-worker-0")
     assert job.wait_for("Succeeded")["history"] == stored
-
-
-def test_a_definition_of_the_resource_without_the_history_drops_it_and_nothing_loops(
-    new_job: NewJob, control_plane: ControlPlane, operator: OperatorProcess, launcher: ChiefLauncher
-) -> None:
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
-    definition = control_plane.request("GET", path)
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    place = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/history"
-    kind = "application/json-patch+json"
-    control_plane.request("PATCH", path, [{"op": "remove", "path": place}], kind)
-    try:
-        job = new_job(**IN_PLACE)
-        told = {"epoch": 3, "epochs": 10, "step": 9, "updatedTime": now()}
-        launcher.say(progress=told, history=history(range(1, 10), 0, 0.5))
-        train(job, launcher)
-        wait_until(lambda: "progress" in job.status(), "the progress")
-        assert "history" not in job.status()
-        version, asked = job.raw()["metadata"]["resourceVersion"], launcher.asked
-        wait_until(lambda: launcher.asked > asked + 3, "more reports")
-        assert job.raw()["metadata"]["resourceVersion"] == version
-    finally:
-        control_plane.request("PATCH", path, [{"op": "add", "path": place, "value": schema["history"]}], kind)
