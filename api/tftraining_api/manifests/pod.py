@@ -136,7 +136,7 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
 
 
 def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
-    # Experiment trackers need an identity that all restarts share, also as $(TFTRAINING_JOB_UID) in the user's variables.
+    # Trackers of experiments need an identity that all restarts share, also as $(TFTRAINING_JOB_UID).
     env: list[Manifest] = [
         {"name": "TFTRAINING_JOB_UID", "value": job.uid},
         {"name": "TFTRAINING_JOB_NAME", "value": job.key.name},
