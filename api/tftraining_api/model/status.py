@@ -150,6 +150,26 @@ class Progress(Frozen, frozen=True):
     backup_reason: str | None = None
 
 
+class RestartMark(Frozen, frozen=True):
+    """A restart in the history: the newest step before it, and its reason."""
+
+    time: datetime
+    step: int | None = None
+    reason: str = ""
+
+
+class History(Frozen, frozen=True):
+    """The training so far, in columns: row by row the step, the epoch, the seconds since `start_time` and the value of
+    each metric, None where a row has none. The restarts are the last ones."""
+
+    start_time: datetime | None = None
+    steps: tuple[int | None, ...] = ()
+    epochs: tuple[int | None, ...] = ()
+    seconds: tuple[float, ...] = ()
+    metrics: dict[str, tuple[float | None, ...]] = msgspec.field(default_factory=dict)
+    restarts: tuple[RestartMark, ...] = ()
+
+
 class Cleanup(Frozen, frozen=True):
     """The result of the cleanup of temporary save directories."""
 
@@ -186,6 +206,7 @@ class Status(Frozen, frozen=True):
     failure: Failure | None = None
     cleanup: Cleanup | None = None
     memory_backup_off: str | None = None
+    history: History | None = None
 
     @property
     def terminal(self) -> bool:

@@ -21,6 +21,7 @@ from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, re
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, UserError, WaitTimeout
+from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +241,12 @@ class AsyncClient:
                 async for snapshot in snapshots:
                     yield snapshot
 
+    async def history(self, name: str, *, namespace: str | None = None) -> History:
+        """The curves of the job's metrics and its restarts, from the status: at most 8 KiB, of fewer reports than the
+        program has made. Empty before the first report, and if the definition of the resource is older."""
+        raw = await self._named("GET", name, namespace=namespace)
+        return History.of((raw.get("status") or {}).get("history"))
+
     async def _await_deletion(self, job: Job) -> None:
         connection, there = await self.connection(), False
         with _translated(connection):
@@ -288,11 +295,13 @@ class AsyncClient:
         with _translated(connection):
             return await connection.api.request(method, path, body, query)
 
-    async def _named(self, method: str, name: str, body: Any = None, subresource: str = "") -> Manifest:
+    async def _named(
+        self, method: str, name: str, body: Any = None, subresource: str = "", namespace: str | None = None
+    ) -> Manifest:
         """A request about one job; JobNotFound with the nearest names if there is none."""
         if not name or "/" in name:
             raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
-        connection, namespace = await self.connection(), await self.own_namespace()
+        connection, namespace = await self.connection(), namespace or await self.own_namespace()
         with _translated(connection):
             try:
                 return await connection.api.request(method, f"{_path(namespace)}/{name}{subresource}", body)
@@ -300,14 +309,16 @@ class AsyncClient:
                 if not is_unknown_name(error):
                     raise
                 unknown = error
-        raise unknown_job(name, namespace, await self._names()) from unknown
+        raise unknown_job(name, namespace, await self._names(namespace)) from unknown
 
-    async def _names(self) -> builtins.list[str]:
+    async def _names(self, namespace: str) -> builtins.list[str]:
         """The names of the jobs in the namespace; none if the caller may not list them."""
+        connection = await self.connection()
         try:
-            return [job.name for job in await self.list()]
-        except UserError:
+            raws, _ = await connection.api.list(_path(namespace), [])
+        except ApiError:
             return []
+        return sorted(raw["metadata"]["name"] for raw in raws)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.snapshot import Snapshot
+from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -119,6 +120,10 @@ class Client:
     def snapshots(self, name: str) -> Iterator[Snapshot]:
         """The job with its pods and events: as they are now, and after each change."""
         return self._iterate(self._client.snapshots(name))
+
+    def history(self, name: str, *, namespace: str | None = None) -> History:
+        """The curves of the job's metrics, and its restarts."""
+        return self._call(self._client.history(name, namespace=namespace))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
