@@ -101,13 +101,20 @@ class Api:
             limit = next_limit(len(page.items or ()), len(text))
 
     async def watch(
-        self, path: str, query: Query, patience: aiohttp.ClientTimeout | None = None
+        self,
+        path: str,
+        query: Query,
+        patience: aiohttp.ClientTimeout | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[Manifest, None]:
-        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
+        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included. `opened`
+        is called when the server has accepted the request."""
         response = await self._send("GET", path, None, [*query, ("watch", "true")], patience or WATCH_TIMEOUT)
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
+            if opened is not None:
+                opened()
             async for line in _lines(response):
                 event = _decoded(line, Manifest)
                 if event["type"] == "ERROR":

@@ -136,7 +136,12 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
 
 
 def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
-    env: list[Manifest] = []
+    # Trackers of experiments need an identity that all restarts share, also as $(TFTRAINING_JOB_UID).
+    env: list[Manifest] = [
+        {"name": "TFTRAINING_JOB_UID", "value": job.uid},
+        {"name": "TFTRAINING_JOB_NAME", "value": job.key.name},
+        {"name": "TFTRAINING_ATTEMPT", "value": str(job.status.attempt)},
+    ]
     if spec.storage:
         env.append({"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
     if in_manifest(job.key, spec, replica):

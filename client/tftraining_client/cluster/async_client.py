@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+import copy
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
@@ -45,6 +46,8 @@ class AsyncClient:
         self._namespace = namespace
         self._notify = notify
         self._connection: Connection | None = None
+        # The client that has the connection, if it is another one.
+        self._shared: AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,12 +59,14 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._connection is not None:
+        if self._shared is None and self._connection is not None:
             await self._connection.api.close()
             self._connection = None
 
     async def connection(self) -> Connection:
         """The connection, which is made at the first use."""
+        if self._shared is not None:
+            return await self._shared.connection()
         if self._connection is None:
             self._connection = await connect(self._context, self._kubeconfig)
         return self._connection
@@ -114,12 +119,24 @@ class AsyncClient:
             raws, _ = await connection.api.list(path, [("labelSelector", selector)] if selector else [])
         return sorted((Job.of(raw) for raw in raws), key=lambda job: (job.namespace, job.name))
 
-    async def watch(self, name: str | None = None, *, all_namespaces: bool = False) -> AsyncGenerator[JobChange, None]:
-        """The present jobs as ADDED, and each change after that. Without end, and over disconnections."""
+    async def watch(
+        self,
+        name: str | None = None,
+        *,
+        all_namespaces: bool = False,
+        connected: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[JobChange, None]:
+        """The present jobs as ADDED, and each change after that. Without end, and over disconnections.
+
+        `connected` is called with "" whenever the connection stands, and with the problem when it is interrupted;
+        without it `notify` gets the problem.
+        """
         connection = await self.connection()
         path = _path("" if all_namespaces else await self.own_namespace())
         with _translated(connection):
-            async with aclosing(self._watch(connection, path, _by_name(name)).changes()) as changes:
+            async with aclosing(
+                self._watch(connection, path, _by_name(name), connected=connected).changes()
+            ) as changes:
                 async for change in changes:
                     if change.type != "LISTED":
                         yield JobChange(change.type, Job.of(change.object))
@@ -240,6 +257,14 @@ class AsyncClient:
                     if change.type in ("LISTED", "DELETED") and not there:
                         return
 
+    def in_namespace(self, namespace: str, notify: Callable[[str], None] | None = None) -> "AsyncClient":
+        """A client of another namespace with the connection of this one, which closes it."""
+        other = copy.copy(self)
+        other._shared = self._shared or self
+        other._namespace = namespace
+        other._notify = notify or self._notify
+        return other
+
     def use_namespace(self, namespace: str) -> None:
         """Change the namespace of the client."""
         self._namespace = namespace
@@ -248,11 +273,22 @@ class AsyncClient:
         """The namespace of the client."""
         return self._namespace or (await self.connection()).namespace
 
-    def _watch(self, connection: Connection, path: str, query: Query, events: bool = False) -> Watch:
+    def _watch(
+        self,
+        connection: Connection,
+        path: str,
+        query: Query,
+        events: bool = False,
+        connected: Callable[[str], None] | None = None,
+    ) -> Watch:
         def interrupted(error: ApiError) -> None:
-            self._notify(f"the watch was interrupted and goes on: {error.message or error.reason}")
+            if connected is not None:
+                connected(str(as_user_error(error, connection.server, connection.context)))
+            else:
+                self._notify(f"the watch was interrupted and goes on: {error.message or error.reason}")
 
-        return Watch(connection.api, path, query, interrupted, events)
+        opened = (lambda: connected("")) if connected is not None else None
+        return Watch(connection.api, path, query, interrupted, events, opened)
 
     async def _request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         connection = await self.connection()

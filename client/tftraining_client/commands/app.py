@@ -264,6 +264,24 @@ def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig
     return _on_cluster(doctor.examine, context, kubeconfig, namespace)
 
 
+@app.command("dashboard", help="Show jobs, curves, pods, events and logs in the browser, read-only.")
+def _dashboard(
+    all_namespaces: AllNamespaces = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="port on 127.0.0.1 (default: a free one)")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="only print the address")] = False,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands.dashboard import command
+
+    return _on_cluster(
+        lambda client: command.show(client, all_namespaces, port, not no_browser), context, kubeconfig, namespace
+    )
+
+
 @app.command("completion", help="Print the completion script of a shell: source <(tftj completion bash).")
 def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> Work:
     from tftraining_client.commands import completion

@@ -107,7 +107,8 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
     """The job of a validated manifest; UserError if the job would not run."""
     metadata = stored["metadata"]
     identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
-    job = parse_job({"metadata": identity, "spec": stored["spec"]})
+    # As the operator's first pods.
+    job = parse_job({"metadata": identity, "spec": stored["spec"], "status": {"attempt": 1}})
     if job.spec is None:
         problem = job.unreadable or job.problem
         raise UserError(problem.message if problem else "the spec cannot be read")
