@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -25,7 +26,18 @@ import yaml
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import NewJob, wait_until
 from tests.support.control_plane.manifests import minimal
-from tftraining_client import AsyncClient, Client, JobDeleted, JobEnded, JobFailed, JobNotFound, UserError, WaitTimeout
+from tftraining_client import (
+    AsyncClient,
+    Client,
+    Job,
+    JobDeleted,
+    JobEnded,
+    JobFailed,
+    JobNotFound,
+    UserError,
+    WaitTimeout,
+)
+from tftraining_client.cluster import watching
 
 
 @pytest.fixture
@@ -452,6 +464,111 @@ def test_an_exec_plugin_is_run_again_when_its_token_expires(
     told = tftj(viewer, "list")
     assert told.returncode == 2 and "the exec plugin of context plane failed" in told.stderr
     assert "log in first" in told.stderr and len(told.stderr.splitlines()) == 1
+
+
+class Vanishing(AsyncClient):
+    """A client whose job is deleted right after it was read."""
+
+    async def get(self, name: str) -> Job:
+        job = await super().get(name)
+        await self.delete_job(name)
+        return job
+
+    async def delete_job(self, name: str) -> None:
+        await self._named("DELETE", name, {})
+
+
+@pytest.mark.parametrize("verb", ["wait", "logs", "snapshots"])
+def test_a_job_that_vanishes_before_the_watch_ends_the_following(
+    control_plane: ControlPlane, namespace: str, client: Client, verb: str
+) -> None:
+    client.submit(minimal("short"))
+
+    async def follow() -> None:
+        async with (
+            asyncio.timeout(20),
+            Vanishing(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as follower,
+        ):
+            if verb == "wait":
+                await follower.wait("short")
+            async for _ in follower.logs("short", follow=True) if verb == "logs" else follower.snapshots("short"):
+                pass
+
+    with pytest.raises(JobDeleted, match="job short was deleted"):
+        asyncio.run(follow())
+
+
+def test_the_outcome_of_a_job_that_is_deleted_at_its_end_is_told(client: Client, new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy__maxRestarts=0, spec__runPolicy__ttlSecondsAfterFinished=0)
+    job.run()
+    timer = threading.Timer(2, lambda: job.fail_pod("job-worker-1", 1, "ValueError: boom"))
+    timer.start()
+    with pytest.raises(JobFailed, match="MaxRestartsExceeded"):
+        # No pod has this role: there is no kubelet to read logs from.
+        list(client.logs("job", follow=True, role="chief"))
+    timer.join()
+
+
+INTERRUPTED = """\
+import sys
+from tftraining_client import Client
+with Client(kubeconfig=sys.argv[1], namespace=sys.argv[2]) as client:
+    for change in client.watch():
+        print(change.job.name, flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_generator_of_the_client(control_plane: ControlPlane, namespace: str, client: Client) -> None:
+    client.submit(minimal("job"))
+    program = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(control_plane.kubeconfig), namespace],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None and program.stdout.readline() == "job\n"
+    time.sleep(0.3)
+    program.send_signal(signal.SIGINT)
+    _, told = program.communicate(timeout=20)
+    assert "KeyboardInterrupt" in told and "RuntimeError" not in told and "never" not in told, told
+
+
+SHORT_LIVED = """\
+import datetime, json, pathlib, sys
+runs = pathlib.Path(sys.argv[1])
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+if number in (1, 2):
+    sys.exit("no network")
+expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2)
+status = {"token": sys.argv[2], "expirationTimestamp": expiry.strftime("%Y-%m-%dT%H:%M:%SZ")}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+
+
+def test_a_watch_outlives_many_tokens_and_a_plugin_that_fails(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a token of 60 s under `logs -f`, with shorter lives and watches."""
+    monkeypatch.setattr(watching, "WATCH_SECONDS", 1)
+    client.submit(minimal("job"))
+    viewer = service_account(control_plane, namespace, VIEW, tmp_path)
+    document = yaml.safe_load(viewer.read_text())
+    token, runs = document["users"][0]["user"]["token"], tmp_path / "runs"
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable}
+    document["users"][0]["user"] = {"exec": {**command, "args": ["-c", SHORT_LIVED, str(runs), token]}}
+    viewer.write_text(yaml.safe_dump(document))
+    told: list[str] = []
+    with Client(kubeconfig=str(viewer), notify=told.append) as follower:
+        changes = follower.watch("job")
+        assert next(changes).type == "ADDED"
+        suspending = threading.Timer(7, lambda: client.suspend("job"))
+        suspending.start()
+        while not next(changes).job.suspended:
+            pass
+        suspending.join()
+    assert len(runs.read_text()) >= 4
+    assert any("the exec plugin of the kubeconfig failed" in each and "no network" in each for each in told)
 
 
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:

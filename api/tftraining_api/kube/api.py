@@ -5,7 +5,7 @@ The client's generated models are not used: they cost memory and time per object
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,8 +25,9 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: a longer silence means a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
-# A program may be silent for hours.
-STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+# A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
+LOG_SILENCE = 300
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
@@ -56,10 +57,13 @@ class ApiError(Exception):
 
 class Api:
     """A connection to one API server. `requests` counts the requests sent by HTTP method; `inside` is whether this
-    process runs in the cluster."""
+    process runs in the cluster. `refused` is called after a 401: whether there is another token to try."""
 
-    def __init__(self, client: ApiClient, inside: bool = False) -> None:
+    def __init__(
+        self, client: ApiClient, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         self._client = client
+        self._refused = refused
         self.inside = inside
         self.requests: Counter[str] = Counter()
 
@@ -152,6 +156,15 @@ class Api:
         return text
 
     async def _send(
+        self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        response = await self._send_once(method, path, body, query, patience)
+        if response.status == 401 and self._refused is not None and await self._refused():
+            response.close()
+            return await self._send_once(method, path, body, query, patience)
+        return response
+
+    async def _send_once(
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1

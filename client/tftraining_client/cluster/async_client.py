@@ -16,6 +16,7 @@ from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
 from tftraining_client.cluster.connection import Connection, connect
+from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
@@ -150,18 +151,14 @@ class AsyncClient:
         awaited = parse_awaited(until)
         try:
             async with asyncio.timeout(timeout):
-                job = await self.get(name)
-                async with aclosing(self.watch(name)) as changes:
-                    async for change in changes:
-                        if change.type == "DELETED" or change.job.uid != job.uid:
-                            raise JobDeleted(f"job {name} was deleted before it was {awaited}")
-                        job = change.job
+                async with aclosing(self._states(await self.get(name))) as states:
+                    async for job in states:
                         if awaited.reached(job):
                             return job
                         check_possible(awaited, job)
+                raise JobDeleted(f"job {name} was deleted before it was {awaited}")
         except TimeoutError as error:
             raise WaitTimeout(f"job {name} was not {awaited} after {timeout:g} s") from error
-        raise AssertionError("a watch has no end")
 
     async def logs(  # noqa: PLR0913  the options of `tftj logs`
         self,
@@ -181,19 +178,20 @@ class AsyncClient:
         """
         connection, namespace = await self.connection(), await self.own_namespace()
         query = LogQuery(role, index, attempt, previous, tail)
-        job = await self.get(name)
+        followed = FollowedJob(await self.get(name))
         with _translated(connection):
             if follow:
                 pods = self._watch(connection, pods_path(namespace), [("labelSelector", query.selector(name))])
                 jobs = self._watch(connection, _path(namespace), _by_name(name))
-                lines = Follower(connection.api, job, query, self._notify, jobs, pods).lines()
+                lines = Follower(connection.api, followed, query, self._notify, jobs, pods).lines()
             else:
                 lines = read_logs(connection.api, namespace, name, query, self._notify)
             async with aclosing(lines):
                 async for line in lines:
                     yield line
-        if follow and (ended := await self.get(name)).failed:
-            raise failure(ended)
+        # Not read again: a job with ttlSecondsAfterFinished 0 may be gone.
+        if follow and followed.job.failed:
+            raise failure(followed.job)
 
     async def suspend(self, name: str) -> Job:
         """Delete the job's pods; the backups stay."""
@@ -246,6 +244,18 @@ class AsyncClient:
         program has made. Empty before the first report, and if the definition of the resource is older."""
         raw = await self._named("GET", name, namespace=namespace)
         return History.of((raw.get("status") or {}).get("history"))
+
+    async def _states(self, job: Job) -> AsyncGenerator[Job, None]:
+        """The job as it is now and after each change, until it is gone."""
+        connection, followed = await self.connection(), FollowedJob(job)
+        with _translated(connection):
+            async with aclosing(self._watch(connection, _path(job.namespace), _by_name(job.name)).changes()) as changes:
+                async for change in changes:
+                    there = followed.take(change)
+                    if change.type != "LISTED":
+                        yield followed.job
+                    if not there:
+                        return
 
     async def _await_deletion(self, job: Job) -> None:
         connection, there = await self.connection(), False

@@ -5,6 +5,7 @@ import builtins
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -126,12 +127,24 @@ class Client:
         return self._call(self._client.history(name, namespace=namespace))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        answer: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _hand_over(task, answer))
+
+        def stop() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            return answer.result()
         except BaseException:
-            # For Ctrl-C: the request must not go on alone.
-            future.cancel()
+            # After Ctrl-C the request must not go on alone, and its generator can be closed only once it has ended.
+            if not answer.done():
+                self._loop.call_soon_threadsafe(stop)
+                wait([answer])
             raise
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -147,3 +160,13 @@ class Client:
             # A generator may outlive the client.
             if not self._loop.is_closed():
                 self._call(items.aclose())
+
+
+def _hand_over(task: asyncio.Task[T], answer: Future[T]) -> None:
+    """Give the result of the task to the thread that waits for the answer."""
+    if task.cancelled():
+        answer.set_exception(CancelledError())
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())
