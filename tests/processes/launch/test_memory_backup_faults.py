@@ -33,7 +33,7 @@ from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.slow_fault
 
-# Runs before the training. `points` are `<worker>:<point>`; the program dies once at each, one after the other.
+# Runs before the training. The program dies once at each `<worker>:<point>`, one after the other, each in another round.
 KILLS = """
 import sys
 from _tftraining.memory_backup import copy_file, variable_values
@@ -43,10 +43,13 @@ calls = {}
 
 def die_at(point, least):
     calls[point] = calls.get(point, 0) + 1
-    marks = [f"{os.environ['TFTRAINING_DIR']}/died-{each}" for each in POINTS]
-    left = [(each, mark) for each, mark in zip(POINTS, marks) if not os.path.exists(mark)]
-    if left and left[0][0] == f"{TASK}:{point}" and calls[point] >= least:
-        open(left[0][1], "w").close()
+    before = f"{os.environ['TFTRAINING_DIR']}/died-"
+    died = [each for each in POINTS if os.path.exists(before + each)]
+    rounds = [open(before + each).read() for each in died]
+    due = f"{TASK}:{point}" in POINTS[len(died) :][:1] and calls[point] >= least
+    if due and os.environ["TFTRAINING_ROUND"] not in rounds:
+        with open(before + POINTS[len(died)], "w") as file:
+            file.write(os.environ["TFTRAINING_ROUND"])
         os.kill(os.getpid(), signal.SIGKILL)
 
 class Renames:
