@@ -200,13 +200,17 @@ def test_a_gang_whose_copies_are_all_lost_goes_on_from_the_storage_and_says_so(t
     assert "the copy in memory cannot be read" in gang.log("worker-0")
 
 
+# Alone, a worker waits for the other one, however long that takes to import TensorFlow.
+PAUSE = '0.3 if len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]) == 1 else 0.005'
+
+
 def test_a_gang_that_shrinks_and_grows_keeps_its_steps(tmp_path: Path) -> None:
     ports = next(port for port in free_ports(19) if port % 10 == 0) // 10
     options = {"workerAddress": f"127.0.0.1:{ports}%d", "minReplicas": 1}
-    with Training(tmp_path, options, steps="400", pause="0.04") as gang:
+    with Training(tmp_path, options, steps="200", pause=PAUSE) as gang:
         gang.cluster = {"worker": [f"127.0.0.1:{ports}{index}" for index in range(2)]}
         gang.start()
-        gang.wait_for_step(420)
+        gang.wait_for_step(220)
         gang.kill("worker-1")
         shutil.rmtree(next(gang.memory.glob("*-worker-1")))
         shrunk = gang.wait_for_phase("Training", 2, PATIENCE)
@@ -218,7 +222,7 @@ def test_a_gang_that_shrinks_and_grows_keeps_its_steps(tmp_path: Path) -> None:
     assert last["MemberLost"]["lostSteps"] <= INTERVAL
     assert last["Grown"]["lostSteps"] == 0, "a copy is made before newcomers join"
     assert "fetched the backup in memory" in gang.log("worker-1")
-    assert sorted(set(steps(gang, 0))) == list(range(1, 1201))
+    assert sorted(set(steps(gang, 0))) == list(range(1, 601))
 
 
 # Makes copies, dies in the middle of one, and leaves everything to the launcher. Without TensorFlow, for many rounds.
