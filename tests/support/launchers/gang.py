@@ -147,7 +147,7 @@ class LocalGang:
             time.sleep(0.01)
         return found
 
-    def wait_for_phase(self, phase: str, number: int = 0) -> dict[str, Any]:
+    def wait_for_phase(self, phase: str, number: int = 0, patience: float = PATIENCE) -> dict[str, Any]:
         """The chief's status once it has this phase in round `number` or a later one."""
         found: dict[str, Any] = {}
 
@@ -156,7 +156,7 @@ class LocalGang:
             found.update(self.status())
             return found.get("phase") == phase and found["round"] >= number
 
-        self.wait_for(reached)
+        self.wait_for(reached, patience)
         return found
 
     def describe(self) -> str:
