@@ -59,8 +59,8 @@ class Size:
 
 SIZES = {
     4.0: Size(segment=2.0, turns=60.0, alone=30.0, pauses=(11.0, 15.0), kills=20),
-    76.0: Size(segment=8.0, turns=130.0, alone=60.0, pauses=(14.0, 22.0), kills=20),
-    530.0: Size(segment=40.0, turns=240.0, alone=90.0, pauses=(30.0, 60.0), kills=6, epoch=16),
+    76.0: Size(segment=8.0, turns=130.0, alone=60.0, pauses=(13.0, 18.0), kills=20),
+    530.0: Size(segment=40.0, turns=220.0, alone=75.0, pauses=(15.0, 45.0), kills=6, epoch=16),
 }
 
 
