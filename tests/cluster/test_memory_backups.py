@@ -164,7 +164,8 @@ def _start_stepwise(
     cluster: Cluster, namespace: str, name: str, kills: list[tuple[int, int]] | None = None
 ) -> Training:
     """Start the training whose end depends on no kill; with kills it is slow enough for them."""
-    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=str(0 if kills is None else PAUSE_SECONDS))
+    pause = str(0 if kills is None else PAUSE_SECONDS)
+    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=pause, normalization="LayerNormalization")
     objects = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
     manifest = example(cluster.images[1], restartPolicy={"maxRestarts": 2 * KILLS})
     manifest["metadata"] = {"name": name, "namespace": namespace}

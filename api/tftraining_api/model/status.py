@@ -13,6 +13,7 @@ from tftraining_api.model.spec import Frozen, JobSpec
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 REFUSED_WRITE = " was refused: "
+MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 
@@ -204,6 +205,15 @@ class Status(Frozen, frozen=True):
         if self.last_restart is None or suspended is None or self.last_restart.time >= suspended.last_transition_time:
             return self.last_restart
         return None
+
+    @property
+    def no_more_backups(self) -> str | None:
+        """Why later pods make no backups in memory. The condition has the reason too: the API server drops
+        `memory_backup_off` if its definition of the resource is older than the field."""
+        told = self.condition(MEMORY_BACKUP)
+        if told is not None and told.reason == OOM_KILLED:
+            return told.message
+        return self.memory_backup_off
 
     @property
     def proven(self) -> bool:

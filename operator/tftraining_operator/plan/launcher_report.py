@@ -128,7 +128,7 @@ def _with_backup(status: Status, report: Report) -> Status:
     progress, reported = status.progress, report.backup
     if progress is None or (reported is None and report.phase != "Training"):
         return status
-    reason = status.memory_backup_off or (reported.reason if reported else "") or None
+    reason = status.no_more_backups or (reported.reason if reported else "") or None
     backup = reported.backup() if reported else None
     return msgspec.structs.replace(
         status, progress=msgspec.structs.replace(progress, backup=backup, backup_reason=reason)

@@ -27,6 +27,10 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU"
 """
 
 
+MIXED_PRECISION = 'keras.mixed_precision.set_global_policy("mixed_float16")'
+POINTS = 20  # of the training, one kill at each
+
+
 def is_abandoned(path: Path) -> bool:
     """Whether a launcher has left this directory. Launchers of tests that run beside this one hold theirs locked."""
     if not path.name.startswith("tftraining-"):
@@ -109,9 +113,24 @@ def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
 
 
 @pytest.mark.slow_fault
-def test_two_replicas_in_each_worker(trained: Callable[..., LocalGang]) -> None:
-    undisturbed = trained("undisturbed", devices=TWO_REPLICAS)
-    killed = trained("killed", "0@150", percent=100, devices=TWO_REPLICAS)
+def test_kills_at_twenty_points_of_a_training_change_no_byte_of_its_end(trained: Callable[..., LocalGang]) -> None:
+    """Chief and worker in turn, at another batch of each epoch. (The end of an epoch is progress: no back-off.)"""
+    length = {"epochs": str(POINTS + 2), "steps": "20"}
+    points = [20 * (turn + 1) + 1 + (3 * turn) % 19 for turn in range(POINTS)]
+    undisturbed = trained("undisturbed", **length)
+    killed = trained("killed", " ".join(f"{at % 2}@{at}" for at in points), percent=100, **length)
+    assert ends(killed) == ends(undisturbed)
+    for worker in (0, 1):
+        assert sorted(set(steps(killed, worker))) == list(range(1, 20 * (POINTS + 2) + 1))
+    assert max(lost(killed)) <= INTERVAL
+    assert killed.log("worker-0").count("resumed from memory at epoch ") == POINTS
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("devices", [TWO_REPLICAS, MIXED_PRECISION], ids=["two replicas", "mixed precision"])
+def test_two_replicas_in_each_worker_and_mixed_precision(trained: Callable[..., LocalGang], devices: str) -> None:
+    undisturbed = trained("undisturbed", devices=devices)
+    killed = trained("killed", "0@150", percent=100, devices=devices)
     assert ends(killed) == ends(undisturbed)
     assert killed.log("worker-0").count("resumed from memory") == 1
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import copy_request, memory_copier, memory_copy, memory_room
-from tftraining.launch.in_user_process.backup_settings import Settings
-from tftraining.launch.in_user_process.memory_copier import Copier, LossIsNotFinite
-from tftraining.launch.in_user_process.memory_copy import HEAD, held
+from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_request, room
+from tftraining.launch.in_user_process.memory_backup.copier import Copier, LossIsNotFinite
+from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, held
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 SIZE = 64
 
@@ -168,7 +168,7 @@ def test_a_copy_that_is_being_fetched_is_waited_for(begin: Begin, tmp_path: Path
 def test_a_copy_that_does_not_come_is_not_restored(
     begin: Begin, tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    monkeypatch.setattr(memory_copier, "FETCH_SECONDS", 60.0 if fails else 0.1)
+    monkeypatch.setattr(copier, "FETCH_SECONDS", 60.0 if fails else 0.1)
     if fails:
         (tmp_path / "failed-1-4").touch()
     training = begin(2, restore=[1, 4], source="Peer", fetching=True)
@@ -179,7 +179,7 @@ def test_a_copy_that_does_not_come_is_not_restored(
 
 
 def test_rubbish_that_was_fetched_is_not_restored(begin: Begin, tmp_path: Path, log: list[str]) -> None:
-    for content in (b"", b"rubbish" * 10_000, memory_copy.MAGIC + b"\xff" * 10_000):
+    for content in (b"", b"rubbish" * 10_000, copy_file.MAGIC + b"\xff" * 10_000):
         (tmp_path / "copy-1-4").write_bytes(content)
         assert begin(2, restore=[1, 4]).copier.resumed is None
         assert log.pop().startswith("the copy in memory cannot be read: ")
@@ -227,7 +227,7 @@ def test_without_memory_there_are_no_copies_and_the_reason_is_told(
 def test_the_files_go_when_memory_gets_short(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     training = begin(memoryLimit=None, sizeLimit=1 << 20).train(3)
     assert training.held() == [2]
-    monkeypatch.setattr(memory_room, "shortage", lambda *_: "memory is short: ...")
+    monkeypatch.setattr(room, "shortage", lambda *_: "memory is short: ...")
     training.train(3)  # copy 2 is followed by a vote
     assert training.held() == []
     assert training.report()["reason"] == "memory is short: ..."
@@ -360,6 +360,6 @@ def test_the_interval_of_the_copy_is_kept_whoever_tells_it(tmp_path: Path, newer
         return [3 * able, 3 * found, *(newer * each for each in told)]
 
     settings = Settings(json.dumps({"directory": str(tmp_path), "percent": 1}), {"TFTRAINING_ROUND": "2"})
-    copier = Copier(settings, 3, sums, print)
-    assert copier.agree(types.SimpleNamespace(exponent=5), True, 7) == 7  # type: ignore[arg-type]  # what it uses
-    assert copier._exponent == 5
+    own = Copier(settings, 3, sums, print)
+    assert own.agree(types.SimpleNamespace(exponent=5), True, 7) == 7  # type: ignore[arg-type]  # what it uses
+    assert own._exponent == 5

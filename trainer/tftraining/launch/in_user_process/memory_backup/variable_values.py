@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .memory_copier import Unsupported
+from .copier import Unsupported
 
 ALIGNMENT = 64
 

@@ -14,7 +14,7 @@ def program_digest() -> str:
     digest = hashlib.sha256()
     for name in ("tensorflow", "tf_keras", "keras"):
         digest.update(str(getattr(sys.modules.get(name), "__version__", "")).encode())
-    own = os.path.dirname(os.path.abspath(__file__))
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # in_user_process
     standard = os.path.dirname(os.__file__) + os.sep
     paths = {os.path.abspath(path) for each in list(sys.modules.values()) if (path := getattr(each, "__file__", None))}
     for path in sorted(paths):

@@ -1,6 +1,6 @@
 """Backups in memory of a custom training loop: what `tftraining.MemoryBackup` does beside a launcher.
 
-All members make the same calls at the same steps, and memory_copier.py makes the copies. The program restores its
+All members make the same calls at the same steps, and copier.py makes the copies. The program restores its
 position in the input itself. It must never fail a training: after an error there are no more copies.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
-from . import call_site
-from .backup_settings import Settings
+from .. import call_site
 from .checkpoint_state import CheckpointState
+from .copier import Copier, describe
+from .copy_file import VARIABLE
 from .member_sums import sums_over
-from .memory_copier import Copier, describe
-from .memory_copy import VARIABLE
 from .program_digest import program_digest
+from .settings import Settings
 
 
 class Loop:

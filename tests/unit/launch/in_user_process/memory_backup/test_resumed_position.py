@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tftraining.launch.in_user_process.resumed_position import (
+from tftraining.launch.in_user_process.memory_backup.resumed_position import (
     Cost,
     Pace,
     Place,

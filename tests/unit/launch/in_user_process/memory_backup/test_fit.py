@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import fit_session, memory_backup, memory_copier
-from tftraining.launch.in_user_process.backup_settings import Settings
-from tftraining.launch.in_user_process.fit_session import Session
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
-from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite, Unsupported
-from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, Slots, held
+from tftraining.launch.in_user_process.memory_backup import copier, fit, fit_hook
+from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite, Unsupported
+from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Copy, Slots, held
+from tftraining.launch.in_user_process.memory_backup.fit import Session
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 SIZE = 64
-OFF = memory_copier._OFF
+OFF = copier._OFF
 
 
 class State:
@@ -66,7 +66,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
     pace = {"workers": 2, "stepsPerEpoch": 20, "globalBatch": 8}
     place = {"epoch": 1, "batch": 12, "drawn": 32, "made": 1}
     slots.commit(1, 32, {"identity": "this", "step": 32, "exponent": 6, **pace, **place})
-    monkeypatch.setattr(fit_session, "State", State)
+    monkeypatch.setattr(fit, "State", State)
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
 
     def begin(
@@ -77,9 +77,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sess
         model = types.SimpleNamespace(distribute_strategy=strategy, _train_counter=counter, value=0, error=error)
         callbacks = types.SimpleNamespace(model=model, params={"steps": steps, "epochs": 3}, identity=identity)
         told = json.dumps({"directory": str(tmp_path), "percent": 1, "restore": [1, 32]})
-        session = Session(
-            Settings(told, {"TFTRAINING_ROUND": "2"}), callbacks, TwoWorkers(tmp_path), memory_backup._log
-        )
+        session = Session(Settings(told, {"TFTRAINING_ROUND": "2"}), callbacks, TwoWorkers(tmp_path), fit_hook._log)
         heard: list[list[float]] = []
 
         def sums(numbers: list[float]) -> list[float]:
@@ -137,7 +135,7 @@ def test_the_chief_says_where_to_resume(
 ) -> None:
     session = chief([1, 1])
     monkeypatch.setattr(session.copier, "sums", lambda numbers: [*numbers, *[0.0] * 21])
-    monkeypatch.setattr(fit_session, "examples_in_a_step", lambda *_: examples)
+    monkeypatch.setattr(fit, "examples_in_a_step", lambda *_: examples)
     given = handler(anew)
     assert session.follows(given)
     assert (given._initial_epoch, given._initial_step, session.position.drawn) == (1, *resumed)
@@ -306,6 +304,6 @@ def test_a_fit_without_backups_of_tf_keras_has_none_in_memory(
 ) -> None:
     told = json.dumps({"directory": "/nowhere", "percent": 1, "restore": None})
     settings = Settings(told, {"TFTRAINING_ROUND": "1"})
-    assert memory_backup._begin(settings, types.SimpleNamespace(callbacks=callbacks, model=None)) is None
+    assert fit_hook._begin(settings, types.SimpleNamespace(callbacks=callbacks, model=None)) is None
     said = capsys.readouterr().err
     assert said.startswith("tftraining: no backups in memory: only BackupAndRestore of tf_keras") == bool(callbacks)

@@ -1,6 +1,6 @@
 """Extends tf_keras for backups in memory: `fit` copies its state every few steps, and resumes there after a restart.
 
-fit_session.py knows the training. Must never disturb a training: after an error, Keras runs as usual.
+fit.py knows the training. Must never disturb a training: after an error, Keras runs as usual.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .backup_report import Report
-from .backup_settings import Settings
-from .fit_session import Session
-from .keras_backup import CLASS, LegacyBackup, find_backup
-from .memory_copier import describe
+from ..keras_backup import CLASS, LegacyBackup, find_backup
+from .copier import describe
+from .copy_report import Report
+from .fit import Session
+from .settings import Settings
 
 _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"

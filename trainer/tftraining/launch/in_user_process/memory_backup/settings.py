@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .memory_room import Limits
+from .room import Limits
 
 SOURCE = "Memory"
 

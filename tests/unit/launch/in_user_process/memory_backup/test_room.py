@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.in_user_process.memory_room import NO_LIMIT, Limits, Used, measure, measure_now, objection
+from tftraining.launch.in_user_process.memory_backup.room import NO_LIMIT, Limits, Used, measure, measure_now, objection
 
 MIB = 1 << 20
 MACHINE = {"machine": 1000 * MIB, "available": 500 * MIB}

@@ -1,6 +1,6 @@
 """One `fit` of tf_keras whose state is copied into memory: its place in the epochs and in the input, and its restore.
 
-memory_backup.py calls it from Keras; memory_copier.py makes the copies. docs/memory-backups.md says how the parts work
+fit_hook.py calls it from Keras; copier.py makes the copies. docs/memory-backups-design.md says how the parts work
 together, and the invariants. Never fails a training: after an error there are no more copies, and Keras runs as usual.
 """
 
@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import call_site, memory_copy
-from .backup_settings import Settings
+from .. import call_site
+from ..keras_backup import LegacyBackup
+from ..keras_hook import EPOCHS_DONE
+from . import copy_file
+from .copier import Copier, describe
 from .input_position import Position, examples_in_a_step, supported
-from .keras_backup import LegacyBackup
-from .keras_hook import EPOCHS_DONE
 from .keras_state import State
 from .member_sums import sums_over
-from .memory_copier import Copier, describe
 from .program_digest import program_digest
 from .resumed_position import Pace, Place, SkipCost, from_head, resume_at
+from .settings import Settings
 
 STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
 _LOW = 1 << 20
@@ -70,7 +71,7 @@ class Session:
             found.close()
         return saves is not None
 
-    def _look(self) -> memory_copy.Copy | None:
+    def _look(self) -> copy_file.Copy | None:
         """Look whether this member can make copies; its own file of the copy that all hold, if that fits."""
         try:
             self._steps = int((getattr(self._callbacks, "params", None) or {}).get("steps") or 0)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launch.in_user_process.test_memory_copier import State
+from tests.unit.launch.in_user_process.memory_backup.test_copier import State
 from tftraining.launch.gang.memory_backups import choose
-from tftraining.launch.in_user_process import backup_interval, memory_copy
-from tftraining.launch.in_user_process.backup_settings import Settings
-from tftraining.launch.in_user_process.memory_copier import Copier
-from tftraining.launch.in_user_process.memory_copy import held
+from tftraining.launch.in_user_process.memory_backup import copy_file, interval
+from tftraining.launch.in_user_process.memory_backup.copier import Copier
+from tftraining.launch.in_user_process.memory_backup.copy_file import held
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 MEMBERS = 3
 EXPONENT = 1
@@ -59,7 +59,7 @@ class Member:
 
 def run_round(members: list[Member], chance: random.Random, monkeypatch: pytest.MonkeyPatch) -> int:
     """Train until a kill; the step of the newest copy that all have completed, 0 for none in this round."""
-    step, complete, commit = members[0].begun, 0, memory_copy.Slots.commit
+    step, complete, commit = members[0].begun, 0, copy_file.Slots.commit
 
     def killed(*_: object) -> None:
         raise Killed
@@ -75,13 +75,13 @@ def run_round(members: list[Member], chance: random.Random, monkeypatch: pytest.
             if event < 0.02:
                 return complete
             if event < 0.06:
-                monkeypatch.setattr(memory_copy.Slots, "commit", killed)
+                monkeypatch.setattr(copy_file.Slots, "commit", killed)
             try:
                 member.make_step(step)
             except Killed:
                 return complete
             finally:
-                monkeypatch.setattr(memory_copy.Slots, "commit", commit)
+                monkeypatch.setattr(copy_file.Slots, "commit", commit)
         if step >> EXPONENT != (step - 1) >> EXPONENT:
             complete = step
 
@@ -89,7 +89,7 @@ def run_round(members: list[Member], chance: random.Random, monkeypatch: pytest.
 @pytest.mark.parametrize("seed", range(25))
 def test_after_any_kill_all_members_hold_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(backup_interval.Measured, "exponent", lambda self, present, share: present)
+    monkeypatch.setattr(interval.Measured, "exponent", lambda self, present, share: present)
     directories = [tmp_path / str(number) for number in range(MEMBERS)]
     for directory in directories:
         directory.mkdir()

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from . import backup_interval, memory_copy, memory_room
-from .backup_report import Report
-from .backup_settings import Settings
+from . import copy_file, interval, room
+from .copy_report import Report
 from .copy_request import Request
 from .member_sums import Sums
+from .settings import Settings
 
-_OFF = backup_interval.LARGEST + 1  # the vote against any further copy
+_OFF = interval.LARGEST + 1  # the vote against any further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
 _OTHER = "another member cannot"
 
@@ -57,11 +57,12 @@ class Copier:
         self._state: State | None = None
         self._identity = ""
         self._request = Request(settings.directory)
-        self._slots: memory_copy.Slots | None = None
+        self._slots: copy_file.Slots | None = None
         self._views: dict[int, list[Any]] = {}
+        self._new_file = False  # the last copy was the first one of this process into its file
         self._reserving: threading.Thread | None = None
-        self._measured = backup_interval.Measured()
-        self._exponent = backup_interval.FIRST
+        self._measured = interval.Measured()
+        self._exponent = interval.FIRST
         self._begun = 0  # the step at which the training of this process began
         self._waits = False  # for the end of the first epoch, or so many steps
         self._judged = False  # whether there is memory
@@ -84,14 +85,14 @@ class Copier:
         """Set the state, and the identity of the training: equal for all members, and after a restart."""
         self._state, self._identity = state, identity
 
-    def find(self) -> memory_copy.Copy | None:
+    def find(self) -> copy_file.Copy | None:
         """This member's file of the copy that all hold; None without one, or if it is of another training."""
         if self._settings.restore is None or self._state is None:
             return None
         if self._settings.fetching and not self._fetched(*self._settings.restore):
             return None
         try:
-            copy = memory_copy.Copy(self._settings.directory, *self._settings.restore)
+            copy = copy_file.Copy(self._settings.directory, *self._settings.restore)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log(f"the copy in memory cannot be read: {describe(error)}")
             return None
@@ -103,12 +104,12 @@ class Copier:
 
     def _fetched(self, number: int, step: int) -> bool:
         """Wait for the copy from another member: as late as possible, for the launcher fetches it all the while."""
-        fetched = memory_copy.wait_for(self._settings.directory, number, step, FETCH_SECONDS)
+        fetched = copy_file.wait_for(self._settings.directory, number, step, FETCH_SECONDS)
         if not fetched:
             self._log(f"the copy of step {step} could not be fetched from another member")
         return fetched
 
-    def agree(self, found: memory_copy.Copy | None, newer: bool, number: int = 0) -> int | None:
+    def agree(self, found: copy_file.Copy | None, newer: bool, number: int = 0) -> int | None:
         """Whether all make copies, and whether all restore what they have `found`: a collective of all members.
 
         `newer`: this member knows the storage, and the copy is not older. The answer is the `number` of such a member
@@ -125,7 +126,7 @@ class Copier:
         self._exponent = round(told[4] / told[2])  # one member or all of them have told it
         return round(told[3] / told[2])
 
-    def take(self, found: memory_copy.Copy) -> None:
+    def take(self, found: copy_file.Copy) -> None:
         """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
         assert self._state is not None
         begin = time.monotonic()
@@ -147,7 +148,7 @@ class Copier:
         self._begun = step
         self._waits = self.resumed is None and self._settings.wait_steps > 0
         kept = self._settings.restore if self.resumed is not None else None
-        self._slots = memory_copy.Slots(self._settings.directory, self._state.size, kept)
+        self._slots = copy_file.Slots(self._settings.directory, self._state.size, kept)
         try:
             self._slots.clear()
         except OSError as error:
@@ -170,7 +171,7 @@ class Copier:
             return False
         if not self._judged:
             self._judge_together()
-        return self.agreed and backup_interval.crosses(before, after, self._exponent)
+        return self.agreed and interval.crosses(before, after, self._exponent)
 
     def _judge_together(self) -> None:
         self._judged = True
@@ -190,9 +191,9 @@ class Copier:
         limits, state = self._settings.limits, self._state
         if self.why_not or limits is None or state is None:
             return
-        need = memory_copy.SLOTS * (memory_copy.HEAD + state.size)
+        need = copy_file.SLOTS * (copy_file.HEAD + state.size)
         resumed = self.resumed is not None
-        self.why_not = memory_room.objection(need, limits, memory_room.measure(limits.memory), resumed=resumed)
+        self.why_not = room.objection(need, limits, room.measure(limits.memory), resumed=resumed)
 
     def _reserve(self) -> None:
         assert self._slots is not None
@@ -229,9 +230,9 @@ class Copier:
         else:
             self.report.tell(on=False, reason=f"the loss of step {step} is {loss}: the copies before it are kept")
         self._turns += 1
-        if finite:
+        if finite and not self._new_file:  # its pages cost more, once
             self._measured.blocked(time.monotonic() - begin)
-        if backup_interval.votes_after(self._turns):
+        if interval.votes_after(self._turns, self._exponent):
             self._vote()
         self._tell_copy(step, begin)
         self._measured.start(time.monotonic(), step)
@@ -253,8 +254,9 @@ class Copier:
             raise Unsupported("the training has created variables")
         buffer = self._slots.begin()
         views = self._views.get(id(buffer))
+        self._new_file = views is None
         if views is None:
-            views = self._views[id(buffer)] = self._state.views(buffer, memory_copy.HEAD)
+            views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
         told = {"identity": self._identity, "workers": self._members, "step": step, "exponent": self._exponent}
         self._slots.commit(self._settings.round, step, {**where, **told, "time": time.time()})
@@ -270,7 +272,7 @@ class Copier:
                 reason="",
                 step=step,
                 time=time.time(),
-                bytes=memory_copy.HEAD + self._state.size,
+                bytes=copy_file.HEAD + self._state.size,
                 seconds=round(seconds, 6),
                 interval=1 << self._exponent,
                 blockedSeconds=round(self._blocked, 6),
@@ -282,7 +284,7 @@ class Copier:
         """Agree on the interval by the largest vote, a collective: all members call it after the same copies."""
         limits = self._settings.limits
         if limits is not None and not self.why_not:
-            self.why_not = memory_room.shortage(limits, memory_room.measure_now(limits.memory))
+            self.why_not = room.shortage(limits, room.measure_now(limits.memory))
         own = _OFF if self.why_not else self._measured.exponent(self._exponent, self._settings.share)
         told = self.sums([float(place == own) for place in range(_OFF + 1)])
         exponent = max(place for place, votes in enumerate(told) if round(votes))
