@@ -200,7 +200,8 @@ def kills(megabytes: float, options: argparse.Namespace, pod: bool = False) -> F
             told[name] = lose(gang, count, size.pauses, draw, pod)
     figures: Figures = {f"{each}_median": statistics.median(told["copies"][each]) for each in told["copies"]}
     figures |= {"kills": len(told["copies"]["lost_s"]), "lost_s_worst": max(told["copies"]["lost_s"])}
-    figures |= {f"alone_{each}_median": statistics.median(told["alone"][each]) for each in told["alone"]}
+    alone = [each for each in told["alone"] if each != "restore_s"]  # its restore is a part of Keras' own begin
+    figures |= {f"alone_{each}_median": statistics.median(told["alone"][each]) for each in alone}
     say(
         f"{megabytes:g} MB: {figures['lost_s_median']:.2f} s lost a kill (worst {figures['lost_s_worst']:.2f}), alone"
         f" {figures['alone_lost_s_median']:.2f} of {statistics.mean(size.pauses):.0f}; BackupAndRestore begins in"

@@ -120,7 +120,9 @@ def test_an_eviction_loses_no_step(training: Training, replica: str) -> None:
     at, uids = _copy(training.status()), training.uids()
     training.evict(replica)
     last = _wait_for_a_new_pod(training, replica, uids)
-    assert last["lostSteps"] == 0 and last["resumedFrom"] == "Peer" and last["resumedFromStep"] >= at, last
+    # The chief's launcher stores its copy unless another member is seen to go on in time.
+    sources = ("Peer", "Storage") if replica == "worker-0" else ("Peer",)
+    assert last["lostSteps"] == 0 and last["resumedFrom"] in sources and last["resumedFromStep"] >= at, last
 
 
 def _wait_for_a_new_pod(training: Training, replica: str, uids: dict[str, str]) -> Manifest:
