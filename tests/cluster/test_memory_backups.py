@@ -120,7 +120,9 @@ def test_an_eviction_loses_no_step(training: Training, replica: str) -> None:
     at, uids = _copy(training.status()), training.uids()
     training.evict(replica)
     last = _wait_for_a_new_pod(training, replica, uids)
-    assert last["lostSteps"] == 0 and last["resumedFrom"] == "Peer" and last["resumedFromStep"] >= at, last
+    # The chief's launcher stores its copy unless another member is seen to go on in time.
+    sources = ("Peer", "Storage") if replica == "worker-0" else ("Peer",)
+    assert last["lostSteps"] == 0 and last["resumedFrom"] in sources and last["resumedFromStep"] >= at, last
 
 
 def _wait_for_a_new_pod(training: Training, replica: str, uids: dict[str, str]) -> Manifest:
@@ -164,7 +166,8 @@ def _start_stepwise(
     cluster: Cluster, namespace: str, name: str, kills: list[tuple[int, int]] | None = None
 ) -> Training:
     """Start the training whose end depends on no kill; with kills it is slow enough for them."""
-    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=str(0 if kills is None else PAUSE_SECONDS))
+    pause = str(0 if kills is None else PAUSE_SECONDS)
+    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=pause, normalization="LayerNormalization")
     objects = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
     manifest = example(cluster.images[1], restartPolicy={"maxRestarts": 2 * KILLS})
     manifest["metadata"] = {"name": name, "namespace": namespace}

@@ -20,6 +20,7 @@ from tests.support.trainer import stepwise_fit
 PATIENCE = 240.0
 SHM = Path("/dev/shm")
 INTERVAL = 16  # of the first copies; at 100 % of the time it gets shorter on any machine
+
 TWO_REPLICAS = """
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)

@@ -6,7 +6,8 @@ every step that it makes in `steps-<worker>`, and its variables at the end in `e
 
 from __future__ import annotations
 
-# BatchNormalization has other moving averages in each worker. KILLS has `<worker>@<step>` for each kill.
+# BatchNormalization has other moving averages in each worker; a new pod gets those of another one.
+# KILLS has `<worker>@<step>` for each kill.
 PROGRAM = """
 import json, os, signal, time
 import numpy as np
@@ -23,7 +24,7 @@ def example(index):
 data = tf.data.Dataset.range(100_000).map(example).batch(8){repeat}
 with strategy.scope():
     layers = keras.layers
-    model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.BatchNormalization(), layers.Dense(1)])
+    model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.{normalization}(), layers.Dense(1)])
     model.compile("adam", "mse", steps_per_execution={execution})
 class Follow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
@@ -56,6 +57,7 @@ DEFAULTS = {
     "pause": "0.005",
     "fails": "",
     "devices": "",
+    "normalization": "BatchNormalization",
 }
 
 

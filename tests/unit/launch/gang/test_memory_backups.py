@@ -250,8 +250,16 @@ def test_the_interval_keeps_the_blocked_time_below_the_share(blocked: float, ste
     measured.start(0.0, 0)
     measured.stop(100 * step, 100)
     measured.blocked(blocked)
-    assert measured.exponent(4, 0.01) == exponent
+    assert measured.exponent(interval.LARGEST, 0.01) == exponent
     assert exponent == interval.LARGEST or blocked <= 0.01 * step * 2**exponent
+
+
+def test_a_busy_moment_makes_the_interval_a_few_times_longer_at_most() -> None:
+    measured = Measured()
+    measured.start(0.0, 0)
+    measured.stop(2.4, 100)
+    measured.blocked(1.2)
+    assert measured.exponent(4, 0.01) == 6
 
 
 def test_what_is_not_measured_changes_nothing() -> None:
@@ -276,5 +284,7 @@ def test_a_multiple_of_the_interval_is_never_missed(before: int, made: int, expo
 
 
 def test_votes_become_rare_but_never_end() -> None:
-    votes = [count for count in range(1, 200) if interval.votes_after(count)]
+    votes = [count for count in range(1, 200) if interval.votes_after(count, interval.FIRST)]
     assert votes == [2, 4, 8, 16, 32, 64, 128, 192]
+    assert [count for count in range(1, 50) if interval.votes_after(count, 6)] == [2, 4, 8, 16, 32, 48]
+    assert all(interval.votes_after(count, interval.LARGEST) for count in range(2, 200))

@@ -59,6 +59,7 @@ class Copier:
         self._request = Request(settings.directory)
         self._slots: copy_file.Slots | None = None
         self._views: dict[int, list[Any]] = {}
+        self._new_file = False  # the last copy was the first one of this process into its file
         self._reserving: threading.Thread | None = None
         self._measured = interval.Measured()
         self._exponent = interval.FIRST
@@ -229,9 +230,9 @@ class Copier:
         else:
             self.report.tell(on=False, reason=f"the loss of step {step} is {loss}: the copies before it are kept")
         self._turns += 1
-        if finite:
+        if finite and not self._new_file:  # its pages cost more, once
             self._measured.blocked(time.monotonic() - begin)
-        if interval.votes_after(self._turns):
+        if interval.votes_after(self._turns, self._exponent):
             self._vote()
         self._tell_copy(step, begin)
         self._measured.start(time.monotonic(), step)
@@ -253,6 +254,7 @@ class Copier:
             raise Unsupported("the training has created variables")
         buffer = self._slots.begin()
         views = self._views.get(id(buffer))
+        self._new_file = views is None
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)

@@ -12,14 +12,19 @@ from statistics import median_low
 
 FIRST = 4  # the exponent of the first interval, before anything is measured
 LARGEST = 24
-EVERY = 64  # copies between two votes, after those that follow copy 2, 4, 8, 16 and 32
+GROWTH = 2  # of the exponent in one vote: a moment in which the machine is busy must not cost many copies
+EVERY = 64  # copies between two votes with the first interval, after those that follow copy 2, 4, 8, 16 and 32
 COPIES = 0.8  # the part of the share that copies may take; the rest is for the votes
 _KEPT = 8  # measurements
 
 
-def votes_after(copies: int) -> bool:
-    """Whether the members vote after so many copies of a `fit`."""
-    return copies % EVERY == 0 if copies >= EVERY else copies > 1 and copies & (copies - 1) == 0
+def votes_after(copies: int, exponent: int) -> bool:
+    """Whether the members vote after so many copies of a `fit`, the last ones with this interval.
+
+    A longer interval has fewer copies between two votes, so that as many steps lie between them.
+    """
+    every = max(1, EVERY >> max(0, exponent - FIRST))
+    return copies > 1 and (copies % every == 0 or copies & (copies - 1) == 0)
 
 
 def crosses(before: int, after: int, exponent: int) -> bool:
@@ -57,6 +62,6 @@ class Measured:
         """The exponent of the interval that this member votes for; `present` while something is not measured."""
         if not self._blocked or not self._steps:
             return present
-        # The lower one of two: the first copy into a file is slower than the others.
+        # The lower one of two: a busy moment is more frequent than a fast one.
         steps = median_low(self._blocked) / max(share * COPIES * median_low(self._steps), 1e-9)
-        return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), LARGEST)
+        return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), present + GROWTH, LARGEST)
