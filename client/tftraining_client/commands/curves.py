@@ -22,9 +22,14 @@ class Curve:
     @property
     def summary(self) -> str:
         """`0.25 at 700, lowest 0.24 at 640, highest 2.3 at 10`."""
+        return ", ".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The last, the lowest and the highest value, each with its place."""
         low, high = [choose(self.ys) for choose in (min, max)]
         lowest, highest = [f"{number(each)} at {number(self.xs[self.ys.index(each)])}" for each in (low, high)]
-        return f"{number(self.ys[-1])} at {number(self.xs[-1])}, lowest {lowest}, highest {highest}"
+        return f"{number(self.ys[-1])} at {number(self.xs[-1])}", f"lowest {lowest}", f"highest {highest}"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tftraining.launch.history import FILE
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.commands.curves import Curves, curves_of
 from tftraining_client.commands.output import hint, is_terminal, note
 from tftraining_client.errors import UserError
 from tftraining_client.history import History
 
-FILE = ".tftraining-history.json"  # as the launchers name it (trainer/tftraining/launch/history_file.py)
 PIPE_WIDTH = 80
 SHOWN_METRICS = 4
 
@@ -41,11 +41,14 @@ def read_history(path: Path) -> History:
     """The history in a job's directory, or in a file; UserError if there is none."""
     place = path / FILE if path.is_dir() else path
     try:
-        return History.of(json.loads(place.read_text("utf-8")))
+        columns = json.loads(place.read_text("utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the history {place}: {error.strerror}") from None
-    except (ValueError, AttributeError, RecursionError):
-        raise UserError(f"{place} is no history of a job") from None
+    except (ValueError, RecursionError):
+        columns = None
+    if not isinstance(columns, dict):
+        raise UserError(f"{place} is no history of a job")
+    return History.of(columns)
 
 
 def plot(job: str, history: History, metrics: Sequence[str], output: str | None, file: str | None) -> None:

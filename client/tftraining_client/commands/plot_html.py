@@ -20,6 +20,7 @@ text { fill: var(--text); font-size: 12px; } .grid { stroke: var(--grid); }
 .restart { stroke: var(--mark); stroke-dasharray: 4 3; }
 .x { text-anchor: middle; } .y { text-anchor: end; dominant-baseline: middle; }
 .curve { fill: none; stroke: var(--curve); stroke-width: 1.8; stroke-linejoin: round; } .point { fill: var(--curve); }
+@media (max-width: 560px) { text { font-size: 20px; } }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .1rem 1rem .1rem 0; }
 """
 

@@ -21,6 +21,7 @@ def _plot(curve: Curve, curves: Curves, width: int) -> list[str]:
     """One plot below its name."""
     import plotext  # noqa: PLC0415  only this command needs it
 
+    plotext.terminal.limit(False, False)  # the width is that of the caller, also in a pipe
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
@@ -35,7 +36,13 @@ def _plot(curve: Curve, curves: Curves, width: int) -> list[str]:
     figure.label(curves.axis)
     text = COLOURS.sub("", str(figure.build()))
     figure.clear()
-    return [f"{curve.name}: {curve.summary}", *(line.rstrip() for line in text.rstrip().splitlines()), ""]
+    return [_heading(curve, width), *(line.rstrip() for line in text.rstrip().splitlines()), ""]
+
+
+def _heading(curve: Curve, width: int) -> str:
+    """The name with as much of the summary as fits."""
+    texts = [f"{curve.name}: {', '.join(curve.parts[:count])}" for count in (3, 2, 1)]
+    return next((text for text in texts if len(text) <= width), texts[-1])
 
 
 def _restarts(curves: Curves) -> Iterator[str]:
@@ -44,7 +51,7 @@ def _restarts(curves: Curves) -> Iterator[str]:
     count = len(curves.restarts)
     yield f"┊ restarts: {count if count <= SHOWN_RESTARTS else f'the last {SHOWN_RESTARTS} of {count}'}"
     for restart in curves.restarts[-SHOWN_RESTARTS:]:
-        yield f"  {restart.time[:19]}  {curves.axis} {number(restart.x)}  {restart.reason}"
+        yield f"  {restart.time[:16].replace('T', ' ')}  {curves.axis} {number(restart.x)}  {restart.reason}"
 
 
 def _omitted(curves: Curves) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.launchers.gang import LocalGang
-from tftraining.launch.history_file import FILE
+from tftraining.launch.history import FILE
 
 STEPS = 240
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from tftraining.launch.progress import rfc3339
 
+FILE = ".tftraining-history.json"  # in the job's directory
 SERIES_BYTES = 256 * 1024  # of a launcher's series, in memory and as JSON
 STATUS_BYTES = 8 * 1024 - 256  # of the JSON in /status and in the job's status: 8 KiB, also as others encode numbers
 MOST_ROWS = 2048

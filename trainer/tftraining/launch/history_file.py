@@ -16,9 +16,8 @@ from typing import Any
 from tftraining.launch.atomic_file import read_file, write_file
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.gang.training_history import TrainingHistory
-from tftraining.launch.history import SERIES_BYTES, Series, compact, from_json
+from tftraining.launch.history import FILE, SERIES_BYTES, Series, compact, from_json
 
-FILE = ".tftraining-history.json"
 INTERVAL_SECONDS = 10.0  # between two writes
 SHARE = 20  # the least pause after a write, in durations of the write
 LAST_WRITE_SECONDS = 2.0
