@@ -12,7 +12,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 from tftraining.launch.history import FILE
 
-STEPS = 240
+STEPS = 180
 
 
 def steps_of(gang: LocalGang) -> list[int]:

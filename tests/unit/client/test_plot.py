@@ -107,7 +107,6 @@ def test_every_curve_can_be_drawn(values: list[float | None]) -> None:
     assert "x: " in "\n".join(plot_lines(curves, 80))
     page = html_page(curves)
     assert not re.search(r"\b(?:nan|inf)\b", page)
-    assert png_image(curves).startswith(b"\x89PNG")
 
 
 def test_without_steps_the_axis_has_the_epochs_and_without_those_the_seconds() -> None:
@@ -130,6 +129,10 @@ def test_the_page_is_whole_in_itself() -> None:
     assert (tags.count("svg"), tags.count("polyline"), page.count('class="restart"')) == (1, 1, 2)
     assert not re.search(r"(?:src|href)=|url\(|@import|http", page)
     assert "prefers-color-scheme: dark" in page and "\x1b" not in page
+
+
+def test_the_image_is_a_png_of_all_metrics() -> None:
+    assert png_image(curves_of("$digits_$", HISTORY)).startswith(b"\x89PNG")
 
 
 def test_the_image_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
