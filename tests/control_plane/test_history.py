@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.control_plane.test_client import VIEW, service_account
+from tests.control_plane.test_client import VIEW, service_account, tftj
 from tests.control_plane.test_operator_in_place import IN_PLACE, launcher, now, train
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import ChiefLauncher
@@ -42,7 +42,10 @@ def test_the_history_is_one_curve_for_a_viewer_over_a_new_launcher(
     stored = job.status()["history"]
     assert 2 * 1024 < len(json.dumps(stored, separators=(",", ":"), ensure_ascii=False).encode()) <= 8 * 1024
 
-    with Client(kubeconfig=str(service_account(control_plane, job.namespace, VIEW, tmp_path))) as viewer:
+    person = service_account(control_plane, job.namespace, VIEW, tmp_path)
+    plotted = tftj(person, "plot", "job", "--metric", "loss")
+    assert plotted.stdout.startswith("loss: 0.25 at 1500") and "Killed" in plotted.stdout, plotted.stderr
+    with Client(kubeconfig=str(person)) as viewer:
         found = viewer.history("job")
         assert viewer.history("job", namespace=job.namespace) == found
     steps = [point.step or 0 for point in found.metrics["loss"]]

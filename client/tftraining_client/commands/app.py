@@ -57,6 +57,14 @@ class Output(enum.StrEnum):
     WIDE = "wide"
 
 
+class PlotOutput(enum.StrEnum):
+    """The values of `-o` of `plot`."""
+
+    PNG = "png"
+    HTML = "html"
+    JSON = "json"
+
+
 class RoleOption(enum.StrEnum):
     """The values of `--role`."""
 
@@ -255,6 +263,38 @@ def _explain(
     from tftraining_client.commands import explain
 
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
+
+
+@app.command("plot", help="Plot the metrics of a job over its steps, with the restarts marked.")
+def _plot(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="name of the job, or the path of its directory (./training)",
+            autocompletion=complete_jobs,
+        ),
+    ],
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="with -o: the file to write (default: JOB.html, - for the output)"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="only this metric; repeatable")
+    ] = None,
+    output: Annotated[
+        PlotOutput | None, typer.Option("--output", "-o", help="a file in place of the plot in the terminal")
+    ] = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import plot
+
+    options = metric or [], output.value if output else None, file
+    if plot.is_path(job):
+        return lambda: plot.plot_directory(job, *options)
+    return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
 
 
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from tftraining.launch import history
 from tftraining_client.errors import UserError
 from tftraining_client.local import artifacts, volumes
 from tftraining_client.local.fault_injection import parse_kill
@@ -126,6 +127,7 @@ async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: 
         cleanup=await artifacts.clean(local, scratch),
         models=tuple(artifacts.models(local.directory, since)) if local.directory else (),
         directory=local.directory,
+        has_history=local.directory is not None and (local.directory / history.FILE).exists(),
     )
     print("\n".join(["", *summary(local.job.key.name, result, runner.timeline)]), flush=True)
     return 0 if succeeded else 1

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.launchers.gang import LocalGang
-from tftraining.launch.history_file import FILE
+from tftraining.launch.history import FILE
 
-STEPS = 240
+STEPS = 180
 
 
 def steps_of(gang: LocalGang) -> list[int]:

@@ -36,7 +36,7 @@ def test_the_modules_can_be_imported() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["", "list", "status", "logs", "wait", "scale", "delete", "doctor"])
+@pytest.mark.parametrize("command", ["", "list", "status", "logs", "wait", "scale", "delete", "doctor", "plot"])
 def test_the_help_is_there(command: str) -> None:
     words = [command, "--help"] if command else ["--help"]
     done = run(f"from tftraining_client.__main__ import main\nsys.exit(main({words}))")

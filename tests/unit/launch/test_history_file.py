@@ -10,8 +10,8 @@ import pytest
 
 from tftraining.launch import history_file
 from tftraining.launch.gang.training_history import TrainingHistory
-from tftraining.launch.history import SERIES_BYTES, Mark, Series
-from tftraining.launch.history_file import FILE, HistoryFile, history_text, read_history
+from tftraining.launch.history import FILE, SERIES_BYTES, Mark, Series
+from tftraining.launch.history_file import HistoryFile, history_text, read_history
 
 
 def series_of(*steps: int) -> Series:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tftraining.launch.progress import rfc3339
 
+FILE = ".tftraining-history.json"  # in the job's directory
 SERIES_BYTES = 256 * 1024  # of a launcher's series, in memory and as JSON
 STATUS_BYTES = 8 * 1024 - 256  # of the JSON in /status and in the job's status: 8 KiB, also as others encode numbers
 MOST_ROWS = 2048
@@ -33,7 +34,7 @@ STATUS_ROWS = 24  # rows that a cut series keeps at least; it rather loses its l
 LARGEST = 2**53  # of steps and epochs: the largest integer that every JSON parser reads exactly
 HIGHEST_LEVEL = 54
 LATEST = 2.0**37  # of times: the latest that progress.rfc3339 does not clamp
-ROW_BYTES, VALUE_BYTES, MARK_BYTES, HEAD_BYTES = 56, 18, 160, 512  # the largest sizes in JSON
+ROW_BYTES, VALUE_BYTES, MARK_BYTES, HEAD_BYTES = 56, 20, 160, 512  # the largest sizes in JSON
 SAME_RESTART_SECONDS = 5.0  # a new launcher of the chief estimates when the earlier one was lost
 LOSSES = ("MemberLost", "Terminated")  # the launchers' reasons of a lost pod, of which the operator knows the cause
 UNKNOWN = -1
@@ -136,8 +137,9 @@ class Series:
         return found
 
     def _is_larger_than(self, limit: int) -> bool:
-        """Whether the JSON has more bytes; a value and its comma have at least two."""
-        return 2 * len(self) * (3 + len(self.metrics)) > limit or len(compact(self.to_json())) > limit
+        """Whether the JSON has more bytes; with the comma a whole number has at least two, any other value four."""
+        least = len(self) * (2 + 2 + 4 + 4 * len(self.metrics))
+        return least > limit or len(compact(self.to_json())) > limit
 
     def _copy(self, names: Iterable[str], marks: list[Mark]) -> Series:
         """A copy of these metrics, without rows that have none of them."""
@@ -202,8 +204,8 @@ class Series:
         kept = {0} if len(self) else set()
         buckets = [self.place(row) >> level for row in range(len(self))]
         for column in self.metrics.values():
-            rows = [row for row in range(len(column)) if not math.isnan(column[row])]
-            kept |= set({buckets[row]: row for row in rows}.values())
+            rows = [row for row, value in enumerate(column) if not math.isnan(value)]
+            kept.update({buckets[row]: row for row in rows}.values())
             if rows:
                 kept |= {min(rows, key=column.__getitem__), max(rows, key=column.__getitem__)}
         return sorted(kept)
@@ -320,10 +322,8 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _finite(value: float) -> float | int | None:
-    if math.isnan(value):
-        return None
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _capacity(names: Iterable[str]) -> int:

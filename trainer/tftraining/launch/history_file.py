@@ -16,12 +16,13 @@ from typing import Any
 from tftraining.launch.atomic_file import read_file, write_file
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.gang.training_history import TrainingHistory
-from tftraining.launch.history import SERIES_BYTES, Series, compact, from_json
+from tftraining.launch.history import FILE, SERIES_BYTES, Series, compact, from_json
 
-FILE = ".tftraining-history.json"
+FIRST_SECONDS = 1.0  # between two looks for the first report
 INTERVAL_SECONDS = 10.0  # between two writes
 SHARE = 20  # the least pause after a write, in durations of the write
 LAST_WRITE_SECONDS = 2.0
+UNWRITTEN = -1
 
 
 class HistoryFile:
@@ -53,11 +54,12 @@ class HistoryFile:
         async with self._storage:
             earlier = await _in_thread(lambda: read_history(path, self._uid))
             self._history.continue_after(earlier)
-            self._written = -1
+            self._written = UNWRITTEN
         while True:
             began = time.monotonic()
             await self._write(path)
-            await asyncio.sleep(max(INTERVAL_SECONDS, SHARE * (time.monotonic() - began)))
+            pause = FIRST_SECONDS if self._written == UNWRITTEN else INTERVAL_SECONDS
+            await asyncio.sleep(max(pause, SHARE * (time.monotonic() - began)))
 
     async def _write(self, path: Path) -> None:
         """Write the history if it has changed; an error is logged once."""

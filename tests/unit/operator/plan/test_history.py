@@ -105,6 +105,20 @@ def test_a_restart_that_only_the_operator_knows_is_marked() -> None:
     assert status.history.restarts == (RestartMark(START, None, "NodeLost"),)
 
 
+@pytest.mark.parametrize("value", [1.0, 0.5, 123456.0, 1e-12, -1.23456e-300, 9.99999e14])
+@pytest.mark.parametrize("metrics", [1, 20])
+def test_what_a_launcher_cuts_fits_into_the_status(value: float, metrics: int) -> None:
+    series = Series()
+    for step in range(700):
+        values = {f"metric {number}": value * (step % 7 - 3) for number in range(metrics)}
+        series.record(10**6 + step, step // 100, SECONDS + step / 3, values)
+        series.mark(Mark(SECONDS + step, step, "DeletionByTaintManager"))
+    told = {**series.cut().to_json(), "after": series.after}
+    status = heard(Status(), told)
+    assert steps(status) == told["steps"] and len(steps(status)) > 20
+    assert size(status) <= 8 * 1024
+
+
 SOUND = launcher(range(1, 4))
 
 
