@@ -23,9 +23,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.client.tfjobs import ENTRYPOINTS, FILES, tfjob
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.dry_runs import dry_run
 from tests.support.control_plane.jobs import NewJob, wait_until
 from tests.support.control_plane.manifests import minimal
+from tftraining_api.manifests.pod import PodManifests
+from tftraining_api.model.job import parse_job
+from tftraining_api.model.names import Replica
 from tftraining_client import (
     AsyncClient,
     Client,
@@ -38,6 +43,7 @@ from tftraining_client import (
     WaitTimeout,
 )
 from tftraining_client.cluster import watching
+from tftraining_client.tfjob import convert
 
 
 @pytest.fixture
@@ -569,6 +575,79 @@ def test_a_watch_outlives_many_tokens_and_a_plugin_that_fails(
         suspending.join()
     assert len(runs.read_text()) >= 4
     assert any("the exec plugin of the kubeconfig failed" in each and "no network" in each for each in told)
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FILES])
+def test_the_job_of_a_tfjob_is_accepted_and_so_are_its_pods(
+    control_plane: ControlPlane, namespace: str, name: str
+) -> None:
+    job = convert(tfjob(name), ENTRYPOINTS.get(name, ())).job
+    job["metadata"]["namespace"] = namespace
+    stored = parse_job(dry_run(control_plane, namespace, job))
+    assert stored.spec is not None
+    account = {"metadata": {"name": "trainer"}}
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    for replica in (Replica(role, 0) for role in job["spec"]["replicaSpecs"]):
+        pod = {**PodManifests(stored, stored.spec, [replica], "launcher")[0]}
+        pod["spec"].pop("priorityClassName", None)  # this cluster has no such class, and no privileged pods
+        pod["spec"]["containers"][0]["securityContext"].pop("privileged", None)
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
+        assert control_plane.request("POST", path, pod)["kind"] == "Pod"
+
+
+def test_a_tfjob_of_the_cluster_is_converted(control_plane: ControlPlane, namespace: str) -> None:
+    admin = control_plane.kubeconfig
+    none = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert none.returncode == 2
+    assert (
+        none.stderr
+        == "tftj: the cluster of context plane does not know tfjobs.kubeflow.org/v1: convert a file instead\n"
+    )
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(TFJOB_CRD))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org", "--timeout=20s")
+    raw = {**tfjob("workers")}
+    raw["metadata"] = {"name": "digits-workers"}
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
+    wait_until(lambda: accepted(control_plane, path), "the API server serves TFJobs")
+    control_plane.request("POST", path, raw)
+    found = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert found.returncode == 0 and "restartPolicy: Never" in found.stderr
+    job = yaml.safe_load(found.stdout)
+    assert job["spec"] == convert(tfjob("workers")).job["spec"]
+    assert dry_run(control_plane, namespace, job)["metadata"]["name"] == "digits-workers"
+    unknown = tftj(admin, "convert", "--from-cluster", "none", "-n", namespace)
+    assert (unknown.returncode, unknown.stderr) == (2, f"tftj: no TFJob none in namespace {namespace}\n")
+
+
+def accepted(plane: ControlPlane, path: str) -> bool:
+    try:
+        plane.request("GET", path)
+    except Exception:
+        return False
+    return True
+
+
+TFJOB_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "tfjobs.kubeflow.org",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    },
+    "spec": {
+        "group": "kubeflow.org",
+        "scope": "Namespaced",
+        "names": {"kind": "TFJob", "plural": "tfjobs", "singular": "tfjob"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 
 
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:

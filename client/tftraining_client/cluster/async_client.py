@@ -20,7 +20,7 @@ from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
 from tftraining_client.cluster.watching import Watch
-from tftraining_client.errors import JobDeleted, UserError, WaitTimeout
+from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -242,6 +242,24 @@ class AsyncClient:
                         there = change.type != "DELETED" and change.object["metadata"]["uid"] == job.uid
                     if change.type in ("LISTED", "DELETED") and not there:
                         return
+
+    async def tfjob(self, name: str) -> Manifest:
+        """A TFJob of Kubeflow's operator, as the API server has it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            try:
+                return await connection.api.request(
+                    "GET", f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs/{name}"
+                )
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                unknown = is_unknown_name(error)
+        if unknown:
+            raise JobNotFound(f"no TFJob {name} in namespace {namespace}")
+        raise NoCustomResource(
+            f"the cluster of context {connection.context} does not know tfjobs.kubeflow.org/v1: convert a file instead"
+        )
 
     def use_namespace(self, namespace: str) -> None:
         """Change the namespace of the client."""

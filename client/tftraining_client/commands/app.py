@@ -50,6 +50,13 @@ class RoleOption(enum.StrEnum):
     EVALUATOR = "evaluator"
 
 
+class GangScheduler(enum.StrEnum):
+    """The values of `--gang-scheduler`."""
+
+    VOLCANO = "volcano"
+    COSCHEDULING = "coscheduling"
+
+
 class ShellOption(enum.StrEnum):
     """The shells with completion."""
 
@@ -239,6 +246,40 @@ def _explain(
     from tftraining_client.commands import explain
 
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
+
+
+@app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
+def _convert(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="manifest of a TFJob; - for standard input")
+    ] = None,
+    from_cluster: Annotated[
+        str | None, typer.Option("--from-cluster", metavar="NAME", help="a TFJob of the cluster instead of a file")
+    ] = None,
+    entrypoint: Annotated[
+        str, typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command")
+    ] = "",
+    gang_scheduler: Annotated[
+        GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
+    ] = None,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if (file is None) == (from_cluster is None):
+        raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
+    from tftraining_client.commands import convert
+
+    if file is not None:
+        return lambda: convert.convert_file(file, entrypoint, gang_scheduler, output)
+    name = str(from_cluster)
+    return _on_cluster(
+        lambda client: convert.convert_from_cluster(client, name, entrypoint, gang_scheduler, output),
+        context,
+        kubeconfig,
+        namespace,
+    )
 
 
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
