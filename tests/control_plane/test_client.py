@@ -135,6 +135,21 @@ def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbag
     assert job.is_gone() and client.list() == []
 
 
+def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    client.restart("job")
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
+    time.sleep(1)
+    assert job.status()["attempt"] == 2
+    job.succeed_pod("job-worker-0")
+    client.wait("job", timeout=20)
+    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
+        client.restart("job")
+
+
 def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str) -> None:
     manifest = minimal("sent")
     assert client.submit(manifest, dry_run=True).name == "sent" and client.list() == []
@@ -627,27 +642,53 @@ def accepted(plane: ControlPlane, path: str) -> bool:
     return True
 
 
-TFJOB_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "tfjobs.kubeflow.org",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-    },
-    "spec": {
-        "group": "kubeflow.org",
-        "scope": "Namespaced",
-        "names": {"kind": "TFJob", "plural": "tfjobs", "singular": "tfjob"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
+def definition(group: str, version: str, names: dict[str, str]) -> dict[str, Any]:
+    """The definition of a resource that takes every field."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    approved = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}", "annotations": approved},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+TFJOB_CRD = definition("kubeflow.org", "v1", {"kind": "TFJob", "plural": "tfjobs", "singular": "tfjob"})
+
+
+def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namespace: str) -> None:
+    job = new_job()
+    job.run()
+    admin = control_plane.kubeconfig
+    without = tftj(admin, "top", "job", "-n", namespace)
+    assert without.returncode == 2 and len(without.stderr.splitlines()) == 1
+    assert "has no metrics.k8s.io that answers: install metrics-server" in without.stderr
+    # The API server serves what a metrics server would: the objects of a custom resource of that name.
+    names = {"kind": "PodMetrics", "plural": "pods", "singular": "pod"}
+    served = definition("metrics.k8s.io", "v1beta1", names)
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(served))
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+    try:
+        wait_until(lambda: accepted(control_plane, path), "the API server serves metrics")
+        labels = {"tftraining.dev/job-name": "job"}
+        metrics = {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "PodMetrics",
+            "metadata": {"name": "job-worker-1", "labels": labels},
+            "containers": [{"name": "tensorflow", "usage": {"cpu": "750m", "memory": "512Mi"}}],
+        }
+        control_plane.request("POST", path, metrics)
+        shown = tftj(admin, "top", "job", "-n", namespace)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        _, first, second = (line.split() for line in shown.stdout.splitlines())
+        assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
+        as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
+        assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
+        assert "no job jb" in tftj(admin, "top", "jb", "-n", namespace).stderr
+    finally:
+        control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
 
 
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ import builtins
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
@@ -183,6 +184,16 @@ class AsyncClient:
         """Let a suspended job continue from its last backup."""
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
 
+    async def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
+        job = await self.get(name)
+        if job.finished:
+            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        if job.suspended:
+            raise UserError(f"job {name} is suspended: resume it instead")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        return Job.of(await self._named("PATCH", name, {"metadata": {"annotations": {ANNOTATION_RESTARTED_AT: now}}}))
+
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
         await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="/scale")
@@ -242,6 +253,22 @@ class AsyncClient:
                         there = change.type != "DELETED" and change.object["metadata"]["uid"] == job.uid
                     if change.type in ("LISTED", "DELETED") and not there:
                         return
+
+    async def pod_metrics(self, name: str) -> builtins.list[Manifest]:
+        """What the job's pods use, as the metrics server (metrics.k8s.io) tells it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        with _translated(connection):
+            try:
+                found, _ = await connection.api.list(path, [("labelSelector", f"{LABEL_JOB}={name}")])
+                return found
+            except ApiError as error:
+                if error.status not in (404, 503):
+                    raise
+        raise UserError(
+            f"the cluster of context {connection.context} has no metrics.k8s.io that answers: install metrics-server, "
+            "or wait until it is ready"
+        )
 
     async def tfjob(self, name: str) -> Manifest:
         """A TFJob of Kubeflow's operator, as the API server has it."""

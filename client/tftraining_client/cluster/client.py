@@ -101,6 +101,10 @@ class Client:
         """Let a suspended job continue from its last backup."""
         return self._call(self._client.resume(name))
 
+    def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge."""
+        return self._call(self._client.restart(name))
+
     def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
         self._call(self._client.scale(name, replicas))

@@ -213,6 +213,15 @@ def _resume(
     return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
 
 
+@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
+def _restart(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
+
+
 @app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
 def _scale(
     job: JobName,
@@ -246,6 +255,19 @@ def _explain(
     from tftraining_client.commands import explain
 
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
+
+
+@app.command("top", help="Show what each pod of a job uses, beside its requests and limits.")
+def _top(
+    job: JobName,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import top
+
+    return _on_cluster(lambda client: top.show(client, job, output), context, kubeconfig, namespace)
 
 
 @app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")

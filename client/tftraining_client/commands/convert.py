@@ -28,7 +28,7 @@ def convert_file(path: str, entrypoint: str, gang_scheduler: str | None, output:
     for each in documents:
         if not is_tfjob(each):
             name = (each.get("metadata") or {}).get("name")
-            note(f"{each.get('kind')} {name} is not converted{_instead(each)}")
+            note(f"{each.get('kind')} {name} is not converted: apply it as before")
     return print_jobs([_converted(each, entrypoint, gang_scheduler, path) for each in tfjobs], output)
 
 
@@ -77,9 +77,3 @@ def _expanded(document: Json) -> list[Json]:
     if str(document.get("kind")).endswith("List") and isinstance(found, list):
         return [each for each in found if isinstance(each, dict)]
     return [document]
-
-
-def _instead(document: Json) -> str:
-    if "tensorboard" in json.dumps(document, default=str).lower():
-        return ": `tftj tensorboard JOB` shows a job's curves"
-    return ": apply it as before"

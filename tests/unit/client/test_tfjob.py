@@ -214,7 +214,7 @@ def test_the_command_prints_what_kubectl_takes_and_the_notes_beside_it(capsys: p
     assert yaml.safe_load(said.out) == converted("arena").job
     notes = [f"tftj: {note}" for note in converted("arena").notes]
     assert said.err.splitlines() == [
-        "tftj: Deployment tf-git-tensorboard is not converted: `tftj tensorboard JOB` shows a job's curves",
+        "tftj: Deployment tf-git-tensorboard is not converted: apply it as before",
         "tftj: ConfigMap tf-git-config is not converted: apply it as before",
         *notes,
     ]
