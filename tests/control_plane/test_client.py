@@ -691,6 +691,55 @@ def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namesp
         control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
 
 
+def test_tensorboard_reads_the_storage_and_goes_with_its_command(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str
+) -> None:
+    storage = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+    job = new_job(spec__storage=storage)
+    job.run()
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", restricted, "application/merge-patch+json")
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "tftraining_client", "tensorboard", "job", "--port", "0", "-n", namespace],
+        env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    boards = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dtensorboard"
+    try:
+        (pod,) = wait_until(lambda: control_plane.request("GET", boards)["items"], "TensorBoard's pod")
+        assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == ["job"]
+        assert pod["spec"]["activeDeadlineSeconds"] == 8 * 3600 and not pod["spec"]["automountServiceAccountToken"]
+        (container,) = pod["spec"]["containers"]
+        assert container["volumeMounts"][0] == {
+            "name": "tftraining-storage",
+            "mountPath": "/training",
+            "readOnly": True,
+        }
+        assert container["command"][3:7] == ["--logdir", "/training/job", "--host", "127.0.0.1"]
+        ready = {"name": "tensorboard", "ready": True, "image": "x", "imageID": "", "restartCount": 0}
+        status = {"phase": "Running", "containerStatuses": [{**ready, "state": {"running": {}}}]}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+        control_plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        assert serving.stdout is not None
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", serving.stdout.readline())
+        serving.send_signal(signal.SIGINT)
+        _, told = serving.communicate(timeout=20)
+        assert (serving.returncode, "Traceback" in told) == (130, False), told
+        assert control_plane.request("GET", boards)["items"] == []
+    finally:
+        serving.kill()
+    assert len(job.pods()) == 2 and job.status()["phase"] == "Running"
+    plain = new_job("plain")
+    refused = tftj(control_plane.kubeconfig, "tensorboard", "plain", "-n", namespace)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "tftj: job plain has no spec.storage for TensorBoard to read: set it, and log below it\n",
+    )
+    plain.delete()
+
+
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:
     wrong = tftj(control_plane.kubeconfig, "list", "--context", "prod")
     assert (wrong.returncode, wrong.stderr) == (2, "tftj: the kubeconfig has no context prod: it has plane\n")

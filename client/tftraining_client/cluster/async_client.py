@@ -20,6 +20,7 @@ from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
 
@@ -269,6 +270,21 @@ class AsyncClient:
             f"the cluster of context {connection.context} has no metrics.k8s.io that answers: install metrics-server, "
             "or wait until it is ready"
         )
+
+    async def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> AsyncGenerator[str, None]:
+        """Serve TensorBoard over the job's storage on a loopback port (0: any free one); yields its address.
+
+        The generator ends with UserError when its pod ends; closing the generator deletes the pod.
+        """
+        connection, job = await self.connection(), await self.get(name)
+
+        def watch(path: str, pod: str) -> Watch:
+            return self._watch(connection, path, _by_name(pod))
+
+        with _translated(connection):
+            async with aclosing(serve(connection.api, job, image, port, self._notify, watch)) as addresses:
+                async for address in addresses:
+                    yield address
 
     async def tfjob(self, name: str) -> Manifest:
         """A TFJob of Kubeflow's operator, as the API server has it."""

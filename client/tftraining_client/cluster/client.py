@@ -121,6 +121,10 @@ class Client:
         """The events about the job, the oldest first."""
         return self._call(self._client.events(name))
 
+    def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> Iterator[str]:
+        """The address of TensorBoard over the job's storage, which is served until the generator is closed."""
+        return self._iterate(self._client.tensorboard(name, port=port, image=image))
+
     def snapshots(self, name: str) -> Iterator[Snapshot]:
         """The job with its pods and events: as they are now, and after each change."""
         return self._iterate(self._client.snapshots(name))

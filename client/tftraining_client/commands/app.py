@@ -257,6 +257,22 @@ def _explain(
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
 
 
+@app.command("tensorboard", help="Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
+def _tensorboard(
+    job: JobName,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of this machine; 0: any free one")] = 6006,
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="image with TensorBoard; default: the job's")
+    ] = "",
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import tensorboard
+
+    return _on_cluster(lambda client: tensorboard.show(client, job, port, image), context, kubeconfig, namespace)
+
+
 @app.command("top", help="Show what each pod of a job uses, beside its requests and limits.")
 def _top(
     job: JobName,
