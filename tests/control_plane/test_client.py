@@ -23,9 +23,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.client.tfjobs import ENTRYPOINTS, FILES, tfjob
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.dry_runs import dry_run
 from tests.support.control_plane.jobs import NewJob, wait_until
 from tests.support.control_plane.manifests import minimal
+from tftraining_api.manifests.pod import PodManifests
+from tftraining_api.model.job import parse_job
+from tftraining_api.model.names import Replica
 from tftraining_client import (
     AsyncClient,
     Client,
@@ -38,6 +43,7 @@ from tftraining_client import (
     WaitTimeout,
 )
 from tftraining_client.cluster import watching
+from tftraining_client.tfjob import convert
 
 
 @pytest.fixture
@@ -127,6 +133,21 @@ def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbag
     wait_until(lambda: client.get("job").phase == "Starting", "the job starts again")
     client.delete("job", wait=True)
     assert job.is_gone() and client.list() == []
+
+
+def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    client.restart("job")
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
+    time.sleep(1)
+    assert job.status()["attempt"] == 2
+    job.succeed_pod("job-worker-0")
+    client.wait("job", timeout=20)
+    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
+        client.restart("job")
 
 
 def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str) -> None:
@@ -569,6 +590,154 @@ def test_a_watch_outlives_many_tokens_and_a_plugin_that_fails(
         suspending.join()
     assert len(runs.read_text()) >= 4
     assert any("the exec plugin of the kubeconfig failed" in each and "no network" in each for each in told)
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FILES])
+def test_the_job_of_a_tfjob_is_accepted_and_so_are_its_pods(
+    control_plane: ControlPlane, namespace: str, name: str
+) -> None:
+    job = convert(tfjob(name), ENTRYPOINTS.get(name, ())).job
+    job["metadata"]["namespace"] = namespace
+    stored = parse_job(dry_run(control_plane, namespace, job))
+    assert stored.spec is not None
+    account = {"metadata": {"name": "trainer"}}
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    for replica in (Replica(role, 0) for role in job["spec"]["replicaSpecs"]):
+        pod = {**PodManifests(stored, stored.spec, [replica], "launcher")[0]}
+        pod["spec"].pop("priorityClassName", None)  # this cluster has no such class, and no privileged pods
+        pod["spec"]["containers"][0]["securityContext"].pop("privileged", None)
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
+        assert control_plane.request("POST", path, pod)["kind"] == "Pod"
+
+
+def test_a_tfjob_of_the_cluster_is_converted(control_plane: ControlPlane, namespace: str) -> None:
+    admin = control_plane.kubeconfig
+    none = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert none.returncode == 2
+    assert (
+        none.stderr
+        == "tftj: the cluster of context plane does not know tfjobs.kubeflow.org/v1: convert a file instead\n"
+    )
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(TFJOB_CRD))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org", "--timeout=20s")
+    raw = {**tfjob("workers")}
+    raw["metadata"] = {"name": "digits-workers"}
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
+    wait_until(lambda: accepted(control_plane, path), "the API server serves TFJobs")
+    control_plane.request("POST", path, raw)
+    found = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert found.returncode == 0 and "restartPolicy: Never" in found.stderr
+    job = yaml.safe_load(found.stdout)
+    assert job["spec"] == convert(tfjob("workers")).job["spec"]
+    assert dry_run(control_plane, namespace, job)["metadata"]["name"] == "digits-workers"
+    unknown = tftj(admin, "convert", "--from-cluster", "none", "-n", namespace)
+    assert (unknown.returncode, unknown.stderr) == (2, f"tftj: no TFJob none in namespace {namespace}\n")
+
+
+def accepted(plane: ControlPlane, path: str) -> bool:
+    try:
+        plane.request("GET", path)
+    except Exception:
+        return False
+    return True
+
+
+def definition(group: str, version: str, names: dict[str, str]) -> dict[str, Any]:
+    """The definition of a resource that takes every field."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    approved = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}", "annotations": approved},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+TFJOB_CRD = definition("kubeflow.org", "v1", {"kind": "TFJob", "plural": "tfjobs", "singular": "tfjob"})
+
+
+def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namespace: str) -> None:
+    job = new_job()
+    job.run()
+    admin = control_plane.kubeconfig
+    without = tftj(admin, "top", "job", "-n", namespace)
+    assert without.returncode == 2 and len(without.stderr.splitlines()) == 1
+    assert "has no metrics.k8s.io that answers: install metrics-server" in without.stderr
+    # The API server serves what a metrics server would: the objects of a custom resource of that name.
+    names = {"kind": "PodMetrics", "plural": "pods", "singular": "pod"}
+    served = definition("metrics.k8s.io", "v1beta1", names)
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(served))
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+    try:
+        wait_until(lambda: accepted(control_plane, path), "the API server serves metrics")
+        labels = {"tftraining.dev/job-name": "job"}
+        metrics = {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "PodMetrics",
+            "metadata": {"name": "job-worker-1", "labels": labels},
+            "containers": [{"name": "tensorflow", "usage": {"cpu": "750m", "memory": "512Mi"}}],
+        }
+        control_plane.request("POST", path, metrics)
+        shown = tftj(admin, "top", "job", "-n", namespace)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        _, first, second = (line.split() for line in shown.stdout.splitlines())
+        assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
+        as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
+        assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
+        assert "no job jb" in tftj(admin, "top", "jb", "-n", namespace).stderr
+    finally:
+        control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
+
+
+def test_tensorboard_reads_the_storage_and_goes_with_its_command(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str
+) -> None:
+    storage = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+    job = new_job(spec__storage=storage)
+    job.run()
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", restricted, "application/merge-patch+json")
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "tftraining_client", "tensorboard", "job", "--port", "0", "-n", namespace],
+        env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    boards = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dtensorboard"
+    try:
+        (pod,) = wait_until(lambda: control_plane.request("GET", boards)["items"], "TensorBoard's pod")
+        assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == ["job"]
+        assert pod["spec"]["activeDeadlineSeconds"] == 8 * 3600 and not pod["spec"]["automountServiceAccountToken"]
+        (container,) = pod["spec"]["containers"]
+        assert container["volumeMounts"][0] == {
+            "name": "tftraining-storage",
+            "mountPath": "/training",
+            "readOnly": True,
+        }
+        assert container["command"][3:7] == ["--logdir", "/training/job", "--host", "127.0.0.1"]
+        ready = {"name": "tensorboard", "ready": True, "image": "x", "imageID": "", "restartCount": 0}
+        status = {"phase": "Running", "containerStatuses": [{**ready, "state": {"running": {}}}]}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+        control_plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        assert serving.stdout is not None
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", serving.stdout.readline())
+        serving.send_signal(signal.SIGINT)
+        _, told = serving.communicate(timeout=20)
+        assert (serving.returncode, "Traceback" in told) == (130, False), told
+        assert control_plane.request("GET", boards)["items"] == []
+    finally:
+        serving.kill()
+    assert len(job.pods()) == 2 and job.status()["phase"] == "Running"
+    plain = new_job("plain")
+    refused = tftj(control_plane.kubeconfig, "tensorboard", "plain", "-n", namespace)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "tftj: job plain has no spec.storage for TensorBoard to read: set it, and log below it\n",
+    )
+    plain.delete()
 
 
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The client's generated models are not used: they cost memory and time per object
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -141,6 +142,30 @@ class Api:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
             response.close()
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Query, protocol: str
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
+        """A WebSocket of the API server, such as a port-forward. Raises ApiError if the server refuses it."""
+        _, url, headers, _, _ = await self._client.param_serialize(
+            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
+        )
+        rest = self._client.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        try:
+            socket = await rest.pool_manager.ws_connect(
+                url, protocols=(protocol,), headers=headers, proxy=rest.proxy, max_msg_size=0
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "", error.message) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        try:
+            yield socket
+        finally:
+            await socket.close()
 
     async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
         """The bytes at a path that serves no API object, such as a pod's proxy. ApiError; ValueError if too many."""

@@ -15,7 +15,15 @@ from tftraining_api.manifests.security import container_security, pod_security
 from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import ANNOTATION_GANG, ANNOTATION_ORDERS, ANNOTATION_SPEC, CONTAINER, Replica, pod_name
+from tftraining_api.model.names import (
+    ANNOTATION_GANG,
+    ANNOTATION_ORDERS,
+    ANNOTATION_RESTARTED_AT,
+    ANNOTATION_SPEC,
+    CONTAINER,
+    Replica,
+    pod_name,
+)
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import largest_gang
 from tftraining_api.model.tf_config import in_manifest
@@ -82,7 +90,12 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     metadata = child_metadata(
         job, pod_name(job.key.name, replica), labels | replica_labels(replica, job.status.attempt)
     )
-    ours = {ANNOTATION_GANG: spec.gang_size, ANNOTATION_SPEC: spec.fingerprint}
+    ours = {
+        ANNOTATION_GANG: spec.gang_size,
+        ANNOTATION_SPEC: spec.fingerprint,
+        # Also an empty one: only a pod of an earlier version has none.
+        ANNOTATION_RESTARTED_AT: job.restarted_at,
+    }
     if spec.in_place:
         ours[ANNOTATION_ORDERS] = spec_updates.written(spec)
     annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}

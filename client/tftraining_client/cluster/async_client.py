@@ -6,12 +6,13 @@ import copy
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
@@ -20,8 +21,9 @@ from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
-from tftraining_client.errors import JobDeleted, UserError, WaitTimeout
+from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
 from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
@@ -201,6 +203,16 @@ class AsyncClient:
         """Let a suspended job continue from its last backup."""
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
 
+    async def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
+        job = await self.get(name)
+        if job.finished:
+            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        if job.suspended:
+            raise UserError(f"job {name} is suspended: resume it instead")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        return Job.of(await self._named("PATCH", name, {"metadata": {"annotations": {ANNOTATION_RESTARTED_AT: now}}}))
+
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
         await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="/scale")
@@ -274,6 +286,55 @@ class AsyncClient:
         other._namespace = namespace
         other._notify = notify or self._notify
         return other
+
+    async def pod_metrics(self, name: str) -> builtins.list[Manifest]:
+        """What the job's pods use, as the metrics server (metrics.k8s.io) tells it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        with _translated(connection):
+            try:
+                found, _ = await connection.api.list(path, [("labelSelector", f"{LABEL_JOB}={name}")])
+                return found
+            except ApiError as error:
+                if error.status not in (404, 503):
+                    raise
+        raise UserError(
+            f"the cluster of context {connection.context} has no metrics.k8s.io that answers: install metrics-server, "
+            "or wait until it is ready"
+        )
+
+    async def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> AsyncGenerator[str, None]:
+        """Serve TensorBoard over the job's storage on a loopback port (0: any free one); yields its address.
+
+        The generator ends with UserError when its pod ends; closing the generator deletes the pod.
+        """
+        connection, job = await self.connection(), await self.get(name)
+
+        def watch(path: str, pod: str) -> Watch:
+            return self._watch(connection, path, _by_name(pod))
+
+        with _translated(connection):
+            async with aclosing(serve(connection.api, job, image, port, self._notify, watch)) as addresses:
+                async for address in addresses:
+                    yield address
+
+    async def tfjob(self, name: str) -> Manifest:
+        """A TFJob of Kubeflow's operator, as the API server has it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            try:
+                return await connection.api.request(
+                    "GET", f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs/{name}"
+                )
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                unknown = is_unknown_name(error)
+        if unknown:
+            raise JobNotFound(f"no TFJob {name} in namespace {namespace}")
+        raise NoCustomResource(
+            f"the cluster of context {connection.context} does not know tfjobs.kubeflow.org/v1: convert a file instead"
+        )
 
     def use_namespace(self, namespace: str) -> None:
         """Change the namespace of the client."""

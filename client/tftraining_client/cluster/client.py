@@ -102,6 +102,10 @@ class Client:
         """Let a suspended job continue from its last backup."""
         return self._call(self._client.resume(name))
 
+    def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge."""
+        return self._call(self._client.restart(name))
+
     def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
         self._call(self._client.scale(name, replicas))
@@ -117,6 +121,10 @@ class Client:
     def events(self, name: str) -> tuple[Event, ...]:
         """The events about the job, the oldest first."""
         return self._call(self._client.events(name))
+
+    def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> Iterator[str]:
+        """The address of TensorBoard over the job's storage, which is served until the generator is closed."""
+        return self._iterate(self._client.tensorboard(name, port=port, image=image))
 
     def snapshots(self, name: str) -> Iterator[Snapshot]:
         """The job with its pods and events: as they are now, and after each change."""

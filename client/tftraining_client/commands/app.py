@@ -74,6 +74,13 @@ class RoleOption(enum.StrEnum):
     EVALUATOR = "evaluator"
 
 
+class GangScheduler(enum.StrEnum):
+    """The values of `--gang-scheduler`."""
+
+    VOLCANO = "volcano"
+    COSCHEDULING = "coscheduling"
+
+
 class ShellOption(enum.StrEnum):
     """The shells with completion."""
 
@@ -230,6 +237,15 @@ def _resume(
     return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
 
 
+@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
+def _restart(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
+
+
 @app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
 def _scale(
     job: JobName,
@@ -295,6 +311,69 @@ def _plot(
     if plot.is_path(job):
         return lambda: plot.plot_directory(job, *options)
     return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
+
+
+@app.command("tensorboard", help="Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
+def _tensorboard(
+    job: JobName,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of this machine; 0: any free one")] = 6006,
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="image with TensorBoard; default: the job's")
+    ] = "",
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import tensorboard
+
+    return _on_cluster(lambda client: tensorboard.show(client, job, port, image), context, kubeconfig, namespace)
+
+
+@app.command("top", help="Show what each pod of a job uses, beside its requests and limits.")
+def _top(
+    job: JobName,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import top
+
+    return _on_cluster(lambda client: top.show(client, job, output), context, kubeconfig, namespace)
+
+
+@app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
+def _convert(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="manifest of a TFJob; - for standard input")
+    ] = None,
+    from_cluster: Annotated[
+        str | None, typer.Option("--from-cluster", metavar="NAME", help="a TFJob of the cluster instead of a file")
+    ] = None,
+    entrypoint: Annotated[
+        str, typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command")
+    ] = "",
+    gang_scheduler: Annotated[
+        GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
+    ] = None,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if (file is None) == (from_cluster is None):
+        raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
+    from tftraining_client.commands import convert
+
+    if file is not None:
+        return lambda: convert.convert_file(file, entrypoint, gang_scheduler, output)
+    name = str(from_cluster)
+    return _on_cluster(
+        lambda client: convert.convert_from_cluster(client, name, entrypoint, gang_scheduler, output),
+        context,
+        kubeconfig,
+        namespace,
+    )
 
 
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
