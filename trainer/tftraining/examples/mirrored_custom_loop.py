@@ -7,7 +7,8 @@ three styles that train the same: `dataset` walks over the data, `iterator` take
 iterator, and `epoch` does a whole epoch inside one tf.function, with the fewest returns to Python.
 
 Every second epoch a checkpoint goes to `<directory>/checkpoints`, and a program that is started again goes on from the
-last one. At the end it is restored without any strategy and measured on the test data, as whoever uses it will do.
+last one. At the end it is restored without any strategy, saved to `<directory>/model` and measured on the test data, as
+whoever uses it will do.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from tftraining.lib.options import STYLES, Defaults, check_early, make_directory, make_parser, positive, run_program
 
@@ -112,7 +114,9 @@ def run(options: argparse.Namespace) -> None:
     training_log = TrainingLog(options.epochs, options)
     shape = examples.train.images.shape[1:]
     checkpoint = train(options, make_training(strategy, shape, options), examples, training_log)
-    measured = evaluate(restored(make_model(shape), checkpoint), plain_batches(examples.test, TEST_BATCH))
+    alone = restored(make_model(shape), checkpoint)
+    alone.save(str(Path(options.directory) / "model"))
+    measured = evaluate(alone, plain_batches(examples.test, TEST_BATCH))
     training_log.finish(
         {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "devices": len(devices)},
     )

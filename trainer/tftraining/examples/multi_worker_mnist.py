@@ -52,6 +52,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, with --loop custom, Keras 3 (legacy)")
     add("--save-freq", type=_save_freq, default="epoch", help="when to back up: each 'epoch', or every N steps")
     add("--keep-checkpoints", action="store_true", help="keep a checkpoint of every epoch, for an evaluator")
+    add(
+        "--validation-steps",
+        type=_steps_or_all,
+        default=0,
+        metavar="STEPS",
+        help="batches of the test data to evaluate after each epoch, or 'all' (none)",
+    )
     add("--save-every", type=positive, help="also save the model every N epochs, not only at the end")
     add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the data are sharded among the workers (data)")
     add(
@@ -67,6 +74,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="GPUs per worker on a machine that all workers share; default: all",
     )
     return parser.parse_args(argv)
+
+
+def _steps_or_all(text: str) -> int:
+    return -1 if text == "all" else positive(text)  # as Dataset.take counts
 
 
 def _save_freq(text: str) -> str | int:
@@ -182,11 +193,17 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
     return model
 
 
-def train(options: argparse.Namespace, task: Task, examples: Examples, training_log: TrainingLog) -> None:
+def validation_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset | None:
+    """The test data of each evaluation, in batches for all workers together; None without --validation-steps."""
+    batches = plain_batches(examples, TEST_BATCH).take(options.validation_steps)
+    return sharded(batches, options.auto_shard) if options.validation_steps else None
+
+
+def train(options: argparse.Namespace, task: Task, examples: data.Data, training_log: TrainingLog) -> None:
     """Train to the last epoch and save. All workers must call this."""
     strategy = make_strategy(options.communication)
     with strategy.scope():
-        model = make_model(examples.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
+        model = make_model(examples.train.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
 
     def save() -> None:
         model.save(paths.write_filepath(Places(options.directory, options.keras).model, task))
@@ -195,9 +212,8 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, training_
     train_step = TrainStep(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
     if options.loop == "fit":
         state = State(train_step, options.directory, task, resume=False) if options.keep_checkpoints else None
-        train_by_fit(
-            options, model, make_dataset(examples, options, task), training_log, callbacks_of(options, save, state)
-        )
+        datasets = make_dataset(examples.train, options, task), validation_batches(examples.test, options)
+        train_by_fit(options, model, datasets, training_log, callbacks_of(options, save, state))
         if state is not None:
             state.save(options.epochs)
     else:
@@ -214,20 +230,22 @@ def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -
 def train_by_fit(
     options: argparse.Namespace,
     model: Any,
-    dataset: tf.data.Dataset,
+    datasets: tuple[tf.data.Dataset, tf.data.Dataset | None],
     training_log: TrainingLog,
     callbacks: Sequence[Any],
 ) -> None:
-    """Train with Keras's own loop."""
+    """Train with Keras's own loop, on the first of the datasets; the second is for the validation."""
     # The backup outlives `fit`: if a worker dies while the model is saved, all workers restart, and need to repeat only
     # the saving.
     backup = tf_keras.callbacks.BackupAndRestore(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
+    dataset, validation = datasets
     model.fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
+        validation_data=validation,
         callbacks=[backup, LogEpochs(training_log), *callbacks],
         verbose=0,
     )
@@ -237,19 +255,20 @@ def train_by_hand(
     options: argparse.Namespace,
     task: Task,
     training: Training,
-    examples: Examples,
+    examples: data.Data,
     training_log: TrainingLog,
     save: Save,
 ) -> None:
     """Train with a custom loop, with a checkpoint after each epoch, or also every --save-freq steps."""
     state = State(training.train_step, options.directory, task)
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
-    tensors = as_tensors(examples)
+    tensors, validation = as_tensors(examples.train), validation_batches(examples.test, options)
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
         batches = epoch_batches(tensors, order_for(options, task), epoch, state.place)
         tallies = train_epoch(options, training, sharded(batches, options.auto_shard), state, training_log)
-        training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch))
+        tested = training.test(validation) if validation is not None else {}
+        training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch) | tested)
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
             save()
@@ -336,13 +355,15 @@ def run(options: argparse.Namespace) -> None:
     if task.type == "evaluator":
         evaluate(options, loaded.test)
     else:
-        take_part(options, task, loaded.train)
+        take_part(options, task, loaded)
 
 
-def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> None:
+def take_part(options: argparse.Namespace, task: Task, examples: data.Data) -> None:
     """Run the chief or a worker."""
     training_log = TrainingLog(options.epochs, options if task.is_chief else None)
-    say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
+    say(
+        f"{task.name}: {task.workers} workers, {len(examples.train)} images of {options.data}, into {options.directory}"
+    )
     train(options, task, examples, training_log)
     if task.is_chief:
         finish(options, task, training_log)

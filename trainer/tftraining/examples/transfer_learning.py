@@ -8,8 +8,9 @@ With weights at hand (--weights FILE or imagenet) the network below the last lay
 is trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
 decoded and resized by tf.data on all cores, and trained on under MirroredStrategy on all GPUs or on the CPU.
 
-The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation; the state after each
-epoch in `<directory>/checkpoints`, from which a program that is started again goes on.
+The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation, and saved to
+`<directory>/model` at the end; the state after each epoch is in `<directory>/checkpoints`, from which a program that is
+started again goes on.
 """
 
 from __future__ import annotations
@@ -168,6 +169,7 @@ def run(options: argparse.Namespace) -> None:
     training_log = TrainingLog(options.epochs, options)
     training = make_training(tf.distribute.MirroredStrategy(devices), len(names), options)
     best = restored(make_model(len(names), options), str(train(options, training, parts, training_log)))
+    best.save(str(Path(options.directory) / "model"))
     order = order_of(options, len(devices))
     measured = evaluate(best, picture_batches(parts[1], order, options.size, None))
     values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}
