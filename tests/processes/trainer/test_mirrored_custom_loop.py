@@ -12,14 +12,14 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_logs, check_picture, history, run
 from tftraining.examples import mirrored_custom_loop as program
 from tftraining.lib import data, device_setup
 from tftraining.lib.checkpoints import restored
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import Order, epoch_batches, plain_batches
-from tftraining.lib.options import STYLES
+from tftraining.lib.options import STYLES, UsageError
 from tftraining.lib.train_step import evaluate, metrics_of_training, per_example_losses, scaled_loss
 
 NAME = "mirrored_custom_loop"
@@ -74,6 +74,16 @@ def test_the_loss_is_that_of_a_single_device(digits: Data) -> None:
     batches = tf.data.Dataset.from_tensors((images, labels))
     found = metrics_of_training(training.train("dataset", batches, 1), 1)["loss"]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_training_is_on_the_chosen_devices() -> None:
+    devices = device_setup.chosen([f"CPU:{index}" for index in range(8)], [0, 2])
+    assert tf.distribute.MirroredStrategy(devices).extended.worker_devices == tuple(
+        f"/job:localhost/replica:0/task:0/device:{device}" for device in ("CPU:0", "CPU:2")
+    )
+    assert device_setup.chosen(["GPU:0", "GPU:1"], None) == ["GPU:0", "GPU:1"]
+    with pytest.raises(UsageError, match="--devices: there is no device 2, only 0 to 1"):
+        device_setup.chosen(["GPU:0", "GPU:1"], [0, 2])
 
 
 def test_the_parts_of_the_loss_add_up() -> None:
@@ -147,12 +157,12 @@ def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> No
         result = resumed.result()
         assert result["resumed_from"] in (2, 4)
         assert resumed.lines()[1].startswith(f"resumed from epoch {result['resumed_from']} ")
-    pictures = ("--plot", str(tmp_path / "curves.png"), "--logdir", str(tmp_path / "logs"))
+    pictures = ("--plot", str(tmp_path / "curves.png"), "--logdir", str(tmp_path / "logs"), "--profile-steps", "10:20")
     undisturbed = run(NAME, tmp_path / "undisturbed", *arguments, *pictures)
     assert undisturbed["accuracy"] == result["accuracy"] > GOOD
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
     check_picture(tmp_path / "curves.png")
-    assert list((tmp_path / "logs").glob("events.out.tfevents*"))
+    check_logs(tmp_path / "logs")
 
 
 @pytest.mark.slow_fault

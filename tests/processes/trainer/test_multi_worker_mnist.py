@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.trainer.gang import Gang
-from tests.support.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_logs, check_picture, history, run
 from tftraining.lib.checkpoints import checkpoints_of, step_of
 from tftraining.lib.options import MARK
 
@@ -160,7 +160,8 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
 def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tuple[str, ...]) -> None:
     """Both workers measure the test data after each epoch, each its share or, without sharding, each all of them."""
     picture = job.parent / "curves.png"
-    with Gang(job, ["--epochs", "3", "--validation-steps", "all", "--plot", str(picture), *options]) as gang:
+    pictures = ["--plot", str(picture), "--logdir", str(job.parent / "logs"), "--profile-steps", "80:90"]
+    with Gang(job, ["--epochs", "3", "--validation-steps", "all", *pictures, *options]) as gang:
         gang.start()
         assert gang.wait() == [0, 0]
         assert any(re.match(r"epoch 3/3 .* test_accuracy ", line) for line in gang.lines(1))
@@ -170,6 +171,7 @@ def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tupl
     assert curves[-1]["test_loss"] == pytest.approx(result["loss"], rel=1e-3)
     assert result["accuracy"] > 0.85
     check_picture(picture)
+    check_logs(job.parent / "logs")
 
 
 @pytest.mark.slow_fault  # the killed evaluator that `make test` has is in tests/processes/launch/test_restart_scope.py

@@ -9,7 +9,16 @@ import pytest
 
 from tftraining.lib import options
 from tftraining.lib.data import DataError
-from tftraining.lib.options import MARK, Defaults, UsageError, check_packages, make_directory, make_parser, run_program
+from tftraining.lib.options import (
+    MARK,
+    Defaults,
+    UsageError,
+    add_devices,
+    check_packages,
+    make_directory,
+    make_parser,
+    run_program,
+)
 
 DEFAULTS = Defaults(3, 16, 0.5, batch="for each worker", optimizer="Adam")
 
@@ -43,6 +52,26 @@ def test_wrong_options_end_the_program(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         make_parser("program", "One line.", DEFAULTS).parse_args(wrong)
     assert end.value.code == 2
+
+
+def test_devices_are_chosen_by_their_numbers() -> None:
+    parser = argparse.ArgumentParser()
+    add_devices(parser.add_argument_group("this program"))
+    assert parser.parse_args([]).devices is None
+    assert parser.parse_args(["--devices", "0,2"]).devices == [0, 2]
+    for wrong in ("", "0,0", "one", "-1", "0;2"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--devices={wrong}"])
+
+
+def test_a_span_of_steps() -> None:
+    parser = make_parser("program", "One line.", DEFAULTS)
+    assert parser.parse_args(["--profile-steps", "10:20"]).profile_steps == (10, 20)
+    for wrong in ("10", "20:10", "10:10", "a:b", "-1:5"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--profile-steps={wrong}"])
+    with pytest.raises(UsageError, match="--profile-steps needs --logdir"):
+        check_packages(parser.parse_args(["--profile-steps", "10:20"]))
 
 
 def test_a_package_that_an_option_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

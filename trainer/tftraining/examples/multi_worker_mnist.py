@@ -114,7 +114,7 @@ import tf_keras
 
 from tftraining import paths
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import LogEpochs, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, ProfileSteps, SaveEvery
 from tftraining.lib.checkpoints import State, checkpoints_of
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
@@ -223,7 +223,7 @@ def train(options: argparse.Namespace, task: Task, examples: data.Data, training
 
 def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -> list[Any]:
     """The callbacks that save during `fit`."""
-    saving = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
+    saving: list[Any] = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
     return saving if state is None else [*saving, SaveEvery(1, state.save)]
 
 
@@ -241,12 +241,13 @@ def train_by_fit(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
     dataset, validation = datasets
+    profiling = [ProfileSteps(training_log)] if options.profile_steps else []
     model.fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
         validation_data=validation,
-        callbacks=[backup, LogEpochs(training_log), *callbacks],
+        callbacks=[backup, LogEpochs(training_log), *profiling, *callbacks],
         verbose=0,
     )
 
@@ -261,6 +262,7 @@ def train_by_hand(
 ) -> None:
     """Train with a custom loop, with a checkpoint after each epoch, or also every --save-freq steps."""
     state = State(training.train_step, options.directory, task)
+    training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
     tensors, validation = as_tensors(examples.train), validation_batches(examples.test, options)
     for epoch in range(state.epoch, options.epochs):
