@@ -153,7 +153,7 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
     [
         ("--loop", "fit", "--auto-shard", "off", "--communication", "ring"),
         ("--loop", "custom", "--auto-shard", "off", "--communication", "ring"),
-        ("--loop", "fit"),
+        ("--loop", "fit", "--auto-shard", "file", "--records", "4"),
         ("--loop", "custom", "--keras", "3"),
     ],
 )

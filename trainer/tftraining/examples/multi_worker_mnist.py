@@ -62,6 +62,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--save-every", type=positive, help="also save the model every N epochs, not only at the end")
     add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the data are sharded among the workers (data)")
     add(
+        "--records",
+        type=positive,
+        metavar="FILES",
+        help="read the training data from so many TFRecord files in DIRECTORY/records, written first if missing",
+    )
+    add(
         "--communication",
         choices=COMMUNICATION,
         default="auto",
@@ -101,8 +107,13 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
         raise UsageError("--precision mixed_float16 needs --loop fit: choose mixed_bfloat16")
     if options.loop == "fit" and options.jit and task.workers > 1:
         raise UsageError("--jit with several workers needs --loop custom: XLA cannot wait for other workers")
-    if options.auto_shard == "file" and task.workers > 1:
-        raise UsageError("--auto-shard file needs files, and these data sets are in memory: choose data or off")
+    if options.auto_shard == "file" and task.workers > (options.records or 1):
+        raise UsageError(
+            f"--auto-shard file needs a file for each worker, and these data sets are in memory: set --records"
+            f" {task.workers} at least, or choose data or off"
+        )
+    if options.records and options.loop == "custom":
+        raise UsageError("--records needs --loop fit: the custom loop computes the order of the data, in memory")
 
 
 if __name__ == "__main__":
@@ -120,6 +131,7 @@ from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
 from tftraining.lib.evaluator import Evaluator, measure_with
 from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches
+from tftraining.lib.record_files import read_records, write_records
 from tftraining.lib.train_step import TrainStep, metrics_of_training
 from tftraining.lib.training_log import TrainingLog, say
 from tftraining.lib.verify_model import VerificationError, verify
@@ -160,7 +172,12 @@ def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) ->
     Under the policy `off`, each worker draws from all the data, so each needs an order of its own.
     """
     order = order_for(options, task)
-    dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
+    if options.records:
+        folder = Path(options.directory) / "records"
+        write_records(examples, folder, options.records)
+        dataset = read_records(folder, examples.images.shape[1:])
+    else:
+        dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
     dataset = dataset.shuffle(len(examples), seed=order.seed).repeat().batch(order.batch_size)
     return sharded(dataset, options.auto_shard).prefetch(tf.data.AUTOTUNE)
 
@@ -196,7 +213,8 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
 def validation_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset | None:
     """The test data of each evaluation, in batches for all workers together; None without --validation-steps."""
     batches = plain_batches(examples, TEST_BATCH).take(options.validation_steps)
-    return sharded(batches, options.auto_shard) if options.validation_steps else None
+    policy = "data" if options.auto_shard == "file" else options.auto_shard  # the test data are in memory
+    return sharded(batches, policy) if options.validation_steps else None
 
 
 def train(options: argparse.Namespace, task: Task, examples: data.Data, training_log: TrainingLog) -> None:
@@ -353,7 +371,7 @@ def run(options: argparse.Namespace) -> None:
     check(options, task, device_setup.take_gpus(options.gpus_each, task.rank))
     device_setup.prepare(options, keras=keras_of(options))
     loaded = data.load(options.data, options.data_dir)
-    make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision")
+    make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision", "records")
     if task.type == "evaluator":
         evaluate(options, loaded.test)
     else:
