@@ -75,7 +75,7 @@ def test_a_span_of_steps() -> None:
 
 
 def test_a_package_that_an_option_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    options_given = argparse.Namespace(plot="curves.png", logdir=None)
+    options_given = argparse.Namespace(plot="curves.png", logdir=None, profile_steps=None)
     check_packages(options_given)
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="--plot needs the package matplotlib"):
@@ -123,6 +123,9 @@ def test_what_cannot_be_done_is_one_line(error: Exception, capsys: pytest.Captur
     def run(options: argparse.Namespace) -> None:
         raise error
 
-    assert run_program("program", argparse.Namespace(plot=None, logdir=None), run) == 2
+    assert run_program("program", argparse.Namespace(plot=None, logdir=None, profile_steps=None), run) == 2
     assert capsys.readouterr().err == f"program: {error}\n"
-    assert run_program("program", argparse.Namespace(plot=None, logdir=None), lambda options: None) == 0
+    assert (
+        run_program("program", argparse.Namespace(plot=None, logdir=None, profile_steps=None), lambda options: None)
+        == 0
+    )

@@ -171,7 +171,7 @@ def local_path(text: str) -> str:
 
 def check_packages(options: argparse.Namespace) -> None:
     """UsageError if an option needs a missing package or option; checked before the training, not at its end."""
-    if getattr(options, "profile_steps", None) and not options.logdir:
+    if options.profile_steps and not options.logdir:
         raise UsageError("--profile-steps needs --logdir, the folder for the profile")
     for given, package, option in ((options.plot, "matplotlib", "--plot"), (options.logdir, "tensorboard", "--logdir")):
         if given and find_spec(package) is None:
