@@ -13,8 +13,9 @@ import pytest
 from tests.support.client.local_run import Run
 from tests.support.trainer.lessons import ACCURACY, FOURTH_EPOCH, LESSONS, RESUMED, manifest
 
-# `make test` has a lesson of two workers and one of one. A `fit` of two workers is also in test_own_program.py.
-SLOW = ("multi-worker-fit", "dtensor-mlp", "transfer-learning")
+# Half a minute each. `make test` has the loop that reports no progress, here, a `fit` of two workers in
+# test_own_program.py, and a program that is alone in test_examples.py.
+SLOW = ("multi-worker-fit", "mirrored-custom-loop", "dtensor-mlp", "transfer-learning")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,12 @@ def told() -> dict[str, Any]:
     """The gang in the program's environment."""
     config = json.loads(os.environ["TF_CONFIG"])
     numbers = [int(os.environ.get(name, "0")) for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")]
-    return {"index": config["task"]["index"], "workers": config["cluster"].get("worker", ()), "numbers": numbers}
+    return {
+        "index": config["task"]["index"],
+        "workers": config["cluster"].get("worker", ()),
+        "numbers": numbers,
+        "rate": round(tftraining.scaled(0.3), 6),
+    }
 
 
 def say(path: Path, line: str) -> None:
