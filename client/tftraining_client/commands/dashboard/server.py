@@ -6,6 +6,7 @@ the address bar: another site that resolves to this machine (DNS rebinding) and 
 
 import asyncio
 import ipaddress
+import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -50,9 +51,8 @@ async def serving(feeds: Feeds, port: int) -> AsyncIterator[str]:
         try:
             await web.TCPSite(runner, ADDRESS, port).start()
         except OSError as error:
-            raise UserError(
-                f"port {port} of {ADDRESS} cannot be used: {error.strerror}; choose another --port"
-            ) from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise UserError(f"port {port} of {ADDRESS} cannot be used: {reason}; choose another --port") from error
         yield f"http://{ADDRESS}:{runner.addresses[0][1]}/{token}/"
     finally:
         await runner.cleanup()
