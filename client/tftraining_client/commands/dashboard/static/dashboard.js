@@ -69,8 +69,7 @@ function rowOf(row, everywhere) {
 function showList(state) {
   for (const key of state.gone) rows.delete(key);
   for (const row of state.jobs) rows.set(row.key, { row, line: rowOf(row, !state.namespace) });
-  at("scope").textContent = `${state.namespace ? `namespace ${state.namespace}` : "all namespaces"}, context ${state.context}`;
-  showProblem(state);
+  showScope(state);
   drawList(state.listed);
 }
 
@@ -86,6 +85,11 @@ function drawList(listed) {
   at("empty").textContent = listed ? "There are no jobs." : "Reading the jobs …";
 }
 
+function showScope(state) {
+  at("scope").textContent = `${state.namespace ? `namespace ${state.namespace}` : "all namespaces"}, context ${state.context}`;
+  showProblem(state);
+}
+
 function showProblem(state) {
   at("problem").hidden = !state.problem;
   at("problem-text").textContent = state.broken ? `${state.problem} (what is shown may be old)` : state.problem;
@@ -95,7 +99,7 @@ function showProblem(state) {
 // A job.
 
 function showJob(state) {
-  showProblem(state);
+  showScope(state);
   at("gone").hidden = !state.gone;
   at("gone").textContent = state.gone + (state.gone && state.job ? " What follows is its last known state." : "");
   at("details").hidden = !state.job;
@@ -137,7 +141,7 @@ function showCurves(curves) {
 function showRestarts(job) {
   const restarts = job.timeline, begin = Date.parse(job.started || job.created), end = job.ended ? Date.parse(job.ended) : Date.now();
   const marks = restarts.map((each) => ({ at: Date.parse(each.time), text: each.text }));
-  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(begin, end, marks)] : []));
+  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(begin, end, marks, at("timeline").clientWidth)] : []));
   const lines = [...restarts].reverse().map((each) => element("li", `${new Date(each.time).toLocaleString()}: ${each.text}`));
   at("restarts").replaceChildren(...(lines.length ? lines : [element("li", "none", "dim")]));
 }
