@@ -13,6 +13,7 @@ from .shell import Impossible, lock, run, say, step
 
 # program: package that brings it
 PACKAGES = {
+    "chromium": "chromium",
     "dockerd": "docker.io",
     "docker": "docker.io",
     "gcc": "build-essential",  # with the headers of the C library

@@ -6,6 +6,7 @@ the address bar: another site that resolves to this machine (DNS rebinding) and 
 
 import asyncio
 import ipaddress
+import os
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -21,7 +22,12 @@ from tftraining_client.commands.dashboard.feeds import Feeds, JobFeed, JobsFeed
 from tftraining_client.errors import JobFailed, UserError
 
 ADDRESS = "127.0.0.1"
-FILES = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "curves.js": "text/javascript"}
+FILES = {
+    "dashboard.css": "text/css",
+    "dashboard.js": "text/javascript",
+    "curves.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -50,9 +56,8 @@ async def serving(feeds: Feeds, port: int) -> AsyncIterator[str]:
         try:
             await web.TCPSite(runner, ADDRESS, port).start()
         except OSError as error:
-            raise UserError(
-                f"port {port} of {ADDRESS} cannot be used: {error.strerror}; choose another --port"
-            ) from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise UserError(f"port {port} of {ADDRESS} cannot be used: {reason}; choose another --port") from error
         yield f"http://{ADDRESS}:{runner.addresses[0][1]}/{token}/"
     finally:
         await runner.cleanup()
@@ -139,7 +144,6 @@ class Pages:
     async def jobs(self, request: web.Request) -> web.StreamResponse:
         """The list: first all rows, then those that have changed."""
         feed, sent = self._feeds.jobs, dict[str, Any]()
-        scope = {"namespace": self._feeds.namespace, "context": self._feeds.context}
         response = await _open(request)
         with feed.subscribed() as changed:
             while True:
@@ -147,7 +151,9 @@ class Pages:
                 rows = dict(feed.rows)
                 news = [row for key, row in rows.items() if sent.get(key) != row]
                 gone = [key for key in sent if key not in rows]
-                await _send(response, {**scope, **_state(feed), "listed": feed.listed, "jobs": news, "gone": gone})
+                await _send(
+                    response, {**self._scope(), **_state(feed), "listed": feed.listed, "jobs": news, "gone": gone}
+                )
                 sent = rows
 
     async def job(self, request: web.Request) -> web.StreamResponse:
@@ -159,7 +165,8 @@ class Pages:
             with self._feeds.jobs.subscribed() as connection:
                 while True:
                     await _next(changed, connection)
-                    view = {"job": feed.job, "gone": feed.gone, **_state(feed if feed.broken else self._feeds.jobs)}
+                    state = _state(feed if feed.broken else self._feeds.jobs)
+                    view = {**self._scope(), **state, "job": feed.job, "gone": feed.gone}
                     # Changes of other jobs wake this stream too.
                     if view != sent:
                         await _send(response, view)
@@ -195,6 +202,9 @@ class Pages:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
         return response
+
+    def _scope(self) -> dict[str, str]:
+        return {"namespace": self._feeds.namespace, "context": self._feeds.context}
 
     def _named(self, request: web.Request) -> tuple[str, str]:
         namespace, name = request.match_info["namespace"], request.match_info["name"]

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from tftraining_api.model.status import LastRestart
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.advice import advice
 from tftraining_client.commands.explain import WARNINGS, culprit
+from tftraining_client.commands.status_tree import restart_details
+from tftraining_client.history import History, Point, RestartMark
 from tftraining_client.local.display import fraction
 from tftraining_client.local.timeline import progress_text
 
 View = dict[str, Any]
+SAME_RESTART_SECONDS = 5.0
 
 
 def job_key(job: Job) -> str:
@@ -56,7 +58,8 @@ def job_view(snapshot: Snapshot) -> View:
         "warnings": list(_warnings(job)),
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
-        "restart": _restart(job.status.last_restart) if job.status.last_restart else None,
+        "curves": _curves(History.of((job.raw.get("status") or {}).get("history"))),
+        "timeline": _timeline(job),
         "roles": _roles(job, snapshot.pods),
         "events": [_event(event) for event in reversed(snapshot.events)],
         "hidden": list(snapshot.hidden),
@@ -82,17 +85,61 @@ def _warnings(job: Job) -> Iterable[str]:
             yield f"{kind}: {_line(condition.message)}"
 
 
-def _restart(restart: LastRestart) -> View:
-    """The last restart with its price; the page draws it on the time line."""
+def _curves(history: History) -> list[View]:
+    """The curve of each metric with its restarts, by step, otherwise by epoch or time."""
+    return [_curve(name, points, history.restarts) for name, points in history.metrics.items() if points]
+
+
+def _curve(name: str, points: Sequence[Point], restarts: Sequence[RestartMark]) -> View:
+    unit, places = _places(points)
     return {
-        "time": _time(restart.time),
-        "pod": restart.pod or "",
-        "cause": restart.exception or restart.reason or "",
-        "downSeconds": restart.down_seconds,
-        "lostSteps": restart.lost_steps,
-        "resumedFromEpoch": restart.resumed_from_epoch,
-        "resumedFromStep": restart.resumed_from_step,
+        "name": name,
+        "unit": unit,
+        "points": [[place, point.value] for place, point in zip(places, points, strict=True)],
+        "restarts": [_place_of(mark, unit, places, points) for mark in restarts],
     }
+
+
+def _places(points: Sequence[Point]) -> tuple[str, list[float]]:
+    """The unit of the horizontal axis, and the place of each point."""
+    for unit, values in (("step", [point.step for point in points]), ("epoch", [point.epoch for point in points])):
+        known = [float(value) for value in values if value is not None]
+        if len(known) == len(points):
+            return unit, known
+    return "report", [float(number) for number in range(1, len(points) + 1)]
+
+
+def _place_of(mark: RestartMark, unit: str, places: Sequence[float], points: Sequence[Point]) -> float:
+    """The place of a restart: its own step, otherwise that of the last point before it."""
+    if unit == "step" and mark.step is not None:
+        return float(mark.step)
+    # Points have milliseconds, marks may have whole seconds: texts of both compare as times do up to the second.
+    before = [place for place, point in zip(places, points, strict=True) if point.time[:19] <= mark.time[:19]]
+    return before[-1] if before else places[0]
+
+
+def _timeline(job: Job) -> list[View]:
+    """The restarts in the order of time, the last one with its price."""
+    history = History.of((job.raw.get("status") or {}).get("history"))
+    found = [
+        {"time": mark.time, "text": mark.reason + ("" if mark.step is None else f" at step {mark.step}")}
+        for mark in history.restarts
+        if mark.time
+    ]
+    last = job.status.last_restart
+    if last is None:
+        return found
+    # The operator and a launcher may tell the same restart by times that differ a little.
+    earlier = [each for each in found if _seconds_before(each["time"], last.time) > SAME_RESTART_SECONDS]
+    return [*earlier, {"time": _time(last.time), "text": restart_details(last)}]
+
+
+def _seconds_before(text: str, time: datetime) -> float:
+    """How long before `time`; 0 if the text is no time."""
+    try:
+        return (time - datetime.fromisoformat(text)).total_seconds()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _roles(job: Job, pods: Sequence[Pod]) -> list[View]:

@@ -55,9 +55,9 @@ function drawCurve(name, points, restarts, unit) {
   return figure;
 }
 
-// The restarts between the start of the job and its end, or now.
-function drawTimeline(begin, end, restarts) {
-  const width = 640, middle = 16;
+// The restarts between the start of the job and its end, or now, in a drawing so wide.
+function drawTimeline(begin, end, restarts, wide) {
+  const width = Math.max(200, wide), middle = 16;
   const place = (time) => 8 + Math.min(1, Math.max(0, (time - begin) / (end - begin || 1))) * (width - 16);
   const text = `${restarts.length} restart${restarts.length === 1 ? "" : "s"} between ` +
     `${new Date(begin).toLocaleString()} and ${new Date(end).toLocaleString()}`;

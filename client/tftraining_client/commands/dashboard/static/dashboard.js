@@ -4,7 +4,7 @@
 const at = (id) => document.getElementById(id);
 const LOG_LINES = 5000;
 const rows = new Map();
-let stream = null, logStream = null, shown = "", filter = "", newest = null;
+let stream = null, logStream = null, shown = "", filter = "";
 
 function element(name, text = "", style = "") {
   const made = document.createElement(name);
@@ -69,8 +69,7 @@ function rowOf(row, everywhere) {
 function showList(state) {
   for (const key of state.gone) rows.delete(key);
   for (const row of state.jobs) rows.set(row.key, { row, line: rowOf(row, !state.namespace) });
-  at("scope").textContent = `${state.namespace ? `namespace ${state.namespace}` : "all namespaces"}, context ${state.context}`;
-  showProblem(state);
+  showScope(state);
   drawList(state.listed);
 }
 
@@ -86,6 +85,11 @@ function drawList(listed) {
   at("empty").textContent = listed ? "There are no jobs." : "Reading the jobs …";
 }
 
+function showScope(state) {
+  at("scope").textContent = `${state.namespace ? `namespace ${state.namespace}` : "all namespaces"}, context ${state.context}`;
+  showProblem(state);
+}
+
 function showProblem(state) {
   at("problem").hidden = !state.problem;
   at("problem-text").textContent = state.broken ? `${state.problem} (what is shown may be old)` : state.problem;
@@ -95,13 +99,12 @@ function showProblem(state) {
 // A job.
 
 function showJob(state) {
-  showProblem(state);
+  showScope(state);
   at("gone").hidden = !state.gone;
   at("gone").textContent = state.gone + (state.gone && state.job ? " What follows is its last known state." : "");
   at("details").hidden = !state.job;
   if (!state.job) return;
   const job = state.job;
-  newest = state;
   document.title = `${job.name} ${job.phase}`;
   const count = job.restarts ? `, ${job.restarts} restart${job.restarts === 1 ? "" : "s"}` : "";
   at("job-phase").textContent = job.phase + (job.ready ? `, ${job.ready} ready` : "") + count + (job.deleting ? ", being deleted" : "");
@@ -113,8 +116,8 @@ function showJob(state) {
   const notes = [...job.warnings, ...(job.phase === "Failed" && job.failure ? [job.failure] : []), ...(job.advice ? [`try: ${job.advice}`] : [])];
   at("job-notes").replaceChildren(...notes.map((note) => element("li", note)));
   at("job-tail").textContent = job.phase === "Failed" ? job.logTail : "";
-  showCurves(state.curves);
-  showRestarts(job, state.curves);
+  showCurves(job.curves);
+  showRestarts(job);
   showPods(job);
   at("events-note").textContent = hiddenNote(job, "events") || (job.events.length ? "" : "There are no events.");
   at("events").hidden = !job.events.length;
@@ -131,16 +134,14 @@ function hiddenNote(job, kind) {
 }
 
 function showCurves(curves) {
-  const metrics = curves ? curves.metrics : [];
-  at("curves-note").textContent = curves && curves.problem ? curves.problem : metrics.length ? "" : "The program has reported no metrics yet.";
-  at("curves").replaceChildren(...metrics.map((metric) => drawCurve(metric.name, metric.points, metric.restarts, metric.unit)));
+  at("curves-note").textContent = curves.length ? "" : "There is no history: the program has reported no metrics, or the operator is older.";
+  at("curves").replaceChildren(...curves.map((metric) => drawCurve(metric.name, metric.points, metric.restarts, metric.unit)));
 }
 
-function showRestarts(job, curves) {
-  const restarts = curves ? curves.restarts : [];
-  const begin = Date.parse(job.started || job.created), end = job.ended ? Date.parse(job.ended) : Date.now();
+function showRestarts(job) {
+  const restarts = job.timeline, begin = Date.parse(job.started || job.created), end = job.ended ? Date.parse(job.ended) : Date.now();
   const marks = restarts.map((each) => ({ at: Date.parse(each.time), text: each.text }));
-  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(begin, end, marks)] : []));
+  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(begin, end, marks, at("timeline").clientWidth)] : []));
   const lines = [...restarts].reverse().map((each) => element("li", `${new Date(each.time).toLocaleString()}: ${each.text}`));
   at("restarts").replaceChildren(...(lines.length ? lines : [element("li", "none", "dim")]));
 }
