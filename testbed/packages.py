@@ -15,6 +15,7 @@ from .shell import Impossible, lock, run, say, step
 PACKAGES = {
     "dockerd": "docker.io",
     "docker": "docker.io",
+    "git": "git",
     "gcc": "build-essential",  # with the headers of the C library
     "ip": "iproute2",
     "iptables": "iptables",
