@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tftraining_client.cluster.client import Client
     from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
     from tftraining_client.cluster.snapshot import Snapshot
+    from tftraining_client.function import distributed, from_function
 
 __all__ = [
     "ApiUnavailable",
@@ -41,17 +42,21 @@ __all__ = [
     "Snapshot",
     "UserError",
     "WaitTimeout",
+    "distributed",
+    "from_function",
 ]
 
 _MODULES = {
-    "AsyncClient": "async_client",
-    "Client": "client",
-    "Event": "models",
-    "Job": "models",
-    "JobChange": "models",
-    "LogLine": "models",
-    "Pod": "models",
-    "Snapshot": "snapshot",
+    "AsyncClient": "cluster.async_client",
+    "Client": "cluster.client",
+    "Event": "cluster.models",
+    "Job": "cluster.models",
+    "JobChange": "cluster.models",
+    "LogLine": "cluster.models",
+    "Pod": "cluster.models",
+    "Snapshot": "cluster.snapshot",
+    "distributed": "function",
+    "from_function": "function",
 }
 
 
@@ -61,4 +66,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(f"{__name__}.cluster.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

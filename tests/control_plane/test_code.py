@@ -1,5 +1,6 @@
 """A program without an image (spec.code) on a real API server: the objects of `tftj submit --code`, and its pods."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -13,8 +14,9 @@ from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.manifests import Manifest, minimal, template
 from tests.support.control_plane.operator_process import OperatorProcess
-from tftraining_client import Client, UserError
+from tftraining_client import Client, UserError, WaitTimeout, distributed
 from tftraining_client.code import pack
+from tftraining_client.function import Handle
 
 __all__ = ["client"]  # a fixture
 DIRECTORY = "/opt/tftraining-code"
@@ -147,3 +149,26 @@ def test_the_same_code_again_does_not_depend_on_the_config_map_of_a_deleted_job(
     assert chosen.startswith(f"{name}-")
     (owner,) = config_maps(control_plane, namespace)[chosen]["metadata"]["ownerReferences"]
     assert owner["uid"] == second.uid != first.uid
+
+
+def train(epochs: int) -> None:
+    """Never runs: there is no node."""
+
+
+def test_a_function_is_submitted_from_a_program_with_an_event_loop(
+    operator: OperatorProcess, control_plane: ControlPlane, namespace: str
+) -> None:
+    async def notebook() -> Handle:
+        options = {"namespace": namespace, "kubeconfig": str(control_plane.kubeconfig), "name": "job"}
+        return distributed(workers=2, **options)(train)(3)
+
+    handle = asyncio.run(notebook())
+    job = TrainingJob(control_plane, namespace)
+    pod = job.wait_for_pods(attempt=1)["job-worker-1"]
+    assert pod["spec"]["containers"][0]["command"][-2:] == ["python", "run_function.py"]
+    ((_, archive),) = config_maps(control_plane, namespace).items()
+    assert archive["metadata"]["ownerReferences"][0]["uid"] == job.raw()["metadata"]["uid"]
+    with pytest.raises(WaitTimeout):
+        handle.wait(timeout=0.2)
+    handle.delete()
+    wait_until(job.is_gone, "the job is gone")

@@ -67,6 +67,13 @@ def pack_files(files: Mapping[str, bytes]) -> Package:
     return _package({path: (entry, files[path]) for path, entry in entries.items()})
 
 
+def files_of(package: Package) -> dict[str, bytes]:
+    """The regular files of a package by their paths."""
+    with tarfile.open(fileobj=io.BytesIO(package.data)) as tar:
+        found = [(member.name, tar.extractfile(member)) for member in tar if member.isreg()]
+        return {name: file.read() for name, file in found if file is not None}
+
+
 def _entries(root: Path) -> list[Entry]:
     rules, found = IgnoreRules(root), []
     for place, directories, names in os.walk(root, onerror=_raise):

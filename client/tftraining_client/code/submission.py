@@ -18,11 +18,11 @@ _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _HTTPS = re.compile(r"https?://[^/@\s]+/\S+")
 
 
-def with_package(job: Mapping[str, Any], package: Package) -> tuple[Manifest, Manifest]:
+def with_package(job: Mapping[str, Any], package: Package, limit: int | None = LIMIT) -> tuple[Manifest, Manifest]:
     """The job with the package as its program, and the ConfigMap of the package. UserError if it is too large."""
-    if len(package.data) > LIMIT:
+    if limit is not None and len(package.data) > limit:
         raise UserError(
-            f"the code has {len(package.data) / 2**20:.1f} MiB as an archive, a ConfigMap at most {LIMIT >> 10} KiB; "
+            f"the code has {len(package.data) / 2**20:.1f} MiB as an archive, a ConfigMap at most {limit >> 10} KiB; "
             f"the largest files: {named(package.largest)}: {REMEDY}, or use --git URL@SHA, or an image with the program"
         )
     name = config_map_name(_name(job), package)
