@@ -79,7 +79,8 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function inside functools.partial and decorators."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.unwrap(function)
+    plain: Callable[..., Any] = inspect.unwrap(function)
+    return plain
 
 
 def _name(function: Callable[..., Any]) -> str:
