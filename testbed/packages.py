@@ -16,6 +16,7 @@ PACKAGES = {
     "chromium": "chromium",
     "dockerd": "docker.io",
     "docker": "docker.io",
+    "git": "git",
     "gcc": "build-essential",  # with the headers of the C library
     "ip": "iproute2",
     "iptables": "iptables",

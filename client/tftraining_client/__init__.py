@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tftraining_client.cluster.client import Client
     from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
     from tftraining_client.cluster.snapshot import Snapshot
+    from tftraining_client.function import distributed, from_function
     from tftraining_client.history import History, Point, RestartMark
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "Snapshot",
     "UserError",
     "WaitTimeout",
+    "distributed",
+    "from_function",
 ]
 
 _MODULES = {
@@ -59,6 +62,8 @@ _MODULES = {
     "Point": "history",
     "RestartMark": "history",
     "Snapshot": "cluster.snapshot",
+    "distributed": "function",
+    "from_function": "function",
 }
 
 

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import overload
 
-from tftraining_api.manifests import launcher, memory_backup, spec_updates
+from tftraining_api.manifests import code, launcher, memory_backup, spec_updates
 from tftraining_api.manifests.kueue import queued
 from tftraining_api.manifests.metadata import child_metadata, replica_labels
 from tftraining_api.manifests.pod_group import membership
@@ -75,12 +75,13 @@ def _with_launcher(job: Job, spec: JobSpec, replica: Replica, pod_spec: Manifest
     init = launcher.install(spec, image, spec.template_of(replica.role).get("spec") or {})
     trains: Manifest = next((each for each in pod_spec["containers"] if each.get("name") == CONTAINER), {})
     backup_size = memory_backup.size_limit(job.status, spec, replica, trains)
-    containers = [launcher.launched(each, backup_size) if each is trains else each for each in pod_spec["containers"]]
+    launched = code.with_program(launcher.launched(trains, backup_size), spec.code)
+    containers = [launched if each is trains else each for each in pod_spec["containers"]]
     return {
         **pod_spec,
         "initContainers": [init, *(pod_spec.get("initContainers") or ())],
         "containers": containers,
-        "volumes": [*pod_spec["volumes"], *launcher.volumes(job, backup_size)],
+        "volumes": [*pod_spec["volumes"], *launcher.volumes(job, backup_size), *code.volumes(spec.code)],
     }
 
 

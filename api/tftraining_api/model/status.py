@@ -179,6 +179,12 @@ class Cleanup(Frozen, frozen=True):
     failed_attempts: int = 0
 
 
+class CodeStatus(Frozen, frozen=True):
+    """The program that the pods unpack."""
+
+    digest: str
+
+
 class Status(Frozen, frozen=True):
     """The whole status; equal statuses need no write.
 
@@ -208,6 +214,7 @@ class Status(Frozen, frozen=True):
     cleanup: Cleanup | None = None
     memory_backup_off: str | None = None
     history: History | None = None
+    code: CodeStatus | None = None
 
     @property
     def terminal(self) -> bool:

@@ -21,6 +21,7 @@ from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.submission import Submission, create, prepare
 from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
@@ -75,40 +76,31 @@ class AsyncClient:
         return self._connection
 
     async def submit(
-        self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False
+        self,
+        manifest: Mapping[str, Any] | str | Path | Submission,
+        *,
+        job: str | None = None,
+        dry_run: bool = False,
+        code: str | Path | None = None,
+        git: str | None = None,
+        git_secret: str | None = None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
 
-        `job` chooses one of several jobs of a file. The API server refuses unknown fields. The job goes into
-        the namespace that its manifest names, otherwise into that of the client.
+        `job` chooses one of several jobs of a file. `code` is a directory with the program, `git` a commit (URL@SHA),
+        `git_secret` the Secret of a private repository. The API server refuses unknown fields. The job goes into the
+        namespace that its manifest names, otherwise into that of the client.
         """
-        raw, config_maps = _submission(manifest, job, self._notify)
-        named = (raw.get("metadata") or {}).get("namespace")
-        if named and self._namespace not in (None, named):
-            raise UserError(f"the manifest is for namespace {named}, not for {self._namespace}")
-        namespace = str(named or await self.own_namespace())
-        query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
-        # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
-        if config_maps and not dry_run:
-            await self._request("POST", _path(namespace), raw, [*query, ("dryRun", "All")])
-        for each in config_maps:
-            await self._create_config_map(namespace, each, query)
-        return Job.of(await self._request("POST", _path(namespace), raw, query))
-
-    async def _create_config_map(self, namespace: str, raw: Manifest, query: Query) -> None:
-        """Create a ConfigMap; one that is there already must have the same content."""
-        connection, path = await self.connection(), f"/api/v1/namespaces/{namespace}/configmaps"
+        submission = (
+            manifest
+            if isinstance(manifest, Submission)
+            else prepare(manifest, self._notify, job=job, code=code, git=git, git_secret=git_secret)
+        )
+        if submission.namespace and self._namespace not in (None, submission.namespace):
+            raise UserError(f"the manifest is for namespace {submission.namespace}, not for {self._namespace}")
+        connection, namespace = await self.connection(), submission.namespace or await self.own_namespace()
         with _translated(connection):
-            try:
-                await connection.api.request("POST", path, raw, query)
-                return
-            except ApiError as error:
-                if not error.exists:
-                    raise
-            name = raw["metadata"]["name"]
-            present = await connection.api.request("GET", f"{path}/{name}")
-        if any((present.get(part) or {}) != (raw.get(part) or {}) for part in ("data", "binaryData")):
-            raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
+            return Job.of(await create(connection.api, namespace, submission, dry_run))
 
     async def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""
@@ -415,14 +407,3 @@ def _about(name: str) -> Query:
 
 def _by_name(name: str | None) -> Query:
     return [("fieldSelector", f"metadata.name={name}")] if name else []
-
-
-def _submission(
-    manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
-) -> tuple[Manifest, builtins.list[Manifest]]:
-    """The job, and the ConfigMaps of its file."""
-    if isinstance(manifest, Mapping):
-        return dict(manifest), []
-    from tftraining_client.manifest import read_submission  # noqa: PLC0415  only for files
-
-    return read_submission(str(manifest), job, notify)

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.snapshot import Snapshot
+from tftraining_client.cluster.submission import Submission
 from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
@@ -56,9 +57,21 @@ class Client:
         self._thread.join()
         self._loop.close()
 
-    def submit(self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False) -> Job:
-        """Create a job from a manifest, or from a file, with the ConfigMaps beside it."""
-        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run))
+    def submit(
+        self,
+        manifest: Mapping[str, Any] | str | Path | Submission,
+        *,
+        job: str | None = None,
+        dry_run: bool = False,
+        code: str | Path | None = None,
+        git: str | None = None,
+        git_secret: str | None = None,
+    ) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it; `code` is a directory with the
+        program, `git` a commit (URL@SHA)."""
+        return self._call(
+            self._client.submit(manifest, job=job, dry_run=dry_run, code=code, git=git, git_secret=git_secret)
+        )
 
     def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""

@@ -143,7 +143,17 @@ def _submit(
     file: Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="manifest; - for standard input")],
     job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only let the API server check the manifest")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="only let the API server check the job; -o yaml prints it for kubectl apply"),
+    ] = False,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="DIR", help="directory with the program, for an image without it")
+    ] = None,
+    git: Annotated[str | None, typer.Option("--git", metavar="URL@SHA", help="commit with the program")] = None,
+    git_secret: Annotated[
+        str | None, typer.Option("--git-secret", metavar="NAME", help="Secret of a private repository")
+    ] = None,
     output: OutputFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
@@ -154,7 +164,10 @@ def _submit(
     from tftraining_client.commands import submit
 
     return _on_cluster(
-        lambda client: submit.submit(client, file, job, watch, dry_run, output), context, kubeconfig, namespace
+        lambda client: submit.submit(client, file, job, submit.Program(code, git, git_secret), watch, dry_run, output),
+        context,
+        kubeconfig,
+        namespace,
     )
 
 

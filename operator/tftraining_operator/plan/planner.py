@@ -9,7 +9,7 @@ import msgspec
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import selector
-from tftraining_api.model.status import OOM_KILLED, Status
+from tftraining_api.model.status import OOM_KILLED, CodeStatus, Status
 from tftraining_operator.model.conditions import without_condition
 from tftraining_operator.model.kstatus import with_ready_and_stalled
 from tftraining_operator.model.observed import Observed
@@ -194,4 +194,5 @@ def _begun(job: Job, observed: Observed, now: datetime) -> Status:
         selector=selector(job.key.name),
         admitted_time=admitted_since(status, observed, now),
         accepted_templates=accepted_templates(job, observed),
+        code=CodeStatus(job.spec.code.identity) if job.spec and job.spec.code else None,
     )

@@ -18,11 +18,11 @@ for module, names in ((signal, ("SIGHUP", "SIGKILL")), (os, ("fork", "getuid", "
 """
 MODULES = """
 import importlib, pkgutil
-import tftraining_client, tftraining_client.cluster, tftraining_client.commands
-for package in (tftraining_client.cluster, tftraining_client.commands):
+import tftraining_client, tftraining_client.cluster, tftraining_client.code, tftraining_client.commands
+for package in (tftraining_client.cluster, tftraining_client.code, tftraining_client.commands):
     for each in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(each.name)
-assert tftraining_client.Client and tftraining_client.AsyncClient
+assert tftraining_client.Client and tftraining_client.AsyncClient and tftraining_client.from_function
 assert not [name for name in sys.modules if name.startswith("tftraining_client.local.run")]
 """
 
