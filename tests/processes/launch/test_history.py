@@ -12,7 +12,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 from tftraining.launch.history import FILE
 
-STEPS = 180
+STEPS = 300
 
 
 def steps_of(gang: LocalGang) -> list[int]:
@@ -29,24 +29,24 @@ def test_one_curve_over_a_killed_program_and_a_new_launcher_of_the_chief(tmp_pat
         gang.kill_program("worker-1")
         status = gang.wait_for_phase("Training", 2)
         resumed = status["lastRestart"]["resumedFromStep"]
-        before = steps_of(gang)
-        gang.wait_for(lambda: max(steps_of(gang)) > resumed + STEPS / 6)
+        first = gang.wait_for(lambda: steps_of(gang))[0]
+        gang.wait_for(lambda: max(steps_of(gang), default=0) > resumed + STEPS / 4)
         if way == signal.SIGKILL:
             gang.wait_for((gang.directory / FILE).exists)  # it is written every ten seconds
         gang.kill("worker-0", way)
         gang.launchers["worker-0"].wait(20)
         gang.start("worker-0")
         gang.wait_for_phase("Training", 3)
-        gang.wait_for(lambda: steps_of(gang)[:1] == before[:1])
+        gang.wait_for(lambda: steps_of(gang)[:1] == [first])
         assert set(gang.wait().values()) == {0}
-        check_curve(json.loads((gang.directory / FILE).read_text()), before[0])
+        check_curve(json.loads((gang.directory / FILE).read_text()), first)
 
 
 def check_curve(history: dict[str, Any], first: int) -> None:
     steps, rounds = history["steps"], history["metrics"]["round"]
     assert (steps[0], steps[-1]) == (first, STEPS)
     assert steps == sorted(set(steps))
-    assert rounds == sorted(rounds) and set(rounds) == {1, 2, 3}, "steps trained again have the values of the last time"
+    assert rounds == sorted(rounds) and (rounds[0], rounds[-1]) == (1, 3), "steps trained again have their last values"
     assert history["metrics"]["loss"] == [pytest.approx(1 / step, rel=1e-5) for step in steps]
     assert history["epochs"] == [(step - 1) // (STEPS // 12) + 1 for step in steps]
     assert history["restarts"][0]["reason"] == "Killed"
