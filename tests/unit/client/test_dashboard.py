@@ -1,5 +1,7 @@
 """The dashboard: what it shows of the objects of a cluster, and which requests it answers."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.client.cluster_objects import a_job, a_pod, an_event
@@ -20,7 +22,7 @@ HISTORY = {
 }
 
 
-def shown(**status: object) -> View:
+def shown(**status: Any) -> View:
     return job_view(Snapshot(a_job(**status)))
 
 
