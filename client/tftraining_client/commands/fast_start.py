@@ -20,8 +20,8 @@ def skip_package_imports() -> None:
 
 
 class _Adapters(ModuleType):
-    """In place of the module of typer that makes type adapters of pydantic. It is imported when the first number, choice
-    or list is given: an option that is not given needs no conversion, nor does a text or a flag."""
+    """In place of the module of typer that makes type adapters of pydantic. It is imported when the first number,
+    choice or list is given: an option that is not given needs no conversion, nor does a text or a flag."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -51,6 +51,6 @@ def _real_adapters() -> Any:
 
 
 def skip_pydantic() -> None:
-    """Let typer do without pydantic's type adapters as long as it can: they are a sixth of the CPU time of a command."""
+    """Let typer do without pydantic's type adapters while it can: they are a sixth of a command's CPU time."""
     if ADAPTERS not in sys.modules:
         sys.modules[ADAPTERS] = _Adapters(ADAPTERS)
