@@ -55,11 +55,33 @@ def test_a_command_does_without_the_packages_that_only_cost_time() -> None:
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scale", "x", "--replicas", "a"], "Invalid value for '--replicas': Input should be a valid integer"),
+        (["scale", "x", "--replicas", "3"], "no kubeconfig"),
+        (["logs", "x", "--index", "-1"], "Invalid value for '--index': Input should be greater than or equal to 0"),
+        (["list", "--output", "xml"], "'xml' is not one of 'json', 'yaml', 'name', 'wide'"),
+        (["list", "--output", "json"], "no kubeconfig"),
+        (["delete", "x", "y"], "no kubeconfig"),
+    ],
+)
+def test_without_them_arguments_are_checked_as_before(words: list[str], message: str) -> None:
+    program = (
+        f"import sys\nfrom tftraining_client.__main__ import main\nsys.argv = {['tftj', *words]}\nsys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"KUBECONFIG": "/none"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 COMMAND = """
 import sys
 from tftraining_client.__main__ import main
 sys.argv = ["tftj", "list"]
 print(main())
 imported = [name for name in ("requests", "urllib3", "websocket", "oauthlib") if name in sys.modules]
+imported += [] if type(sys.modules["typer._adapters"]).__name__ == "_Adapters" else ["typer._adapters"]
 sys.exit(f"imported: {imported}" if imported else 0)
 """
