@@ -13,10 +13,12 @@ import functools
 import json
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -143,7 +145,7 @@ class LocalHandle(Handle):
         self._manifest = {**manifest, "spec": {"storage": storage, **manifest["spec"]}}
         self._package = package
         self._workdir = Path(options.workdir).resolve()
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch = Path()  # from `submit` on
         self._process: subprocess.Popen[bytes] | None = None
 
     def submit(self) -> Self:
@@ -152,14 +154,16 @@ class LocalHandle(Handle):
             raise UserError(f"job {self.name} has been started already")
         if sys.platform != "linux":
             raise UserError('where="local" needs Linux, as tftj run does')
-        self._scratch = tempfile.TemporaryDirectory(prefix="tftj-function-")
+        self._scratch = Path(tempfile.mkdtemp(prefix="tftj-function-"))
+        # Removed with the handle, or at the end of Python.
+        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         job, config_map = with_package(self._manifest, self._package)
-        file = Path(self._scratch.name) / "job.yaml"
+        file = self._scratch / "job.yaml"
         file.write_text(yaml.safe_dump_all([config_map, job]), encoding="utf-8")
         command = [sys.executable, "-m", "tftraining_client", "run", str(file), "--workdir", str(self._workdir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch.name
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch
             )
         return self
 
@@ -212,8 +216,7 @@ class LocalHandle(Handle):
 
     @property
     def _log(self) -> Path:
-        assert self._scratch is not None
-        return Path(self._scratch.name) / "log"
+        return self._scratch / "log"
 
     def _failure(self, code: int) -> JobFailed:
         text = self._log.read_text(encoding="utf-8", errors="replace")
