@@ -27,6 +27,7 @@ from typing import Any, Literal, Self
 
 import yaml
 
+from tftraining.launch.roles import ROLES
 from tftraining_client.code import Package, pack, pack_files, with_package
 from tftraining_client.code.function_package import SCRIPT, function_files
 from tftraining_client.code.package import files_of
@@ -37,6 +38,7 @@ WORKDIR = "training"
 HISTORY_FILE = ".tftraining-history.json"  # in the job's directory; tftraining/launch/history.py
 FAILED = re.compile(r"^\S+: Failed after [\d.]+ s: (\w*): (.*)$", re.MULTILINE)
 LOG_TAIL = 40  # lines
+MEMBERS = tuple(f"{role}-" for role in ROLES)  # with which a line of a program begins in the log of `tftj run`
 POLL_SECONDS = 0.1
 
 Manifest = dict[str, Any]
@@ -223,7 +225,7 @@ class LocalHandle(Handle):
         found = FAILED.search(text)
         lines = text.splitlines()
         reason, message = found.groups() if found else ("LauncherFailed", lines[-1] if lines else f"exit code {code}")
-        own = [line for line in lines if line.startswith(("worker-", "chief-"))]
+        own = [line for line in lines if line.startswith(MEMBERS)]
         return JobFailed(self.name, reason or "Error", message, "\n".join((own or lines)[-LOG_TAIL:]))
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.support.needed import need_or_skip
+
 PATIENCE = 30.0
 FLAGS = (
     "--headless=new",
@@ -106,6 +108,7 @@ class Page:
 @asynccontextmanager
 async def chromium(directory: Path) -> AsyncIterator[Page]:
     """A running Chromium with one page."""
+    need_or_skip("chromium")
     profile = directory / "chromium"
     process = await asyncio.create_subprocess_exec(
         "chromium",
