@@ -18,18 +18,10 @@ from typing import Any
 import pytest
 
 from tests.processes.launch.test_full_disk import WORDS, fill, small_disk
-from tests.processes.launch.test_memory_backups import (
-    DEFAULTS,
-    INTERVAL,
-    PATIENCE,
-    PROGRAM,
-    ends,
-    jumps,
-    lost,
-    steps,
-)
+from tests.processes.launch.test_memory_backups import INTERVAL, PATIENCE, ends, jumps, lost, steps
 from tests.support.launchers.gang import LocalGang
 from tests.support.ports import free_ports
+from tests.support.trainer import stepwise_fit
 
 pytestmark = pytest.mark.slow_fault
 
@@ -93,7 +85,7 @@ values.copy_to = copy_and_grow
 
 
 class Training(LocalGang):
-    """Two workers that train PROGRAM, each with its own directory for copies in `memory`."""
+    """Two workers that train stepwise_fit, each with its own directory for copies in `memory`."""
 
     def __init__(self, place: Path, options: dict[str, Any] | None = None, **program: str) -> None:
         place.mkdir(exist_ok=True)
@@ -104,7 +96,7 @@ class Training(LocalGang):
         general = {"memoryBackup": told, "warmStart": True, "terminationGraceSeconds": 60, "memberTimeoutSeconds": 6}
         super().__init__(place, {"worker": 2}, **general, **(options or {}))
         script = place / "train.py"
-        script.write_text(PROGRAM.format(**{**DEFAULTS, **program}))
+        script.write_text(stepwise_fit.program(**program))
         self.command = [sys.executable, str(script)]
 
     def finish(self) -> None:
