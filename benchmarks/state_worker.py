@@ -39,16 +39,19 @@ def width(megabytes: float) -> int:
     return max(8, int((weights + 38**2) ** 0.5) - 38)
 
 
+def seen_by(model: Any) -> Any:
+    """The variable of the counts; None without --count. (Keras tracks no variable that is an attribute of a class.)"""
+    return getattr(model, "seen", None)
+
+
 class Counting(keras.Sequential):  # type: ignore[misc]  # tf_keras has no types
     """Counts, for each part of the data, the examples that this replica was trained on."""
-
-    seen: Any = None
 
     def train_step(self, data: Any) -> Any:
         """Train on a batch."""
         x, y, part = data
-        if self.seen is not None:
-            self.seen.assign_add(tf.math.bincount(part, minlength=PARTS, maxlength=PARTS, dtype=tf.int64))
+        if (seen := seen_by(self)) is not None:
+            seen.assign_add(tf.math.bincount(part, minlength=PARTS, maxlength=PARTS, dtype=tf.int64))
         return super().train_step((x, y))
 
 
@@ -95,13 +98,13 @@ class Records(keras.callbacks.Callback):  # type: ignore[misc]
         ended = time.monotonic()
         self._step = int(self.model.optimizer.iterations.numpy()) if self._step < 0 else self._step + 1
         os.write(self._steps, STEP.pack(self._step, self._began, ended, self._blocked))
-        if self.model.seen is not None and self._step % EVERY == 0:
-            self._write_counts()
+        if self._step % EVERY == 0 and (seen := seen_by(self.model)) is not None:
+            self._write_counts(seen)
         self._left = time.monotonic()
 
-    def _write_counts(self) -> None:
+    def _write_counts(self, seen: Any) -> None:
         """Write the newest two counts: the tasks need not be at the same step when they are killed."""
-        values = self.model.distribute_strategy.experimental_local_results(self.model.seen)
+        values = self.model.distribute_strategy.experimental_local_results(seen)
         self._kept = [*self._kept[-1:], [self._step, sum(each.numpy() for each in values).tolist()]]
         new = self._seen.with_suffix(".new")
         new.write_text(json.dumps(self._kept))

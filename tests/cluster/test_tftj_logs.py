@@ -24,6 +24,7 @@ PROGRAM = """
 import json, os, pathlib, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 place = pathlib.Path(os.environ["TFTRAINING_DIR"])
+place.mkdir(parents=True, exist_ok=True)
 number = len(list(place.glob(f"noted-{task}-*")))
 with open(place / f"noted-{task}-{number}", "w", buffering=1) as noted:
     line = 0
