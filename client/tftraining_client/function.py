@@ -157,8 +157,6 @@ class LocalHandle(Handle):
         if sys.platform != "linux":
             raise UserError('where="local" needs Linux, as tftj run does')
         self._scratch = Path(tempfile.mkdtemp(prefix="tftj-function-"))
-        # Removed with the handle, or at the end of Python.
-        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         job, config_map = with_package(self._manifest, self._package)
         file = self._scratch / "job.yaml"
         file.write_text(yaml.safe_dump_all([config_map, job]), encoding="utf-8")
@@ -167,6 +165,8 @@ class LocalHandle(Handle):
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch
             )
+        # With the handle, or at the end of Python.
+        weakref.finalize(self, _remove_scratch, self._scratch, self._process)
         return self
 
     def wait(self, timeout: float | None = None) -> Self:
@@ -227,6 +227,12 @@ class LocalHandle(Handle):
         reason, message = found.groups() if found else ("LauncherFailed", lines[-1] if lines else f"exit code {code}")
         own = [line for line in lines if line.startswith(MEMBERS)]
         return JobFailed(self.name, reason or "Error", message, "\n".join((own or lines)[-LOG_TAIL:]))
+
+
+def _remove_scratch(scratch: Path, process: "subprocess.Popen[bytes]") -> None:
+    """Remove the files of a run that has ended. A run whose handle nobody keeps goes on, and needs them."""
+    if process.poll() is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def from_function(train: Callable[..., Any], *args: Any, **options: Any) -> Handle:

@@ -128,7 +128,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
-            response.close()
+            _drop(response)
 
     async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
         """The lines of a text that the server sends bit by bit, such as a log that is followed. Raises ApiError."""
@@ -141,7 +141,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
-            response.close()
+            _drop(response)
 
     @asynccontextmanager
     async def websocket(
@@ -262,6 +262,15 @@ async def _lines(response: aiohttp.ClientResponse, unfinished: bool = False) -> 
                 yield line
     if rest and unfinished:
         yield rest
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """End a response whose rest is of no interest. Closing alone leaves the connection open until the server has
+    answered the end of TLS, which may be after the event loop's end."""
+    transport = response.connection.transport if response.connection is not None else None
+    response.close()
+    if transport is not None:
+        transport.abort()
 
 
 def _decoded(text: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:

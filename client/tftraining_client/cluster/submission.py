@@ -15,6 +15,8 @@ from tftraining_api.model.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.errors import UserError
 
+ATTEMPTS = 5
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -129,14 +131,22 @@ async def _create_archive(
 
 
 async def _create_or_get(api: Api, path: str, raw: Manifest, query: Query) -> Manifest | None:
-    """None for a ConfigMap that was created; the present one if there is one of the name."""
-    try:
-        await api.request("POST", path, raw, query)
-    except ApiError as error:
-        if not error.exists:
-            raise
-        return await api.request("GET", f"{path}/{raw['metadata']['name']}")
-    return None
+    """None for a ConfigMap that was created; the present one if there is one of the name. One of a deleted job may go
+    between the two requests."""
+    for attempt in range(ATTEMPTS):
+        try:
+            await api.request("POST", path, raw, query)
+        except ApiError as error:
+            if not error.exists:
+                raise
+        else:
+            return None
+        try:
+            return await api.request("GET", f"{path}/{raw['metadata']['name']}")
+        except ApiError as error:
+            if error.status != 404 or attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
 
 
 def _same(one: Manifest, other: Manifest) -> bool:
