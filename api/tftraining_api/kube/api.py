@@ -28,6 +28,7 @@ WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
 # A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
 LOG_SILENCE = 300
+SECONDS_TO_CLOSE = 0.1
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
@@ -67,10 +68,14 @@ class Api:
         self._refused = refused
         self.inside = inside
         self.requests: Counter[str] = Counter()
+        self._cancelled = False
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+        # A request that was cancelled may have left a connection in its TLS handshake; asyncio closes the socket only
+        # after the answer of the server.
+        await asyncio.sleep(SECONDS_TO_CLOSE if self._cancelled else 0)
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         """Send one request and return the object in the answer. Raises ApiError for any status but 2xx."""
@@ -204,6 +209,9 @@ class Api:
         )
         try:
             answer = await self._client.call_api(method, url, headers, body=body, _request_timeout=patience)
+        except asyncio.CancelledError:
+            self._cancelled = True
+            raise
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         response: aiohttp.ClientResponse = answer.response

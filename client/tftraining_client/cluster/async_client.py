@@ -28,7 +28,6 @@ from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, 
 from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
-TURNS_TO_CLOSE = 5
 
 
 class AsyncClient:
@@ -67,9 +66,6 @@ class AsyncClient:
         if self._shared is None and self._connection is not None:
             await self._connection.api.close()
             self._connection = None
-            # A connection that was aborted, also in its handshake, closes its socket in one of the loop's next turns.
-            for _ in range(TURNS_TO_CLOSE):
-                await asyncio.sleep(0)
 
     async def connection(self) -> Connection:
         """The connection, which is made at the first use."""
