@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 
@@ -32,6 +32,10 @@ from tftraining_client.code import Package, pack, pack_files, with_package
 from tftraining_client.code.function_package import SCRIPT, function_files
 from tftraining_client.code.package import files_of
 from tftraining_client.errors import JobFailed, UserError, WaitTimeout
+
+if TYPE_CHECKING:
+    from tftraining_client.cluster.client import Client
+    from tftraining_client.history import History
 
 IMAGE = "tftraining-trainer:0.1.0"
 WORKDIR = "training"
@@ -83,7 +87,7 @@ class Handle(ABC):
         """The lines of all workers, `worker-0 | …`, until the job has ended."""
 
     @abstractmethod
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The curves of the metrics and the restarts (tftraining_client.history.History)."""
 
     @abstractmethod
@@ -120,17 +124,17 @@ class ClusterHandle(Handle):
             for line in client.logs(self.name, follow=True):
                 yield f"{line.replica} | {line.text}"
 
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The history in the job's status."""
         with self._client() as client:
-            return client.history(self.name)  # type: ignore[attr-defined,unused-ignore]
+            return client.history(self.name)
 
     def delete(self) -> None:
         """Delete the job, its pods and the ConfigMap of the function."""
         with self._client() as client:
             client.delete(self.name)
 
-    def _client(self) -> Any:
+    def _client(self) -> "Client":
         from tftraining_client.cluster.client import Client  # noqa: PLC0415  not for `where="local"`
 
         options = self._options
@@ -194,9 +198,9 @@ class LocalHandle(Handle):
             if rest:
                 yield rest
 
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The history in the job's directory."""
-        from tftraining_client.history import History  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from tftraining_client.history import History  # noqa: PLC0415  only for this method
 
         try:
             columns = json.loads((self._workdir / self.name / HISTORY_FILE).read_text(encoding="utf-8"))

@@ -28,8 +28,9 @@ WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
 # A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
 LOG_SILENCE = 300
-SECONDS_TO_CLOSE = 0.1
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
+# For connections that a cancelled request has left in their TLS handshake, at the end.
+SECONDS_TO_CLOSE = 0.1
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
