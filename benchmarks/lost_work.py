@@ -32,6 +32,7 @@ from benchmarks.process_usage import cpu_seconds
 from benchmarks.training_records import Interval
 
 ALONE_KILLS = 3
+FLOOR_SECONDS = 180.0  # of the columns beside the one with copies, at most
 Figures = dict[str, Any]
 
 
@@ -234,19 +235,23 @@ def train(gang: Gang, seconds: float, every: float | None) -> int:
 
 
 def shares(megabytes: float, seconds: float, every: float, epoch_seconds: float, count: bool) -> Figures:
-    """The steps kept under kills as a share of those of an undisturbed training, with copies and without."""
+    """The steps kept under kills as a share of those of an undisturbed training, with copies and without.
+
+    Every minute of the other columns is like the next one, so they are shorter, and count for the same time.
+    """
     told: Figures = {}
     epoch, more = LONG_EPOCH, (["--count"] if count else [])
     for name, copies, between in (("undisturbed", False, None), ("copies", True, every), ("alone", False, every)):
-        say(f"{seconds:.0f} s, {name}" + (f", a kill every {between:.0f} s" if between else ""))
+        column = seconds if copies else min(seconds, FLOOR_SECONDS)
+        say(f"{column:.0f} s, {name}" + (f", a kill every {between:.0f} s" if between else ""))
         with running(megabytes, copies, epoch, *more) as gang:
             gang.wait_for_steps(0.0, 100)
             if name == "undisturbed":  # the others have epochs of this length
                 epoch = max(200, round(epoch_seconds / training_records.step_seconds(gang.rounds()[-1])))
             if copies:
                 gang.wait_for_copies()
-            told[name] = train(gang, seconds, between)
-            say(f"  {told[name]} steps kept")
+            told[name] = round(train(gang, column, between) * seconds / column)
+            say(f"  {told[name]} steps kept" + (f" in {seconds:.0f} s" if column < seconds else ""))
             if count and name == "copies":
                 step, seen = training_records.counted(gang.directory, len(MEMBERS))
                 expected = training_records.due(step, epoch)

@@ -29,13 +29,23 @@ class Step:
 
 def read(directory: Path, task: int) -> dict[int, list[Step]]:
     """The steps of each process of a task, by process ID, the first process first; without those that made none."""
-    found = {}
-    for path in directory.glob(f"steps-{task}-*"):
-        data = path.read_bytes()
-        whole = len(data) // STEP.size * STEP.size
-        if whole:
-            found[int(path.name.rpartition("-")[2])] = [Step(*each) for each in STEP.iter_unpack(data[:whole])]
-    return dict(sorted(found.items(), key=lambda each: each[1][0].begin))
+    found = {int(path.name.rpartition("-")[2]): _steps(path) for path in directory.glob(f"steps-{task}-*")}
+    return dict(sorted(((pid, steps) for pid, steps in found.items() if steps), key=lambda each: each[1][0].begin))
+
+
+def read_newest(directory: Path, task: int, last: int = 256) -> list[Step]:
+    """The last steps of the process of a task that has made a step most recently; empty without any."""
+    paths = [path for path in directory.glob(f"steps-{task}-*") if path.stat().st_size >= STEP.size]
+    return _steps(max(paths, key=lambda path: path.stat().st_mtime_ns), last) if paths else []
+
+
+def _steps(path: Path, last: int = 0) -> list[Step]:
+    """The steps in a file, all or the `last` ones; its process may still write."""
+    with path.open("rb") as file:
+        whole = path.stat().st_size // STEP.size
+        file.seek(max(0, whole - last) * STEP.size if last else 0)
+        data = file.read()
+    return [Step(*each) for each in STEP.iter_unpack(data[: len(data) // STEP.size * STEP.size])]
 
 
 def lost_steps(rounds: Sequence[Sequence[Step]], at: float) -> int | None:

@@ -214,7 +214,7 @@ def test_a_gang_that_shrinks_and_grows_keeps_its_steps(tmp_path: Path) -> None:
         grown = gang.wait_for_phase("Training", 3, PATIENCE)
         gang.finish()
     last = {each["lastRestart"]["reason"]: each["lastRestart"] for each in (shrunk, grown)}
-    assert {reason: told["resumedFrom"] for reason, told in last.items()} == {"MemberLost": "Memory", "Grown": "Memory"}
+    assert {reason: told["resumedFrom"] for reason, told in last.items()} == {"MemberLost": "Memory", "Grown": "Peer"}
     assert last["MemberLost"]["lostSteps"] <= INTERVAL
     assert last["Grown"]["lostSteps"] == 0, "a copy is made before newcomers join"
     assert "fetched the backup in memory" in gang.log("worker-1")

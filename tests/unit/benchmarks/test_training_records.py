@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ def test_the_processes_of_a_task_come_in_the_order_of_their_first_step(tmp_path:
         (tmp_path / name).write_bytes(STEP.pack(3, begin, begin + 1, 0.5) + b"a torn record")
     (tmp_path / "steps-0-7").write_bytes(b"")
     assert training_records.read(tmp_path, 0) == {1000: [Step(3, 10.0, 11.0, 0.5)], 900: [Step(3, 50.0, 51.0, 0.5)]}
+
+
+def test_the_newest_steps_are_those_of_the_process_that_wrote_last(tmp_path: Path) -> None:
+    assert training_records.read_newest(tmp_path, 0) == []
+    for name, begins, written in (("steps-0-9", (1.0, 2.0, 3.0), 50), ("steps-0-10", (0.5,), 40), ("steps-0-11", (), 60)):
+        (tmp_path / name).write_bytes(b"".join(STEP.pack(3, begin, begin + 1, 0.5) for begin in begins) + b"torn")
+        os.utime(tmp_path / name, (written, written))
+    assert training_records.read_newest(tmp_path, 0, 2) == [Step(3, 2.0, 3.0, 0.5), Step(3, 3.0, 4.0, 0.5)]
 
 
 @pytest.mark.parametrize(("resumed", "lost"), [(16, 5), (21, 0), (0, 21)])

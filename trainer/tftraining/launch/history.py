@@ -129,6 +129,10 @@ class Series:
         """The rows and these metrics at the highest resolution that fits; None if too few rows fit."""
         found = self._copy(names, marks)
         least = min(STATUS_ROWS, len(found)) if len(names) > 1 else 1
+        fewest = self._copy(names, marks)
+        fewest._keep(fewest._rows_at(HIGHEST_LEVEL))
+        if fewest._is_larger_than(limit):  # so is every level: the launcher need not look at each
+            return None
         while found._is_larger_than(limit):
             before = len(found)
             found._thin_to(before - 1)

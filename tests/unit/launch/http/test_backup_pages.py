@@ -54,6 +54,7 @@ def test_members_without_a_copy_are_not_counted() -> None:
     [
         ({"on": False, "reason": "no room"}, {"on": False, "reason": ""}, False, "no room"),
         ({"on": False, "reason": ""}, {"on": False, "reason": "another member cannot"}, False, "another member cannot"),
+        ({"on": False, "reason": "another member cannot"}, {"on": False, "reason": "short"}, False, "short"),
         ({"on": True}, {"on": False, "reason": "no room"}, False, "no room"),
         ({"on": True}, None, False, ""),
         ({"on": True, "epochResumed": "the input is shuffled"}, {"on": True}, True, "the input is shuffled"),

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from . import copy_file, interval, room
-from .copy_report import Report
+from .copy_report import OTHER_MEMBER, Report
 from .copy_request import Request
 from .member_sums import Sums
 from .settings import Settings
 
 _OFF = interval.LARGEST + 1  # the vote against any further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
-_OTHER = "another member cannot"
 
 
 class State(Protocol):
@@ -119,7 +118,7 @@ class Copier:
         told = self.sums([float(each) for each in (not self.why_not, found is not None, newer, number, exponent)])
         self.agreed = round(told[0]) == self._members
         if not self.agreed:
-            self.why_not = self.why_not or _OTHER
+            self.why_not = self.why_not or OTHER_MEMBER
             self.report.tell(reason=self.why_not)
         if not self.agreed or round(told[1]) != self._members or not round(told[2]):
             return None
@@ -177,7 +176,7 @@ class Copier:
         self._judged = True
         self._judge()
         if round(self.sums([float(not self.why_not)])[0]) != self._members:
-            self.end(self.why_not or _OTHER)
+            self.end(self.why_not or OTHER_MEMBER)
         elif self._slots is not None and not self._slots.reserved():
             self._reserve_beside()
 
@@ -289,7 +288,7 @@ class Copier:
         told = self.sums([float(place == own) for place in range(_OFF + 1)])
         exponent = max(place for place, votes in enumerate(told) if round(votes))
         if exponent == _OFF:
-            self.end(self.why_not or _OTHER)
+            self.end(self.why_not or OTHER_MEMBER)
         elif exponent != self._exponent:
             self._exponent = exponent
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 NAME = "report.json"
+OTHER_MEMBER = "another member cannot"  # why this one makes no copies: the other one has a reason of its own
 
 
 class Report:

@@ -75,8 +75,10 @@ def measure(limit: int | None, root: str = "/", pid: int = 0) -> Used:
 
 
 def measure_now(limit: int | None, root: str = "/") -> Used:
-    """The same, as often as it is wanted: without the peak, and without the processes, which take milliseconds."""
-    _, now = _own_group(root, limit) or (0, 0)
+    """The same, as often as it is wanted: without the peak. Without a cgroup of its own, of this process alone: to look
+    at all processes takes milliseconds."""
+    group = _own_group(root, limit)
+    now = group[1] if group is not None else _numbers(os.path.join(root, "proc/self/status")).get("VmRSS", 0)
     return Used(0, now, *_machine(root))
 
 
