@@ -90,6 +90,7 @@ class LegacyBackup(Backup):
             self.workers = int(extended._num_workers)
             self.writes = bool(extended.should_checkpoint)
         self.supported = not getattr(callback, "save_before_preemption", False)
+        self.saves_each_epoch = getattr(callback, "save_freq", "epoch") == "epoch"
 
     def sum_over_members(self, number: int) -> int:
         """The sum over all members: a collective that all of them must call."""

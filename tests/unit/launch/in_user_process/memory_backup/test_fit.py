@@ -51,7 +51,7 @@ class TwoWorkers(LegacyBackup):
     """The chief of two workers, with BackupAndRestore; `saved` is the step of the backup in the storage."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.workers, self.writes = str(path), 2, True
+        self.path, self.workers, self.writes, self.saves_each_epoch = str(path), 2, True, False
 
     def has_stopped(self) -> bool:
         return False
@@ -292,6 +292,34 @@ def test_at_the_end_of_an_epoch_the_copy_waits_for_its_callbacks(
     session.end_epoch(1, {})
     assert held(session._settings.directory) == [(1, 32), (2, 40)]
     assert Copy(session._settings.directory, 2, 40).head["epoch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("saves", "exponent", "copied"),
+    [
+        (False, 4, [48, 64, 80]),
+        (True, 4, [40, 48, 60, 80]),  # 64 is too near to 60, the end of an epoch
+        (True, 3, [40, 48, 56, 60, 64, 72, 80]),
+        (True, 5, [64]),  # an epoch is shorter than the interval
+    ],
+)
+def test_where_keras_saves_each_epoch_a_copy_lies_at_its_end(
+    chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, saves: bool, exponent: int, copied: list[int]
+) -> None:
+    session, made = chief([1, 1]), []
+    session._backup.saves_each_epoch, session._callbacks.params["epochs"] = saves, 9
+    votes(session, monkeypatch, exponent)
+    monkeypatch.setattr(session.copier, "_write", lambda step, where: made.append(step))
+    monkeypatch.setattr(session.position, "next_epoch", dict)
+    session.copier._exponent = exponent
+    monkeypatch.setattr(session.copier, "_vote", lambda: None)
+    for epoch in (1, 2, 3):
+        session.begin_epoch(epoch)
+        for batch in range(session._batch, 20):
+            session._model._train_counter.numpy = lambda: session._step + 1
+            session.end_batch(batch, {})
+        session.end_epoch(epoch, {})
+    assert made == copied
 
 
 class BackupAndRestore:

@@ -63,6 +63,7 @@ class Copier:
         self._measured = interval.Measured()
         self._exponent = interval.FIRST
         self._begun = 0  # the step at which the training of this process began
+        self._last = 0  # the step of the last copy that was due, at first the one behind which this process began
         self._waits = False  # for the end of the first epoch, or so many steps
         self._judged = False  # whether there is memory
         self._turns = 0  # copies, and those that were left out because of the loss
@@ -144,7 +145,7 @@ class Copier:
     def begin(self, step: int) -> None:
         """Begin to train behind this step."""
         assert self._state is not None
-        self._begun = step
+        self._begun = self._last = step
         self._waits = self.resumed is None and self._settings.wait_steps > 0
         kept = self._settings.restore if self.resumed is not None else None
         self._slots = copy_file.Slots(self._settings.directory, self._state.size, kept)
@@ -170,7 +171,20 @@ class Copier:
             return False
         if not self._judged:
             self._judge_together()
-        return self.agreed and interval.crosses(before, after, self._exponent)
+        crosses = interval.crosses(before, after, self._exponent)
+        return self.agreed and crosses and not self.is_near(after - self._last)
+
+    def is_near(self, steps: int) -> bool:
+        """Whether so many steps are less than half of the interval: a copy so near to the one before is left out, and
+        one so near to the end of an epoch waits for that."""
+        return 2 * steps < 1 << self._exponent
+
+    def due_with_backup(self, steps: int) -> bool:
+        """Whether a copy is due where an epoch of so many steps ends, and the storage gets a backup. There are no more
+        copies with it than without, because those near to it are left out. Once it is a collective, as `due`."""
+        if not self._judged:
+            self._judge_together()
+        return self.agreed and steps >= 1 << self._exponent
 
     def _judge_together(self) -> None:
         self._judged = True
@@ -220,6 +234,7 @@ class Copier:
         the first time to copy after a restore, for the restored state may be the cause. The votes do not depend on it.
         """
         begin = time.monotonic()
+        self._last = step
         self._measured.stop(begin, step)
         finite = loss is None or math.isfinite(loss)
         if not finite and self._turns == 0 and self.resumed is not None:

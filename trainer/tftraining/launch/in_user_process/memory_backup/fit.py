@@ -195,10 +195,11 @@ class Session:
         self.position.drawn += self._step - before
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
+        due = self._due and not self.copier.is_near(self._steps - self._batch)
         if self._batch >= self._steps:
             self.copier.measure_to(self._step)
-        elif self._due or self._asked:
-            self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()}, logs)
+        elif due or self._asked:
+            self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()}, logs, due)
         elif first:  # not before: it has traced the model, or waited for the input
             self.copier.measure_from(self._step)
 
@@ -207,17 +208,22 @@ class Session:
         return int(self._model._train_counter.numpy())
 
     def end_epoch(self, epoch: int, logs: Any) -> None:
-        """Copy behind the callbacks of an epoch's end, if it was time at its last batch."""
+        """Copy behind the callbacks of an epoch's end, if it was time near its end, or where BackupAndRestore saves:
+        a restart then finds no backup in the storage that is newer than the copy."""
         self.copier.epoch_ended()
-        if not self.copier.agreed or self.position is None:
-            return
         epochs = int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
-        if epoch + 1 < epochs:
-            self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()}, logs)
+        if not self.copier.agreed or self.position is None or epoch + 1 >= epochs or self._backup.has_stopped():
+            return
+        due = self.copier.due_with_backup(self._steps) if self._backup.saves_each_epoch else False
+        due |= self._due
+        if due or self._asked:
+            self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()}, logs, due)
 
-    def _copy(self, where: dict[str, int], logs: Any) -> None:
-        """Make the copies that are due or asked for, unless a callback has stopped the training."""
-        due, asked, self._due, self._asked = self._due, self._asked, False, False
+    def _copy(self, where: dict[str, int], logs: Any, due: bool) -> None:
+        """Make the copies that are `due` or asked for, unless a callback has stopped the training. Not all members need
+        to be asked, and `due` is equal for all."""
+        asked, self._asked = self._asked, False
+        self._due &= not due
         if self._backup.has_stopped():
             return
         pace = {"stepsPerEpoch": self._steps, "globalBatch": self._examples, "stepSeconds": self.copier.step_seconds()}
