@@ -272,8 +272,8 @@ def epochs(megabytes: float, options: argparse.Namespace) -> Figures:
 
 
 def goodput(megabytes: float, options: argparse.Namespace) -> Figures:
-    """A kill a minute: the steps kept, lost work counted."""
-    return shares(megabytes, options.seconds or (600.0 if options.long else 120.0), 60.0, 600.0, count=False)
+    """Epochs of a minute and a kill a minute: the steps kept, lost work counted."""
+    return shares(megabytes, options.seconds or (600.0 if options.long else 120.0), 60.0, 60.0, count=False)
 
 
 def stops(megabytes: float, options: argparse.Namespace) -> Figures:
