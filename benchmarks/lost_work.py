@@ -32,7 +32,7 @@ from benchmarks.process_usage import cpu_seconds
 from benchmarks.training_records import Interval
 
 ALONE_KILLS = 3
-FLOOR_SECONDS = 180.0  # of the columns beside the one with copies, at most
+UNDISTURBED, ALONE = 90.0, 180.0  # seconds of the columns beside the one with copies, at most
 Figures = dict[str, Any]
 
 
@@ -237,16 +237,21 @@ def train(gang: Gang, seconds: float, every: float | None) -> int:
 def shares(megabytes: float, seconds: float, every: float, epoch_seconds: float, count: bool) -> Figures:
     """The steps kept under kills as a share of those of an undisturbed training, with copies and without.
 
-    Every minute of the other columns is like the next one, so they are shorter, and count for the same time.
+    Every minute of the other columns is like the next one, so they are shorter, and count for the same time. The
+    machine may get faster or slower meanwhile, so the undisturbed training runs before and after.
     """
     told: Figures = {}
     epoch, more = LONG_EPOCH, (["--count"] if count else [])
-    for name, copies, between in (("undisturbed", False, None), ("copies", True, every), ("alone", False, every)):
-        column = seconds if copies else min(seconds, FLOOR_SECONDS)
-        say(f"{column:.0f} s, {name}" + (f", a kill every {between:.0f} s" if between else ""))
+    columns = (("before", False, None), ("copies", True, every), ("after", False, None), ("alone", False, every))
+    for name, copies, between in columns:
+        column = seconds if copies else min(seconds, ALONE if between else UNDISTURBED)
+        say(
+            f"{column:.0f} s, {name if between else 'undisturbed'}"
+            + (f", a kill every {between:.0f} s" if between else "")
+        )
         with running(megabytes, copies, epoch, *more) as gang:
             gang.wait_for_steps(0.0, 100)
-            if name == "undisturbed":  # the others have epochs of this length
+            if name == "before":  # the others have epochs of this length
                 epoch = max(200, round(epoch_seconds / training_records.step_seconds(gang.rounds()[-1])))
             if copies:
                 gang.wait_for_copies()
@@ -257,6 +262,7 @@ def shares(megabytes: float, seconds: float, every: float, epoch_seconds: float,
                 expected = training_records.due(step, epoch)
                 told["parts_unlike"] = training_records.unlike(seen, expected, 0.05)
                 say(f"  {100 * told['parts_unlike']:.1f} % of the data not seen as often as undisturbed, within 5 %")
+    told["undisturbed"] = (told["before"] + told["after"]) / 2
     told["steps_per_epoch"] = epoch
     told["share"] = told["copies"] / max(told["undisturbed"], 1)
     told["alone_share"] = told["alone"] / max(told["undisturbed"], 1)
