@@ -14,7 +14,8 @@ from testbed.cluster import Cluster
 from tests.support.cluster.training import Manifest, Training, example
 from tests.support.trainer import stepwise_fit
 
-STEPS = 3000
+STEPS, STEP_SECONDS = 1000, 0.02  # so long that even on a fast machine the training does not end before its faults
+ENDLESS = 20_000  # steps
 START_SECONDS = 180
 TRAIN_SECONDS = 300
 RESUMED = re.compile(r"resumed from memory at epoch \d+, step (\d+)")
@@ -27,12 +28,9 @@ INTERVAL = 16  # of the first copies
 
 
 @pytest.fixture
-def training(
-    cluster: Cluster, operator: object, namespace: str, directory: Path, request: pytest.FixtureRequest
-) -> Training:
-    """A training of two workers in its first epoch, with a copy in memory; its parameter is the number of steps."""
-    steps = getattr(request, "param", STEPS)
-    manifest = example(cluster.images[1], "--epochs=1", f"--steps-per-epoch={steps}")
+def training(cluster: Cluster, operator: object, namespace: str, directory: Path) -> Training:
+    """A training of two workers in its first epoch, which does not end, with a copy in memory."""
+    manifest = example(cluster.images[1], "--epochs=1", f"--steps-per-epoch={ENDLESS}")
     manifest["metadata"]["namespace"] = namespace
     cluster.kube.apply(manifest)
     training = Training(cluster.kube, namespace, "digits")
@@ -70,8 +68,11 @@ def _assert_complete(training: Training, steps: int) -> None:
     assert status["progress"]["step"] == steps, status
 
 
-def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(training: Training) -> None:
-    at = _copy(training.status())
+def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(
+    cluster: Cluster, operator: object, namespace: str, directory: Path
+) -> None:
+    training = _start_stepwise(cluster, namespace, "digits", STEPS, STEP_SECONDS)
+    at = _wait_for_copy(training)
     training.kill_program("worker-1")
     killed = _wait_for_resumption(training, "Memory")
     assert killed["resumedFromStep"] >= at and killed["lostSteps"] < STEPS / 4, killed
@@ -93,7 +94,6 @@ def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(training: Tr
 
 
 @pytest.mark.slow_fault
-@pytest.mark.parametrize("training", [20_000], indirect=True, ids=["long"])
 def test_scaling_loses_no_step(training: Training) -> None:
     for size in (3, 2):
         words = ("scale", "tftrainingjob", training.name, f"--replicas={size}", "--namespace", training.namespace)
@@ -115,7 +115,6 @@ def _wait_for_size(training: Training, size: int) -> Manifest:
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("replica", ["worker-1", "worker-0"])
-@pytest.mark.parametrize("training", [20_000], indirect=True, ids=["long"])
 def test_an_eviction_loses_no_step(training: Training, replica: str) -> None:
     at, uids = _copy(training.status()), training.uids()
     training.evict(replica)
@@ -141,11 +140,12 @@ def _wait_for_a_new_pod(training: Training, replica: str, uids: dict[str, str]) 
 def test_twenty_kills_change_no_byte_of_the_end(
     cluster: Cluster, operator: object, namespace: str, directory: Path
 ) -> None:
-    _start_stepwise(cluster, namespace, "undisturbed").wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    undisturbed = _start_stepwise(cluster, namespace, "undisturbed", KILLED_STEPS)
+    undisturbed.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     draw = random.Random(1)
     kills = [(number % 2, FIRST_KILL + number * KILL_EVERY + draw.randrange(INTERVAL)) for number in range(KILLS)]
     ordered = [kill for number, kill in enumerate(kills) if number not in POD_KILLS]
-    training = _start_stepwise(cluster, namespace, "killed", ordered)
+    training = _start_stepwise(cluster, namespace, "killed", KILLED_STEPS, PAUSE_SECONDS, ordered)
     for number, words in POD_KILLS.items():
         worker, step = kills[number]
         _wait_for_step(directory / "killed", step)
@@ -163,11 +163,15 @@ def test_twenty_kills_change_no_byte_of_the_end(
 
 
 def _start_stepwise(
-    cluster: Cluster, namespace: str, name: str, kills: list[tuple[int, int]] | None = None
+    cluster: Cluster,
+    namespace: str,
+    name: str,
+    steps: int,
+    pause: float = 0,
+    kills: list[tuple[int, int]] | None = None,
 ) -> Training:
-    """Start the training whose end depends on no kill; with kills it is slow enough for them."""
-    pause = str(0 if kills is None else PAUSE_SECONDS)
-    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=pause, normalization="LayerNormalization")
+    """Start the training whose end depends on no kill, with a pause in each step that leaves time for the kills."""
+    text = stepwise_fit.program(epochs="1", steps=str(steps), pause=str(pause), normalization="LayerNormalization")
     objects = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
     manifest = example(cluster.images[1], restartPolicy={"maxRestarts": 2 * KILLS})
     manifest["metadata"] = {"name": name, "namespace": namespace}
