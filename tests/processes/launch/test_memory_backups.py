@@ -17,7 +17,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 from tests.support.trainer import stepwise_fit
 
-PATIENCE = 240.0
+PATIENCE, RESTART_PATIENCE = 240.0, 30.0  # seconds
 SHM = Path("/dev/shm")
 INTERVAL = 16  # of the first copies; at 100 % of the time it gets shorter on any machine
 
@@ -64,7 +64,8 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             if change:
                 gang.wait_for((gang.directory / f"killed-{kills}").exists, PATIENCE)
                 script.write_text(stepwise_fit.program(**program) + change)
-            assert gang.wait(PATIENCE) == {"worker-0": 0, "worker-1": 0}, gang.describe()
+            patience = PATIENCE + RESTART_PATIENCE * len(kills.split())
+            assert gang.wait(patience) == {"worker-0": 0, "worker-1": 0}, gang.describe()
         return gang
 
     yield run
