@@ -1,6 +1,9 @@
 """A program without an image (spec.code) on real nodes: restarts and new pods run the submitted code."""
 
+import hashlib
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,48 @@ time.sleep(20 if os.environ["TFTRAINING_ROUND"] != "1" else 600)
 """
 
 
+# The first program of the job fails, so that the second one is a restart.
+LARGE_PROGRAM = """
+import hashlib, os, sys
+print(hashlib.sha256(open("noise.bin", "rb").read()).hexdigest(), "round", os.environ["TFTRAINING_ROUND"], flush=True)
+sys.exit(os.environ["TFTRAINING_ROUND"] == "1")
+"""
+
+
+def submitted(cluster: Cluster, namespace: str, source: Path, storage: Any = None) -> Training:
+    """A job of two workers that runs `train.py` of the directory."""
+    manifest = example(cluster.images[1])
+    manifest["metadata"]["namespace"] = namespace
+    manifest["spec"]["storage"] = storage
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    container = {"name": "tensorflow", "image": container["image"], "command": ["python", "train.py"]}
+    manifest["spec"]["template"]["spec"]["containers"] = [container]
+    with Client(kubeconfig=str(cluster.kube.kubeconfig), namespace=namespace) as client:
+        return Training(cluster.kube, namespace, client.submit(manifest, code=source).name)
+
+
+def test_a_program_too_large_for_a_config_map_goes_through_the_storage(
+    cluster: Cluster, operator: object, namespace: str, directory: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(LARGE_PROGRAM)
+    noise = os.urandom(8 << 20)
+    (tmp_path / "noise.bin").write_bytes(noise)
+    package = pack(tmp_path)
+    training = submitted(
+        cluster, namespace, tmp_path, {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+    )
+    (tmp_path / "noise.bin").write_bytes(b"changed")
+    code = training.job()["spec"]["code"]
+    assert code["digest"] == package.digest
+    assert (directory / code["storage"]["path"]).read_bytes() == package.data
+    pods = cluster.kube.get("pods", "--namespace", namespace, "--selector", "app.kubernetes.io/name=code-upload")
+    assert [each for each in pods["items"] if "deletionTimestamp" not in each["metadata"]] == []
+    line = f"^{hashlib.sha256(noise).hexdigest()} round 2$"
+    training.wait_for_line("worker-0", line, START_SECONDS)
+    status = training.wait_for_phase("Succeeded", START_SECONDS)
+    assert status["code"] == {"digest": package.digest}
+
+
 @pytest.mark.slow_fault
 def test_a_restart_and_a_new_pod_run_the_submitted_code(
     cluster: Cluster, operator: object, namespace: str, tmp_path: Path
@@ -27,19 +72,8 @@ def test_a_restart_and_a_new_pod_run_the_submitted_code(
     (source / "train.py").write_text(PROGRAM)
     (source / "lib" / "model.py").write_text("NAME = 'submitted'")
     digest = pack(source).digest
-    manifest = example(cluster.images[1])
-    manifest["spec"].pop("storage", None)
-    container = manifest["spec"]["template"]["spec"]["containers"][0]
-    manifest["spec"]["template"]["spec"]["containers"][0] = {
-        "name": "tensorflow",
-        "image": container["image"],
-        "command": ["python", "train.py"],
-    }
-    with Client(kubeconfig=str(cluster.kube.kubeconfig), namespace=namespace) as client:
-        manifest["metadata"]["namespace"] = namespace
-        name = client.submit(manifest, code=source).name
+    training = submitted(cluster, namespace, source)
     (source / "lib" / "model.py").write_text("NAME = 'changed'")
-    training = Training(cluster.kube, namespace, name)
     training.wait_for_line("worker-1", r"^submitted in /opt/tftraining-code round 1$", START_SECONDS)
     training.delete("worker-1")
     training.wait_for_line("worker-1", r"^submitted in /opt/tftraining-code round 2$", START_SECONDS)
