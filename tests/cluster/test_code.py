@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ def test_a_program_too_large_for_a_config_map_goes_through_the_storage(
     noise = os.urandom(8 << 20)
     (tmp_path / "noise.bin").write_bytes(noise)
     package = pack(tmp_path)
-    training = submitted(
-        cluster, namespace, tmp_path, {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
-    )
+    began = time.monotonic()
+    training = submitted(cluster, namespace, tmp_path, {"volume": {"persistentVolumeClaim": {"claimName": "training"}}})
+    print("TIME submitted", time.monotonic() - began)
     (tmp_path / "noise.bin").write_bytes(b"changed")
     code = training.job()["spec"]["code"]
     assert code["digest"] == package.digest
@@ -59,7 +60,9 @@ def test_a_program_too_large_for_a_config_map_goes_through_the_storage(
     assert [each for each in pods["items"] if "deletionTimestamp" not in each["metadata"]] == []
     line = f"^{hashlib.sha256(noise).hexdigest()} round 2$"
     training.wait_for_line("worker-0", line, START_SECONDS)
+    print("TIME line", time.monotonic() - began)
     status = training.wait_for_phase("Succeeded", START_SECONDS)
+    print("TIME end", time.monotonic() - began, training.job())
     assert status["code"] == {"digest": package.digest}
 
 

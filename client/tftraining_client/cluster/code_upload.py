@@ -89,7 +89,7 @@ def pod_state(pod: Manifest) -> str:
         raise UserError(f"the pod of {WHAT} has ended: {how}; the image needs Python 3.9 or later")
     if "running" in (container_state(pod, NAME).get("state") or {}):
         return ""
-    return waits_for(pod, NAME) or "it starts"
+    return waits_for(pod, NAME, WHAT) or "it starts"
 
 
 async def send_package(api: Api, pod: str, package: Package, progress: Progress) -> str:

@@ -99,12 +99,12 @@ def ended(pod: Manifest, name: str) -> str:
     return ""
 
 
-def waits_for(pod: Manifest, name: str) -> str:
+def waits_for(pod: Manifest, name: str, what: str) -> str:
     """What the container waits for; "" if nothing tells. UserError if it would wait for ever."""
     waiting = (container_state(pod, name).get("state") or {}).get("waiting") or {}
     conditions = (pod.get("status") or {}).get("conditions") or ()
     unscheduled: Manifest = next((each for each in conditions if each.get("status") == "False"), {})
     text = str(waiting.get("message") or waiting.get("reason") or unscheduled.get("message") or "")
     if (reason := waiting.get("reason")) in HOPELESS:
-        raise UserError(text if str(reason) in text else f"{reason}: {text}")
+        raise UserError(f"the pod of {what} cannot start: {reason}: {text}")
     return text

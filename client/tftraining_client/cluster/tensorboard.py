@@ -75,4 +75,6 @@ def pod_state(pod: Manifest) -> str:
     """What the pod waits for; "" if TensorBoard answers; UserError if the pod has ended."""
     if how := ended(pod, NAME):
         raise UserError(f"TensorBoard has ended: {how}; choose an image with TensorBoard by --image")
-    return "" if container_state(pod, NAME).get("ready") else waits_for(pod, NAME) or "TensorBoard starts"
+    return (
+        "" if container_state(pod, NAME).get("ready") else waits_for(pod, NAME, "TensorBoard") or "TensorBoard starts"
+    )

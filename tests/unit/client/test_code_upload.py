@@ -223,7 +223,9 @@ def test_a_pod_that_cannot_start_is_told_at_once() -> None:
     full = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
     assert pod_state({"status": {"phase": "Pending", "conditions": [full]}}) == "0/1 nodes are available"
     back_off = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "mine:1"'}
-    with pytest.raises(UserError, match='ImagePullBackOff: Back-off pulling image "mine:1"'):
+    with pytest.raises(
+        UserError, match='the pod of the upload cannot start: ImagePullBackOff: Back-off pulling image "mine:1"'
+    ):
         pod_state(status({"waiting": back_off}))
     ended = {"exitCode": 128, "message": 'exec: "python3": executable file not found in $PATH'}
     with pytest.raises(UserError, match=r"exit code 128: .*not found.*; the image needs Python 3\.9 or later"):
