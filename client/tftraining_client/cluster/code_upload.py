@@ -5,7 +5,8 @@ A pod of its own with the volume takes the archive through a port-forward (tftra
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from pathlib import Path
 from posixpath import join
@@ -28,8 +29,10 @@ from tftraining_client.errors import UserError
 WHAT = "the upload"
 SCRIPT = Path(receive_upload.__file__)
 START_SECONDS = 900.0  # the image of a training may be large
-# The program in the pod listens soon after the container's start; later connections follow an interruption.
-ATTEMPTS, PAUSE_SECONDS = 5, 1.0
+# The program in the pod listens soon after the container's start; on a busy node that takes seconds.
+ANSWER_SECONDS, PAUSE_SECONDS = 60.0, 0.3
+ATTEMPTS = 5  # after an interruption
+LAST_SECONDS = 5.0
 CHUNK = 128 << 10
 REMEDIES = {
     "ENOSPC": "delete files in it, or use a larger volume",
@@ -42,8 +45,12 @@ Progress = Callable[[int, int], None]
 Watches = Callable[[str, str], tuple[Watch, Watch]]
 
 
-class _InterruptedError(Exception):
-    """The connection ended before the answer."""
+class _ClosedError(Exception):
+    """The connection has ended: nothing listens in the pod yet, or the network fails."""
+
+
+class _CutError(Exception):
+    """The connection ended while the archive was sent."""
 
 
 async def upload(
@@ -58,7 +65,7 @@ async def upload(
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
             await until_running(running, events, WHAT, notify, START_SECONDS)
-        state = await send_package(api, f"{collection}/{name}", package, progress)
+            state = await _while_running(running, send_package(api, f"{collection}/{name}", package, progress))
     if state == "present":
         notify("the storage has this code already")
 
@@ -86,29 +93,56 @@ async def _delete_ended(api: Api, collection: str, labels: dict[str, str]) -> No
 def pod_state(pod: Manifest) -> str:
     """What the pod waits for; "" if its program runs; UserError if it has ended."""
     if how := ended(pod, NAME):
-        raise UserError(f"the pod of {WHAT} has ended: {how}; the image needs Python 3.9 or later")
+        hint = "" if how.endswith("submit again") else "; the image needs Python 3.9 or later"
+        raise UserError(f"the pod of {WHAT} has ended: {how}{hint}")
     if "running" in (container_state(pod, NAME).get("state") or {}):
         return ""
     return waits_for(pod, NAME, WHAT) or "it starts"
 
 
+async def _while_running(states: AsyncGenerator[str, None], sending: Coroutine[Any, Any, str]) -> str:
+    """The result of sending; the error of the pod if that ends before."""
+    task, watching = asyncio.create_task(sending), asyncio.create_task(_until_ended(states))
+    try:
+        await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)
+        # The pod ends as soon as it has answered: the answer may be on its way.
+        await asyncio.wait({task}, timeout=LAST_SECONDS)
+        if watching.done() and (not task.done() or task.exception()):
+            watching.result()
+        return await task
+    finally:
+        for each in (task, watching):
+            each.cancel()
+        await asyncio.gather(task, watching, return_exceptions=True)
+
+
+async def _until_ended(states: AsyncGenerator[str, None]) -> None:
+    async for _ in states:
+        pass
+
+
 async def send_package(api: Api, pod: str, package: Package, progress: Progress) -> str:
     """Send the archive, again after an interruption; the state of the storage before: `present` or `stored`."""
-    for left in reversed(range(ATTEMPTS)):
+    deadline, cuts = time.monotonic() + ANSWER_SECONDS, 0
+    while True:
         try:
             return await _send_once(api, pod, package, progress)
-        except (_InterruptedError, ApiError, aiohttp.ClientError, OSError) as error:
+        except _CutError as error:
+            deadline, cuts = time.monotonic() + ANSWER_SECONDS, cuts + 1
+            if cuts == ATTEMPTS:
+                raise UserError(
+                    f"the upload was cut {cuts} times ({error}): nothing of it is left; try again"
+                ) from error
+        except (_ClosedError, ApiError, aiohttp.ClientError, OSError) as error:
             if isinstance(error, ApiError) and error.status == 401:
                 raise
-            if not left:
-                raise UserError(
-                    f"the upload was cut {ATTEMPTS} times ({error}): the storage has nothing of it; submit again"
-                ) from error
+            if time.monotonic() > deadline:
+                raise UserError(f"the pod of {WHAT} does not answer for {ANSWER_SECONDS:.0f} s: {error}") from error
         await asyncio.sleep(PAUSE_SECONDS)
-    raise AssertionError("the last attempt returns or raises")
 
 
 async def _send_once(api: Api, pod: str, package: Package, progress: Progress) -> str:
+    """_CutError if the connection ends after its first answer."""
     async with connected(api, pod, receive_upload.PORT) as socket, aclosing(_answers(received(socket))) as answers:
         if (state := _state(await anext(answers))) != "wanted":
             return state
@@ -116,6 +150,8 @@ async def _send_once(api: Api, pod: str, package: Package, progress: Progress) -
         try:
             # An error in the pod, such as a full volume, comes while the archive is sent.
             return _state(await anext(answers))
+        except (_ClosedError, aiohttp.ClientError, OSError) as error:
+            raise _CutError(str(error)) from error
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -128,14 +164,14 @@ async def _send_all(socket: aiohttp.ClientWebSocketResponse, data: bytes, progre
 
 
 async def _answers(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
-    """The lines of JSON from the pod. _InterruptedError at the end."""
+    """The lines of JSON from the pod. _ClosedError at the end."""
     rest = b""
     async with aclosing(chunks):
         async for chunk in chunks:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 yield json.loads(line)
-    raise _InterruptedError("the connection to the pod has ended")
+    raise _ClosedError("the connection to the pod has ended")
 
 
 def _state(answer: dict[str, str]) -> str:

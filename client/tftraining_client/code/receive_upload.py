@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +32,9 @@ class CutError(Exception):
 def receive(connection: socket.socket, path: Path, digest: str, size: int) -> str:
     """Store the archive that the connection brings; the state. OSError, CutError, or ValueError for a wrong digest."""
     if is_present(path, digest):
-        os.utime(path)
+        # An archive in use is no old one. Another user of an earlier submission may own it.
+        with suppress(OSError):
+            os.utime(path)
         return "present"
     partial = path.with_name(f"{path.name}.{socket.gethostname()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +130,7 @@ def main(path: str, digest: str, size: str) -> int:
             try:
                 connection, _ = server.accept()
             except socket.timeout:  # noqa: UP041  another class before Python 3.10
-                print(f"no connection within {IDLE_SECONDS:.0f} s", file=sys.stderr)
+                print(f"no connection within {IDLE_SECONDS:.0f} s: submit again", file=sys.stderr)
                 return 1
             connection.settimeout(IDLE_SECONDS)
             with connection:

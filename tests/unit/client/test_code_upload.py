@@ -3,6 +3,7 @@ speaks the protocol of port-forwards."""
 
 import asyncio
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -126,10 +127,7 @@ async def test_an_archive_is_stored_once_and_earlier_ones_of_the_job_go(tmp_path
     assert sent == [] and time.time() - path.stat().st_mtime < 60, "an archive in use is no old one"
 
 
-async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code_upload, "PAUSE_SECONDS", 0.2)
+async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(tmp_path: Path) -> None:
     path = archive(tmp_path)
     async with receiving(path, LARGE.digest, cuts=1) as (api, program):
         assert await send_package(api, POD, LARGE, lambda *_: None) == "stored"
@@ -137,7 +135,7 @@ async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     path.unlink()
     async with receiving(path, LARGE.digest, cuts=100) as (api, _):
-        with pytest.raises(UserError, match=r"was cut 5 times .*the storage has nothing of it; submit again"):
+        with pytest.raises(UserError, match=r"was cut 5 times .*: nothing of it is left; try again"):
             await send_package(api, POD, LARGE, lambda *_: None)
         async with asyncio.timeout(PATIENCE):
             while list(path.parent.iterdir()):  # noqa: ASYNC110  the program in the pod removes it
@@ -155,6 +153,14 @@ async def test_a_full_volume_is_told_while_the_archive_is_sent(tmp_path: Path) -
             await send_package(api, POD, LARGE, lambda *_: None)
         assert program.wait(PATIENCE) == 0
     assert list(path.parent.iterdir()) == []
+
+
+async def test_a_pod_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_upload, "ANSWER_SECONDS", 0.5)
+    async with receiving(archive(tmp_path), LARGE.digest) as (api, program):
+        program.kill()
+        with pytest.raises(UserError, match=r"the pod of the upload does not answer for 0 s: the connection .* ended"):
+            await send_package(api, POD, LARGE, lambda *_: None)
 
 
 async def test_another_digest_is_never_stored(tmp_path: Path) -> None:
@@ -230,3 +236,23 @@ def test_a_pod_that_cannot_start_is_told_at_once() -> None:
     ended = {"exitCode": 128, "message": 'exec: "python3": executable file not found in $PATH'}
     with pytest.raises(UserError, match=r"exit code 128: .*not found.*; the image needs Python 3\.9 or later"):
         pod_state(status({"terminated": ended}))
+
+
+PROGRESS = """
+from tftraining_client.commands.submit import upload_progress
+with upload_progress() as progress:
+    for sent in range(0, 1100000, 100000):
+        progress(sent, 1000000)
+"""
+
+
+def test_a_terminal_shows_the_progress_and_a_pipe_does_not() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", PROGRESS], stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "tftj: code" in shown and "1.0/1.0 MB" in shown
+    piped = subprocess.run([sys.executable, "-c", PROGRESS], capture_output=True, check=True)
+    assert piped.stdout + piped.stderr == b""
