@@ -82,7 +82,7 @@ def test_a_restart_and_a_new_pod_run_the_submitted_code(
 def test_the_image_can_fetch_a_commit_and_tells_why_it_cannot(
     cluster: Cluster, operator: object, namespace: str
 ) -> None:
-    """No server of the test cluster has a certificate that the image trusts, so the fetch itself is tested elsewhere."""
+    """The image trusts no server of the test cluster, so the fetch itself is tested elsewhere."""
     manifest = example(cluster.images[1], restartPolicy={"maxRestarts": 0})
     del manifest["spec"]["storage"]
     with Client(kubeconfig=str(cluster.kube.kubeconfig), namespace=namespace) as client:
