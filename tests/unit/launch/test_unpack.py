@@ -199,7 +199,9 @@ def test_the_library_sends_the_password_to_the_server_of_the_url_only(
     assert set(without_git.accounts) == {ACCOUNT}
     with git_server(tmp_path) as other:
         without_git.moved_to = other.url
-        git_checkout.checkout(f"{without_git.url}/moved/repository", repository[1], code, tmp_path)
+        (tmp_path / "moved").mkdir()
+        git_fetch.fetch(f"{without_git.url}/moved/repository", repository[1], tmp_path / "moved", tmp_path)
+    assert (tmp_path / "moved" / "train.py").read_text() == "first"
     assert other.accounts and set(other.accounts) == {None}
 
 
