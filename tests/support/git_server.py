@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+from tests.support.needed import need_or_skip
+
 ACCOUNT = "Basic " + base64.b64encode(b"robot:s3cr3t").decode()
 
 
@@ -28,7 +30,7 @@ class GitServer:
 @contextmanager
 def git_server(directory: Path) -> Iterator[GitServer]:
     """Serve the repositories in a directory as long as the block runs."""
-    backend = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
+    need_or_skip("git")
     environment = {**os.environ, "GIT_PROJECT_ROOT": str(directory), "GIT_HTTP_EXPORT_ALL": "1"}
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,7 +57,7 @@ def git_server(directory: Path) -> Iterator[GitServer]:
                 "HTTP_GIT_PROTOCOL": self.headers["Git-Protocol"] or "",
             }
             body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            command = [f"{backend}/git-http-backend"]
+            command = ["git", "http-backend"]
             done = subprocess.run(command, input=body, env=environment | variables, capture_output=True, check=False)
             head, _, rest = done.stdout.partition(b"\r\n\r\n")
             headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
