@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import yaml
 
 from tftraining.launch.roles import ROLES
-from tftraining_client.code import Package, pack, pack_files, with_package
+from tftraining_client.code import Package, pack, pack_files
 from tftraining_client.code.function_package import SCRIPT, function_files
-from tftraining_client.code.package import files_of
+from tftraining_client.code.package import files_of, write_files
 from tftraining_client.errors import JobFailed, UserError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class ClusterHandle(Handle):
 
     def __init__(self, manifest: Manifest, package: Package, options: Options) -> None:
         super().__init__(manifest["metadata"]["name"])
-        from tftraining_client.cluster.submission import Submission  # noqa: PLC0415  not for `where="local"`
+        # Not for `where="local"`.
+        from tftraining_client.cluster.submission import Submission, with_program  # noqa: PLC0415
 
-        job, archive = with_package(manifest, package)
-        self._submission = Submission(job, (), archive)
+        self._submission = with_program(Submission(manifest), package)
         self._options = options
 
     def submit(self) -> Self:
-        """Create the job and the ConfigMap of the function."""
+        """Create the job with the function in a ConfigMap, or a large one in the job's storage."""
         with self._client() as client:
             client.submit(self._submission)
         return self
@@ -161,10 +161,11 @@ class LocalHandle(Handle):
         if sys.platform != "linux":
             raise UserError('where="local" needs Linux, as tftj run does')
         self._scratch = Path(tempfile.mkdtemp(prefix="tftj-function-"))
-        job, config_map = with_package(self._manifest, self._package)
-        file = self._scratch / "job.yaml"
-        file.write_text(yaml.safe_dump_all([config_map, job]), encoding="utf-8")
-        command = [sys.executable, "-m", "tftraining_client", "run", str(file), "--workdir", str(self._workdir)]
+        file, program = self._scratch / "job.yaml", self._scratch / "program"
+        file.write_text(yaml.safe_dump(self._manifest), encoding="utf-8")
+        write_files(self._package, program)
+        command = [sys.executable, "-m", "tftraining_client", "run", str(file), "--code", str(program)]
+        command += ["--workdir", str(self._workdir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch

@@ -3,13 +3,19 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.control_plane.test_client import client, tftj
+from testbed.shell import LabError
+from tests.control_plane.test_client import client, service_account, tftj
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.manifests import Manifest, minimal, template
@@ -103,18 +109,142 @@ def test_the_printed_objects_can_be_applied_by_kubectl(
     small = tftj(control_plane.kubeconfig, *words)
     assert (small.returncode, small.stderr) == (0, "")
     assert [each["kind"] for each in yaml.safe_load_all(small.stdout)] == ["ConfigMap", "TFTrainingJob"]
-    (program / "noise.bin").write_bytes(os.urandom(400 << 10))
+    (program / "noise.bin").write_bytes(os.urandom(179 << 10))
+    largest = tftj(control_plane.kubeconfig, *words)
+    assert largest.stderr == ""
+    (program / "noise.bin").write_bytes(os.urandom(196 << 10))
     large = tftj(control_plane.kubeconfig, *words)
     assert "kubectl apply --server-side -f FILE" in large.stderr
     assert config_maps(control_plane, namespace) == {}, "a dry run creates nothing"
 
     apply = ["apply", "--validate=strict", "--namespace", namespace, "--filename=-"]
     control_plane.kubectl(*apply, "--dry-run=server", stdin=small.stdout)
+    control_plane.kubectl(*apply, "--dry-run=server", stdin=largest.stdout)
+    with pytest.raises(LabError, match=r"metadata\.annotations: Too long"):
+        control_plane.kubectl(*apply, stdin=large.stdout)
     control_plane.kubectl(*apply, "--server-side", stdin=large.stdout)
     ((name, _),) = config_maps(control_plane, namespace).items()
     job = TrainingJob(control_plane, namespace)
     for pod in job.wait_for_pods(attempt=1).values():
         assert_pod_unpacks(pod, name, pack(program).digest)
+
+
+@pytest.fixture
+def large(program: Path, manifest: Path) -> Iterator[list[str]]:
+    """The arguments that submit a program which no ConfigMap can hold, for a job with storage."""
+    (program / "noise.bin").write_bytes(os.urandom(1 << 20))
+    job = yaml.safe_load(manifest.read_text())
+    job["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+    manifest.write_text(yaml.safe_dump(job))
+    yield ["submit", "-f", str(manifest), "--code", str(program)]
+
+
+@contextmanager
+def uploading(plane: ControlPlane, namespace: str, words: list[str]) -> "Iterator[subprocess.Popen[str]]":
+    """The command, while its pod waits: no kubelet starts it."""
+    command = [sys.executable, "-m", "tftraining_client", *words, "-n", namespace]
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def upload_pods(plane: ControlPlane, namespace: str) -> list[Manifest]:
+    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dcode-upload"
+    found: list[Manifest] = plane.request("GET", path)["items"]
+    return found
+
+
+def name_of(pod: Manifest) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def set_status(plane: ControlPlane, pod: Manifest, status: Manifest) -> None:
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
+    plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+
+
+def test_an_upload_tells_what_its_pod_waits_for_and_leaves_nothing_when_it_is_interrupted(
+    client: Client, control_plane: ControlPlane, namespace: str, large: list[str]
+) -> None:
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", restricted, "application/merge-patch+json")
+    with uploading(control_plane, namespace, large) as command:
+        (pod,) = wait_until(lambda: upload_pods(control_plane, namespace), "the pod of the upload")
+        assert command.stderr is not None
+        assert "takes the code (1.0 MiB) into the storage of the job" in command.stderr.readline()
+        full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes available"}
+        set_status(control_plane, pod, {"phase": "Pending", "conditions": [full]})
+        while (told := command.stderr.readline()) != "tftj: the pod of the upload waits: 0/1 nodes available\n":
+            assert told == "tftj: the pod of the upload waits: it starts\n"
+        event = {
+            "metadata": {"generateName": "mount-"},
+            "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"], "namespace": namespace},
+            "type": "Warning",
+            "reason": "FailedAttachVolume",
+            "message": "Multi-Attach error for volume pvc-1",
+        }
+        control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", event)
+        assert command.stderr.readline() == "tftj: the pod of the upload waits: Multi-Attach error for volume pvc-1\n"
+        command.send_signal(signal.SIGINT)
+        _, told = command.communicate(timeout=20)
+        assert (command.returncode, "Traceback" in told) == (130, False), told
+    assert upload_pods(control_plane, namespace) == [] and client.list() == []
+
+
+def test_an_upload_whose_pod_cannot_start_ends_and_removes_one_that_was_left(
+    client: Client, control_plane: ControlPlane, namespace: str, large: list[str]
+) -> None:
+    with uploading(control_plane, namespace, large) as command:
+        (left,) = wait_until(lambda: upload_pods(control_plane, namespace), "the pod of the upload")
+        command.kill()
+    set_status(control_plane, left, {"phase": "Failed", "reason": "DeadlineExceeded"})
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i": not found'}
+    state = {"name": "code-upload", "state": {"waiting": waiting}, "image": "i", "imageID": "", "ready": False}
+    with uploading(control_plane, namespace, large) as command:
+        (pod,) = wait_until(
+            lambda: [each for each in upload_pods(control_plane, namespace) if name_of(each) != name_of(left)],
+            "another pod in place of the one that was left",
+        )
+        set_status(control_plane, pod, {"phase": "Pending", "containerStatuses": [{**state, "restartCount": 0}]})
+        _, told = command.communicate(timeout=20)
+    assert command.returncode == 2, told
+    assert told.splitlines()[-1] == (
+        'tftj: the pod of the upload cannot start: ImagePullBackOff: Back-off pulling image "i": not found'
+    )
+    assert upload_pods(control_plane, namespace) == [] and client.list() == []
+
+
+def test_a_large_program_without_storage_or_rights_and_as_a_dry_run(
+    client: Client, control_plane: ControlPlane, namespace: str, large: list[str], manifest: Path, tmp_path: Path
+) -> None:
+    program = large[-1]
+    checked = tftj(control_plane.kubeconfig, *large, "-n", namespace, "--dry-run", "-o", "yaml")
+    (job,) = yaml.safe_load_all(checked.stdout)
+    path = job["spec"]["code"]["storage"]["path"]
+    assert path == f"job/.tftraining-code/job.{job['spec']['code']['digest'][7:]}.tar.gz"
+    assert checked.stderr == (
+        f"tftj: without --dry-run the code (1.0 MiB) is uploaded first, to {path} in the PersistentVolumeClaim "
+        "training; kubectl alone does not upload it\n"
+    )
+    rights = [{"apiGroups": ["tftraining.dev"], "resources": ["tftrainingjobs"], "verbs": ["create"]}]
+    rights.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
+    person = service_account(control_plane, namespace, rights, tmp_path)
+    told = f"no permission: system:serviceaccount:{namespace}:person may not create pods in namespace {namespace}; "
+    with Client(kubeconfig=str(person)) as limited, pytest.raises(UserError) as refused:
+        limited.submit(manifest, code=program)
+    assert str(refused.value) == f"{told}the cluster role edit contains the right"
+    plain = yaml.safe_load(manifest.read_text())
+    del plain["spec"]["storage"]
+    manifest.write_text(yaml.safe_dump(plain))
+    with pytest.raises(
+        UserError, match=r"a larger one goes into a volume .* \(spec\.storage\), which the job does not"
+    ):
+        client.submit(manifest, code=program)
+    assert upload_pods(control_plane, namespace) == [] and client.list() == []
 
 
 def test_what_cannot_be_submitted_leaves_nothing_behind(

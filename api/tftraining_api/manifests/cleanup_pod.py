@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.metadata import child_metadata
-from tftraining_api.manifests.security import container_security, pod_security
-from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
+from tftraining_api.manifests.security import container_security
+from tftraining_api.manifests.storage import job_directory, storage_mount
+from tftraining_api.manifests.storage_pod import PLACEMENT, storage_pod_spec
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import CLEANUP, CONTAINER, LABEL_ATTEMPT, LABEL_ROLE, cleanup_pod_name
+from tftraining_api.model.names import CLEANUP, LABEL_ATTEMPT, LABEL_ROLE, cleanup_pod_name
 from tftraining_api.model.spec import JobSpec, Manifest, Storage
 
 SECONDS = 120
-PLACEMENT = ("nodeSelector", "tolerations", "imagePullSecrets", "schedulerName", "runtimeClassName")
 
 
 class CleanupTask(NamedTuple):
@@ -35,26 +35,8 @@ def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": child_metadata(job, cleanup_pod_name(job.key.name), labels),
-        "spec": {
-            **{field: template[field] for field in PLACEMENT if field in template},
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 1,
-            "activeDeadlineSeconds": SECONDS,
-            "securityContext": pod_security(user_of(template)),
-            "containers": [_container(job, task)],
-            "volumes": [storage_volume(task.storage)],
-        },
+        "spec": storage_pod_spec(template, task.storage, _container(job, task), SECONDS, (*PLACEMENT, "schedulerName")),
     }
-
-
-def user_of(template: Manifest) -> Manifest:
-    """The security context of the training process; the container's user overrides the pod's."""
-    containers = template.get("containers") or ()
-    own = next((each.get("securityContext") or {} for each in containers if each.get("name") == CONTAINER), {})
-    fields = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
-    return {**(template.get("securityContext") or {}), **{field: own[field] for field in fields if field in own}}
 
 
 def _container(job: Job, task: CleanupTask) -> Manifest:

@@ -6,8 +6,6 @@ a file: the key must never be in a variable, an argument, a log or an event.
 """
 
 import json
-import re
-from posixpath import basename
 
 import msgspec
 
@@ -15,6 +13,7 @@ from tftraining.launch.config import policy
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining.launch.roles import WORKER
 from tftraining_api.manifests import code, memory_backup, spec_updates
+from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
 from tftraining_api.manifests.storage import job_directory
@@ -111,12 +110,6 @@ def launched(container: Manifest, backup_size: int | None) -> Manifest:
             *memory_backup.mounts(backup_size),
         ],
     }
-
-
-def python_of(container: Manifest) -> str:
-    """The interpreter for the launcher: the command's first word if that is a Python, otherwise python3."""
-    command = container.get("command") or [""]
-    return command[0] if re.fullmatch(r"python(\d+(\.\d+)*)?", basename(command[0])) else "python3"
 
 
 def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) -> Manifest:

@@ -5,11 +5,11 @@ label of the job's pods, so it is no replica and in no gang.
 """
 
 from tftraining.launch.roles import ROLES
-from tftraining_api.manifests.cleanup_pod import PLACEMENT, user_of
-from tftraining_api.manifests.security import container_security, pod_security
-from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
+from tftraining_api.manifests.security import container_security
+from tftraining_api.manifests.storage import job_directory, storage_mount
+from tftraining_api.manifests.storage_pod import storage_pod_spec, training_image
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import API_VERSION, CONTAINER, KIND
+from tftraining_api.model.names import API_VERSION, KIND
 from tftraining_api.model.spec import JobSpec, Manifest, Storage
 
 NAME = "tensorboard"
@@ -20,6 +20,8 @@ PROBE = f"import socket; socket.create_connection(('127.0.0.1', {PORT})).close()
 def tensorboard_pod(job: Job, spec: JobSpec, storage: Storage, image: str, seconds: int) -> Manifest:
     """The manifest; the pod ends after so many seconds at the latest. Without `image` that of the job."""
     template = spec.template_of(next(role for role in ROLES if spec.role(role) is not None)).get("spec") or {}
+    container = {**_container(job, storage), **({"image": image} if image else training_image(template))}
+    spec_of_pod = storage_pod_spec(template, storage, container, seconds)
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": job.key.name, "uid": job.uid}
     return {
         "apiVersion": "v1",
@@ -30,23 +32,15 @@ def tensorboard_pod(job: Job, spec: JobSpec, storage: Storage, image: str, secon
             "ownerReferences": [owner],
         },
         "spec": {
-            **{field: template[field] for field in PLACEMENT if field in template and field != "schedulerName"},
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": 1,
-            "activeDeadlineSeconds": seconds,
-            "securityContext": pod_security(user_of(template)),
-            "containers": [_container(job, storage, image or _image(template))],
-            "volumes": [storage_volume(storage), {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
+            **spec_of_pod,
+            "volumes": [*spec_of_pod["volumes"], {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}],
         },
     }
 
 
-def _container(job: Job, storage: Storage, image: str) -> Manifest:
+def _container(job: Job, storage: Storage) -> Manifest:
     return {
         "name": NAME,
-        "image": image,
         "command": [
             *("python3", "-m", "tensorboard.main", "--logdir", job_directory(job, storage)),
             *("--host", "127.0.0.1", "--port", str(PORT)),
@@ -59,8 +53,3 @@ def _container(job: Job, storage: Storage, image: str) -> Manifest:
         "readinessProbe": {"exec": {"command": ["python3", "-c", PROBE]}, "periodSeconds": 2, "timeoutSeconds": 10},
         "volumeMounts": [{**storage_mount(storage), "readOnly": True}, {"name": "tmp", "mountPath": "/tmp"}],
     }
-
-
-def _image(template: Manifest) -> str:
-    containers = template.get("containers") or ()
-    return next((str(each.get("image", "")) for each in containers if each.get("name") == CONTAINER), "")

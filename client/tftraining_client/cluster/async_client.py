@@ -9,7 +9,7 @@ from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
@@ -26,6 +26,9 @@ from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
 from tftraining_client.history import History
+
+if TYPE_CHECKING:
+    from tftraining_client.code import Package
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +78,7 @@ class AsyncClient:
             self._connection = await connect(self._context, self._kubeconfig)
         return self._connection
 
-    async def submit(
+    async def submit(  # noqa: PLR0913  the options of `tftj submit`
         self,
         manifest: Mapping[str, Any] | str | Path | Submission,
         *,
@@ -84,12 +87,14 @@ class AsyncClient:
         code: str | Path | None = None,
         git: str | None = None,
         git_secret: str | None = None,
+        progress: Callable[[int, int], None] = lambda sent, size: None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
 
         `job` chooses one of several jobs of a file. `code` is a directory with the program, `git` a commit (URL@SHA),
         `git_secret` the Secret of a private repository. The API server refuses unknown fields. The job goes into the
-        namespace that its manifest names, otherwise into that of the client.
+        namespace that its manifest names, otherwise into that of the client. A directory of more than 900 KiB as an
+        archive goes into the job's storage: `progress` is called with the bytes sent so far, and with all.
         """
         submission = (
             manifest
@@ -99,8 +104,19 @@ class AsyncClient:
         if submission.namespace and self._namespace not in (None, submission.namespace):
             raise UserError(f"the manifest is for namespace {submission.namespace}, not for {self._namespace}")
         connection, namespace = await self.connection(), submission.namespace or await self.own_namespace()
+
+        def watches(path: str, pod: str) -> tuple[Watch, Watch]:
+            about: Query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod}")]
+            events = self._watch(connection, _events_path(namespace), about, events=True)
+            return self._watch(connection, path, _by_name(pod)), events
+
+        async def send(checked: Manifest, package: "Package") -> None:
+            from tftraining_client.cluster.code_upload import upload  # noqa: PLC0415  only for large programs
+
+            await upload(connection.api, Job.of(checked), package, self._notify, progress, watches)
+
         with _translated(connection):
-            return Job.of(await create(connection.api, namespace, submission, dry_run))
+            return Job.of(await create(connection.api, namespace, submission, dry_run, send))
 
     async def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""

@@ -57,7 +57,7 @@ class Client:
         self._thread.join()
         self._loop.close()
 
-    def submit(
+    def submit(  # noqa: PLR0913  the options of `tftj submit`
         self,
         manifest: Mapping[str, Any] | str | Path | Submission,
         *,
@@ -66,12 +66,12 @@ class Client:
         code: str | Path | None = None,
         git: str | None = None,
         git_secret: str | None = None,
+        progress: Callable[[int, int], None] = lambda sent, size: None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it; `code` is a directory with the
-        program, `git` a commit (URL@SHA)."""
-        return self._call(
-            self._client.submit(manifest, job=job, dry_run=dry_run, code=code, git=git, git_secret=git_secret)
-        )
+        program, `git` a commit (URL@SHA). `progress` is called while a large program is uploaded."""
+        program: dict[str, Any] = {"code": code, "git": git, "git_secret": git_secret, "progress": progress}
+        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run, **program))
 
     def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""

@@ -5,19 +5,22 @@ channel: 0 has the data, 1 an error; the first message of each channel is the po
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
 from tftraining_api.kube.api import Api, ApiError
-from tftraining_client.errors import UserError
+from tftraining_client.errors import PermissionDenied, UserError
 
 HOST = "127.0.0.1"
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
 CHUNK = 65536
-ENDS = (401, 403, 404)  # statuses that hold for each further connection
+NO_RIGHT = (
+    "no permission: you may not use pods/portforward in the namespace of the pod; the cluster role edit contains the "
+    "right"
+)
 
 
 class PortForward:
@@ -25,14 +28,14 @@ class PortForward:
 
     def __init__(self, api: Api, pod_path: str, port: int) -> None:
         self._api = api
-        self._path = f"{pod_path}/portforward"
+        self._pod_path = pod_path
         self._port = port
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection until either side ends it."""
         try:
-            async with self._api.websocket(self._path, [("ports", str(self._port))], PROTOCOL) as socket:
+            async with connected(self._api, self._pod_path, self._port) as socket:
                 # When one side ends, so does the other: TensorBoard keeps a connection that the browser has closed.
                 both = [asyncio.create_task(each) for each in (_send(reader, socket), _receive(socket, writer))]
                 try:
@@ -41,13 +44,29 @@ class PortForward:
                     for each in both:
                         each.cancel()
                     await asyncio.gather(*both, return_exceptions=True)
-        except ApiError as error:
-            if error.status in ENDS and not self.failed.done():
+        except (ApiError, UserError) as error:
+            # These hold for each further connection.
+            if (isinstance(error, UserError) or error.status == 401) and not self.failed.done():
                 self.failed.set_exception(error)
         except (OSError, aiohttp.ClientError):
             pass  # the browser has closed the connection
         finally:
             writer.close()
+
+
+@asynccontextmanager
+async def connected(api: Api, pod_path: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """One connection to the port of a pod. ApiError; UserError for a missing right or pod."""
+    try:
+        async with api.websocket(f"{pod_path}/portforward", [("ports", str(port))], PROTOCOL) as socket:
+            yield socket
+    except ApiError as error:
+        # The answer of a refused WebSocket has no text that could be shown.
+        if error.status == 403:
+            raise PermissionDenied(NO_RIGHT) from error
+        if error.status == 404:
+            raise UserError("the pod was deleted meanwhile") from error
+        raise
 
 
 @asynccontextmanager
@@ -68,10 +87,22 @@ async def forwarded(api: Api, pod_path: str, port: int, local_port: int) -> Asyn
 async def _send(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> None:
     with suppress(OSError, aiohttp.ClientError):
         while chunk := await reader.read(CHUNK):
-            await socket.send_bytes(bytes([DATA]) + chunk)
+            await send(socket, chunk)
 
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    async for data in received(socket):
+        writer.write(data)
+        await writer.drain()
+
+
+async def send(socket: aiohttp.ClientWebSocketResponse, chunk: bytes) -> None:
+    """Send bytes to the port."""
+    await socket.send_bytes(bytes([DATA]) + chunk)
+
+
+async def received(socket: aiohttp.ClientWebSocketResponse) -> AsyncGenerator[bytes, None]:
+    """The bytes from the port, until the connection ends."""
     began: set[int] = set()
     async for message in socket:
         if message.type != aiohttp.WSMsgType.BINARY or not message.data:
@@ -82,5 +113,4 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.Stre
         elif channel == ERROR:
             return  # nothing listens in the pod yet
         else:
-            writer.write(data)
-            await writer.drain()
+            yield data

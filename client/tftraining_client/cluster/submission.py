@@ -1,30 +1,35 @@
-"""What `submit` creates: the job, the ConfigMaps of its file, and the ConfigMap with its program.
+"""What `submit` creates: the job, the ConfigMaps of its file, and its program, in a ConfigMap or in the storage.
 
 The ConfigMap with the program belongs to the job (owner reference), so that both are deleted together.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_api.model.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.errors import UserError
 
+if TYPE_CHECKING:
+    from tftraining_client.code import Package
+
 ATTEMPTS = 5
+Upload = Callable[[Manifest, "Package"], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The objects of one job. `archive` is the ConfigMap with the program, None if the job has none."""
+    """The objects of one job. A program is in the ConfigMap `archive`, or `uploaded` to the job's storage."""
 
     job: Manifest
     config_maps: tuple[Manifest, ...] = ()
     archive: Manifest | None = None
+    uploaded: "Package | None" = None
 
     @property
     def objects(self) -> list[Manifest]:
@@ -55,13 +60,21 @@ def prepare(
     raw, config_maps = _read(manifest, job, notify)
     if code is None and git is None:
         return Submission(raw, tuple(config_maps))
-    from tftraining_client.code import pack, with_git, with_package  # noqa: PLC0415  only for programs
+    from tftraining_client.code import pack, with_git  # noqa: PLC0415  only for programs
 
     if git is not None:
         return Submission(with_git(raw, git, git_secret), tuple(config_maps))
-    packed = pack(str(code))
-    raw, archive = with_package(raw, packed)
-    return Submission(raw, tuple(config_maps), archive)
+    return with_program(Submission(raw, tuple(config_maps)), pack(str(code)))
+
+
+def with_program(submission: Submission, package: "Package") -> Submission:
+    """The submission with a package as its program. UserError for a large one if the job has no storage."""
+    from tftraining_client.code import is_large, with_package, with_upload  # noqa: PLC0415  only for programs
+
+    if is_large(package):
+        return replace(submission, job=with_upload(submission.job, package), uploaded=package)
+    job, archive = with_package(submission.job, package)
+    return replace(submission, job=job, archive=archive)
 
 
 def _read(
@@ -74,13 +87,15 @@ def _read(
     return read_submission(str(manifest), job, notify)
 
 
-async def create(api: Api, namespace: str, submission: Submission, dry_run: bool) -> Manifest:
+async def create(api: Api, namespace: str, submission: Submission, dry_run: bool, upload: Upload) -> Manifest:
     """Create the objects; the job as the API server has it. ApiError, or UserError for a ConfigMap of other content."""
     query: Query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
     jobs = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
-    # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
-    if len(submission.objects) > 1 and not dry_run:
-        await api.request("POST", jobs, submission.job, [*query, ("dryRun", "All")])
+    # First the job as a dry run: a wrong manifest must leave nothing behind.
+    if (len(submission.objects) > 1 or submission.uploaded is not None) and not dry_run:
+        checked = await api.request("POST", jobs, submission.job, [*query, ("dryRun", "All")])
+        if submission.uploaded is not None:
+            await upload(checked, submission.uploaded)
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for each in submission.config_maps:
         await _create_config_map(api, path, each, query)

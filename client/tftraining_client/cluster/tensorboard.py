@@ -2,22 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
-from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.kube.api import Api
 from tftraining_api.manifests.tensorboard import NAME, PORT, tensorboard_pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest, Storage
+from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, waits_for
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.pod_logs import pods_path
 from tftraining_client.cluster.port_forward import HOST, forwarded
 from tftraining_client.cluster.watching import Watch
+from tftraining_client.code.submission import OF_ONE_POD
 from tftraining_client.errors import UserError
 
 # The pod ends then, also if the client was killed.
 HOURS = 8
-OF_ONE_POD = ("emptyDir", "ephemeral")
 
 
 def storage_of(job: Job) -> Storage:
@@ -40,21 +41,16 @@ async def serve(
     assert parsed.spec is not None
     manifest = tensorboard_pod(parsed, parsed.spec, storage, image, HOURS * 3600)
     collection = pods_path(job.namespace)
-    pod = await api.request("POST", collection, manifest, [("fieldValidation", "Strict")])
-    name = pod["metadata"]["name"]
-    notify(f"pod {name} is created; it goes with this command, at the latest after {HOURS} h")
-    try:
-        async with aclosing(_states(watch(collection, name))) as states:
-            async for waiting in states:
+    async with helper_pod(api, collection, manifest) as name:
+        notify(f"pod {name} is created; it goes with this command, at the latest after {HOURS} h")
+        async with aclosing(states(watch(collection, name), "TensorBoard", pod_state)) as changes:
+            async for waiting in changes:
                 if not waiting:
                     break
                 notify(f"pod {name}: {waiting}")
             async with forwarded(api, f"{collection}/{name}", PORT, port) as (local, forward):
                 yield f"http://{HOST}:{local}/"
-                await _first(_ended(states), forward.failed)
-    finally:
-        with suppress(ApiError):
-            await api.request("DELETE", f"{collection}/{name}", {"gracePeriodSeconds": 0})
+                await _first(_ended(changes), forward.failed)
 
 
 async def _first(work: Any, failed: "asyncio.Future[None]") -> None:
@@ -70,42 +66,15 @@ async def _first(work: Any, failed: "asyncio.Future[None]") -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _ended(states: AsyncGenerator[str, None]) -> None:
-    async for _ in states:
+async def _ended(changes: AsyncGenerator[str, None]) -> None:
+    async for _ in changes:
         pass
-
-
-async def _states(watch: Watch) -> AsyncGenerator[str, None]:
-    """What the pod waits for, at each change, and "" while TensorBoard answers. UserError if the pod ends or fails."""
-    told = None
-    async with aclosing(watch.changes()) as changes:
-        async for change in changes:
-            if change.type == "LISTED":
-                continue
-            if change.type == "DELETED":
-                raise UserError("the pod of TensorBoard was deleted")
-            state = pod_state(change.object)
-            if state != told:
-                told = state
-                yield state
 
 
 def pod_state(pod: Manifest) -> str:
     """What the pod waits for; "" if TensorBoard answers; UserError if the pod has ended."""
-    status = pod.get("status") or {}
-    container: Manifest = next((each for each in status.get("containerStatuses") or () if each["name"] == NAME), {})
-    state = container.get("state") or {}
-    if ended := state.get("terminated"):
-        last = str(ended.get("message") or ended.get("reason") or "").strip().splitlines()[-1:]
-        raise UserError(
-            f"TensorBoard has ended with exit code {ended.get('exitCode')}: {' '.join(last)}; choose an image with "
-            "TensorBoard by --image"
-        )
-    if status.get("phase") in ("Failed", "Succeeded"):
-        raise UserError(f"the pod of TensorBoard has ended: {status.get('message') or status.get('reason')}")
-    if container.get("ready"):
-        return ""
-    waiting = state.get("waiting") or {}
-    unscheduled: Manifest = next((each for each in status.get("conditions") or () if each.get("status") == "False"), {})
-    texts = (waiting.get("message"), waiting.get("reason"), unscheduled.get("message"), "TensorBoard starts")
-    return str(next(text for text in texts if text))
+    if how := ended(pod, NAME):
+        raise UserError(f"TensorBoard has ended: {how}; choose an image with TensorBoard by --image")
+    return (
+        "" if container_state(pod, NAME).get("ready") else waits_for(pod, NAME, "TensorBoard") or "TensorBoard starts"
+    )

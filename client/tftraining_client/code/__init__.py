@@ -7,6 +7,16 @@ Nothing here talks to a cluster.
 """
 
 from tftraining_client.code.package import Package, pack, pack_files
-from tftraining_client.code.submission import LIMIT, parse_git, with_git, with_package
+from tftraining_client.code.submission import LIMIT, is_large, parse_git, with_git, with_package, with_upload
 
-__all__ = ["LIMIT", "Package", "pack", "pack_files", "parse_git", "with_git", "with_package"]
+__all__ = [
+    "LIMIT",
+    "Package",
+    "is_large",
+    "pack",
+    "pack_files",
+    "parse_git",
+    "with_git",
+    "with_package",
+    "with_upload",
+]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from tftraining_client.code.ignore import IgnoreRules
+from tftraining_client.code.ignore import OWN, IgnoreRules
 from tftraining_client.errors import UserError
 
 # A directory with more has data or results among the program; the message names the largest files.
@@ -74,6 +74,16 @@ def files_of(package: Package) -> dict[str, bytes]:
         return {name: file.read() for name, file in found if file is not None}
 
 
+def write_files(package: Package, directory: Path) -> None:
+    """Write the regular files of a package, so that the directory can be packed again."""
+    for name, data in files_of(package).items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    # The ignore files among them have had their effect.
+    (directory / OWN).write_text("!*\n", encoding="utf-8")
+
+
 def _entries(root: Path) -> list[Entry]:
     rules, found = IgnoreRules(root), []
     for place, directories, names in os.walk(root, onerror=_raise):
@@ -128,7 +138,12 @@ def largest(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 def named(files: Iterable[tuple[str, int]]) -> str:
     """Files with their sizes, for a message."""
-    return ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in files)
+    return ", ".join(f"{path} ({mebibytes(size)})" for path, size in files)
+
+
+def mebibytes(size: int) -> str:
+    """A number of bytes, for a message."""
+    return f"{size / 2**20:.1f} MiB"
 
 
 def _package(contents: Mapping[str, tuple[Entry, bytes]]) -> Package:

@@ -1,4 +1,4 @@
-"""The program in a manifest: spec.code, and the ConfigMap with the archive. Pure."""
+"""The program in a manifest: spec.code, and the ConfigMap with the archive or its place in the storage. Pure."""
 
 import base64
 import re
@@ -7,27 +7,49 @@ from typing import Any
 
 from tftraining_api.manifests.code import KEY
 from tftraining_api.model.names import LABEL_JOB
-from tftraining_client.code.package import REMEDY, Package, named
+from tftraining_client.code.package import REMEDY, Package, mebibytes, named
 from tftraining_client.errors import UserError
 
 Manifest = dict[str, Any]
 LIMIT = 900 << 10  # bytes of the archive: a ConfigMap has at most 1 MiB
+DIRECTORY = ".tftraining-code"  # in the job's directory
+OF_ONE_POD = ("emptyDir", "ephemeral")
 # kubectl apply keeps the object in an annotation of at most 256 KiB; base64 takes a third more than the archive.
 ANNOTATION_LIMIT = 180 << 10
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _HTTPS = re.compile(r"https://[^/@\s]+/\S+")
 
 
-def with_package(job: Mapping[str, Any], package: Package, limit: int | None = LIMIT) -> tuple[Manifest, Manifest]:
-    """The job with the package as its program, and the ConfigMap of the package. UserError if it is too large."""
-    if limit is not None and len(package.data) > limit:
-        raise UserError(
-            f"the code has {len(package.data) / 2**20:.1f} MiB as an archive, a ConfigMap at most {limit >> 10} KiB; "
-            f"the largest files: {named(package.largest)}: {REMEDY}, or use --git URL@SHA, or an image with the program"
-        )
+def with_package(job: Mapping[str, Any], package: Package) -> tuple[Manifest, Manifest]:
+    """The job with the package as its program, and the ConfigMap of the package."""
     name = config_map_name(_name(job), package)
     code = {"configMap": {"name": name}, "digest": package.digest}
     return _with_code(job, code), config_map(job, name, package)
+
+
+def is_large(package: Package) -> bool:
+    """Whether a ConfigMap cannot hold the archive."""
+    return len(package.data) > LIMIT
+
+
+def with_upload(job: Mapping[str, Any], package: Package) -> Manifest:
+    """The job with the archive in its storage as its program. UserError if the job has no storage of its own.
+
+    The name of the archive has that of the job, so that jobs that share a directory do not share an archive, and the
+    digest, so that another program never takes the place of one that a job uses.
+    """
+    storage = (job.get("spec") or {}).get("storage") or {}
+    volume = storage.get("volume") or {}
+    if not volume or set(volume) & set(OF_ONE_POD):
+        why = "which each pod has for itself" if volume else "which the job does not have"
+        raise UserError(
+            f"the code has {mebibytes(len(package.data))} as an archive, a ConfigMap at most {LIMIT >> 10} KiB: a "
+            f"larger one goes into a volume that the pods share (spec.storage), {why}; the largest files: "
+            f"{named(package.largest)}: {REMEDY}, or use --git URL@SHA, or an image with the program"
+        )
+    name = _name(job)
+    path = f"{storage.get('directory') or name}/{DIRECTORY}/{name}.{package.digest.removeprefix('sha256:')}.tar.gz"
+    return _with_code(job, {"storage": {"path": path}, "digest": package.digest})
 
 
 def config_map_name(job: str, package: Package) -> str:

@@ -1,7 +1,9 @@
 """`tftj submit`."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ import yaml
 
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.submission import Submission, prepare
+from tftraining_client.code.package import Package, mebibytes
 from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
 from tftraining_client.commands.output import complete, hint, note, print_raw, resource_name
@@ -39,7 +42,10 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
 ) -> int:
     """Create the job of the file; the exit code, with `watch` that of `tftj status --watch`."""
     submission = prepare(file, note, job=name, code=program.code, git=program.git, git_secret=program.git_secret)
-    job = await client.submit(submission, dry_run=dry_run)
+    with upload_progress() as progress:
+        job = await client.submit(submission, dry_run=dry_run, progress=progress)
+    if dry_run and submission.uploaded is not None:
+        note(would_upload(submission, submission.uploaded))
     if output in ("json", "yaml"):
         if dry_run:
             print_submission(submission, output)
@@ -54,6 +60,40 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     if not dry_run:
         hint(*status.next_commands(job))
     return 0
+
+
+@contextmanager
+def upload_progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, once the first bytes of an upload are sent."""
+    if not sys.stderr.isatty():
+        yield lambda sent, size: None
+        return
+    from rich.console import Console  # noqa: PLC0415  only on a terminal
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn  # noqa: PLC0415
+
+    bar = Progress("tftj: code", BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True))
+    task = bar.add_task("code", total=None)
+
+    def advance(sent: int, size: int) -> None:
+        bar.start()
+        bar.update(task, completed=sent, total=size)
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def would_upload(submission: Submission, package: Package) -> str:
+    """The message about the archive of a job that is not created."""
+    volume = submission.job["spec"]["storage"]["volume"]
+    claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+    place = f"the PersistentVolumeClaim {claim}" if claim else f"the volume {', '.join(volume)}"
+    path = submission.job["spec"]["code"]["storage"]["path"]
+    return (
+        f"without --dry-run the code ({mebibytes(len(package.data))}) is uploaded first, to {path} in {place}; kubectl "
+        "alone does not upload it"
+    )
 
 
 def print_submission(submission: Submission, output: str) -> None:

@@ -30,7 +30,7 @@ def with_code(manifest: Json, config_maps: ConfigMaps, directory: str) -> tuple[
     from tftraining_client.code import pack, with_package  # noqa: PLC0415  only for --code
 
     package = pack(directory)
-    job, config_map = with_package(manifest, package, limit=None)
+    job, config_map = with_package(manifest, package)
     return job, {**config_maps, config_map["metadata"]["name"]: {KEY: package.data}}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.needed import need_or_skip
 from tftraining.launch.unpack import unpack
-from tftraining_client.code import LIMIT, Package, pack, pack_files, parse_git, with_git, with_package
+from tftraining_client.code import Package, pack, pack_files, parse_git, with_git, with_package
 from tftraining_client.code.package import ENTRY_LIMIT
 from tftraining_client.errors import UserError
 
@@ -167,13 +167,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path, unprivileged: None) -> None
     finally:
         (root / "key.pem").unlink()
         root.rmdir()
-
-
-def test_a_package_that_no_config_map_can_hold_is_refused_with_its_largest_files(tmp_path: Path) -> None:
-    (tmp_path / "noise.bin").write_bytes(os.urandom(LIMIT + 1))
-    write(tmp_path, train_dot_py="")
-    with pytest.raises(UserError, match=r"0\.9 MiB.*at most 900 KiB.*noise\.bin \(0\.9 MiB\).*--git URL@SHA.*image"):
-        with_package(JOB, pack(tmp_path))
 
 
 def test_a_directory_with_data_is_not_read(tmp_path: Path) -> None:

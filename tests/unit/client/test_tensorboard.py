@@ -9,11 +9,11 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from tests.support.client.cluster_objects import a_job
-from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.kube.api import Api
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL, forwarded
 from tftraining_client.cluster.tensorboard import pod_state, storage_of
-from tftraining_client.errors import UserError
+from tftraining_client.errors import PermissionDenied, UserError
 
 PATH = "/api/v1/namespaces/ns/pods/board"
 
@@ -67,7 +67,7 @@ async def test_a_refusal_ends_the_forwarding(api: Api) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         writer.close()
-        with pytest.raises(ApiError, match="403"):
+        with pytest.raises(PermissionDenied, match="may not use pods/portforward"):
             await forward.failed
 
 

@@ -5,11 +5,14 @@ import io
 import os
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.git_server import ACCOUNT, GitServer, git_server
 from tests.support.needed import need_or_skip
+from tftraining import git_fetch
 from tftraining.launch import git_checkout, install, unpack
 from tftraining.launch.unpack import CodeError
 
@@ -155,9 +158,57 @@ def test_a_commit_that_is_not_there_is_named(
         git_checkout.checkout(repository[0], "f" * 40, tmp_path / "code")
 
 
-def test_an_image_without_git_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CodeError, match=r"needs the program git in the launcher's image: set spec\.launcher\.image"):
+@pytest.fixture
+def without_git(repository: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[GitServer]:
+    """A server for the repository, and an image that has the library in place of the program git."""
+    with git_server(tmp_path) as server:
+        monkeypatch.setattr(git_checkout, "PROGRAM", "no-such-program")
+        monkeypatch.setattr(git_checkout, "WAIT_SECONDS", 0.0)
+        yield server
+
+
+def test_the_library_fetches_a_commit_where_git_is_missing(
+    tmp_path: Path, repository: tuple[str, str], without_git: GitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "of an earlier attempt").touch()
+    git_checkout.checkout(f"{without_git.url}/repository", repository[1], code)
+    assert {path.name: path.read_text() for path in code.iterdir()} == {"train.py": "first"}
+    for path, words in (
+        ("/nowhere", r"the server has no such repository"),
+        ("/private/repository", r"set spec\.code\.git\.secretName"),
+    ):
+        target = tmp_path / path.replace("/", "_")
+        target.mkdir()
+        with pytest.raises(git_fetch.FetchError, match=words):
+            git_fetch.fetch(f"{without_git.url}{path}", repository[1], target)
+    monkeypatch.setattr(git_checkout, "ATTEMPTS", 1)
+    with pytest.raises(CodeError, match=rf"cannot fetch {'f' * 40} of http://.*: the server has closed"):
+        git_checkout.checkout(f"{without_git.url}/repository", "f" * 40, code)
+
+
+def test_the_library_sends_the_password_to_the_server_of_the_url_only(
+    tmp_path: Path, repository: tuple[str, str], without_git: GitServer
+) -> None:
+    (tmp_path / "username").write_text("robot\n")
+    (tmp_path / "password").write_text("s3cr3t\n")
+    code = tmp_path / "code"
+    git_checkout.checkout(f"{without_git.url}/private/repository", repository[1], code, tmp_path)
+    assert (code / "train.py").read_text() == "first"
+    assert set(without_git.accounts) == {ACCOUNT}
+    with git_server(tmp_path) as other:
+        without_git.moved_to = other.url
+        (tmp_path / "moved").mkdir()
+        git_fetch.fetch(f"{without_git.url}/moved/repository", repository[1], tmp_path / "moved", tmp_path)
+    assert (tmp_path / "moved" / "train.py").read_text() == "first"
+    assert other.accounts and set(other.accounts) == {None}
+
+
+def test_an_image_with_neither_git_nor_the_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_checkout, "PROGRAM", "no-such-program")
+    monkeypatch.setattr(git_checkout, "LIBRARY", "no_such_library")
+    with pytest.raises(CodeError, match=r"needs the program git or the Python package dulwich in the launcher's image"):
         git_checkout.checkout("https://a/b", "0" * 40, tmp_path / "code")
 
 

@@ -1,0 +1,42 @@
+"""The short-lived pod of `tftj submit --code` that takes an archive for the storage of a job which is not created yet.
+
+Its image is that of the training, because each node that trains pulls it anyway, and it has Python. It listens on the
+pod's loopback only: a port-forward reaches it, and no other pod does. It mounts the whole volume, as the training pods
+do: the kubelet would create a subPath as root, not writable by the user of the pods.
+"""
+
+from tftraining.launch.roles import ROLES
+from tftraining_api.manifests.interpreter import python_of
+from tftraining_api.manifests.security import container_security
+from tftraining_api.manifests.storage import storage_mount
+from tftraining_api.manifests.storage_pod import PLACEMENT, storage_pod_spec, training_container, training_image
+from tftraining_api.model.spec import JobSpec, Manifest, Storage
+
+NAME = "code-upload"
+SECONDS = 3600
+RESOURCES = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
+
+
+def code_upload_pod(name: str, spec: JobSpec, storage: Storage, script: str, arguments: list[str]) -> Manifest:
+    """The manifest for the job of that name; its Python runs the script."""
+    template = spec.template_of(next(role for role in ROLES if spec.role(role) is not None)).get("spec") or {}
+    container = {
+        "name": NAME,
+        **training_image(template),
+        "command": [python_of(training_container(template)), "-c", script, *arguments],
+        "securityContext": container_security({"readOnlyRootFilesystem": True}, {}),
+        "resources": RESOURCES,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [storage_mount(storage)],
+    }
+    # A volume that waits for its first consumer is bound near this pod: the affinity of the training counts as well.
+    placement = (*PLACEMENT, "affinity")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name}-{NAME}-",
+            "labels": {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name},
+        },
+        "spec": storage_pod_spec(template, storage, container, SECONDS, placement),
+    }

@@ -1,0 +1,260 @@
+"""A large program goes into the job's storage: the program that receives it runs as in the pod, behind a server that
+speaks the protocol of port-forwards."""
+
+import asyncio
+import os
+import pty
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from tests.support.client.cluster_objects import a_job
+from tests.support.ports import free_ports
+from tests.unit.launch.test_imports import newer_than_3_9
+from tftraining_api.kube.api import Api
+from tftraining_client.cluster import code_upload
+from tftraining_client.cluster.code_upload import SCRIPT, pod_state, send_package, upload_pod
+from tftraining_client.cluster.models import Job
+from tftraining_client.cluster.port_forward import PROTOCOL
+from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, with_upload
+from tftraining_client.commands.submit import upload_progress
+from tftraining_client.errors import UserError
+
+POD = "/api/v1/namespaces/ns/pods/upload"
+LARGE = pack_files({"noise.bin": os.urandom(LIMIT)})
+STORAGE: dict[str, Any] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+PATIENCE = 20
+
+
+def job_with_storage(**storage: Any) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "mine:1", "command": ["python3.12", "train.py"]}
+    spec = {"template": {"spec": {"containers": [container], "affinity": {"nodeAffinity": {}}}}}
+    spec |= {"replicaSpecs": {"worker": {}}, "storage": {**STORAGE, **storage}}
+    return {**a_job().raw, "spec": spec}
+
+
+def archive(storage: Path, package: Package = LARGE) -> Path:
+    job = with_upload(job_with_storage(), package)
+    return storage / str(job["spec"]["code"]["storage"]["path"])
+
+
+class Kubelet:
+    """Forwards WebSockets to the program; the first `cuts` connections end after some bytes."""
+
+    def __init__(self, port: int, cuts: int = 0) -> None:
+        self.port, self.cuts = port, cuts
+
+    async def forward(self, request: web.Request) -> web.StreamResponse:
+        client = web.WebSocketResponse(protocols=(PROTOCOL,))
+        await client.prepare(request)
+        for channel in (0, 1):
+            await client.send_bytes(bytes([channel]) + self.port.to_bytes(2, "little"))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            await client.send_bytes(b"\x01connection refused")
+            return client
+        back = asyncio.create_task(self._back(reader, client))
+        async for message in client:
+            writer.write(message.data[1:])
+            await writer.drain()
+            if self.cuts:
+                self.cuts -= 1
+                break
+        writer.close()
+        await back
+        return client
+
+    async def _back(self, reader: asyncio.StreamReader, client: web.WebSocketResponse) -> None:
+        while chunk := await reader.read(65536):
+            await client.send_bytes(b"\x00" + chunk)
+        await client.close()
+
+
+@asynccontextmanager
+async def receiving(path: Path, digest: str, cuts: int = 0) -> AsyncIterator[tuple[Api, "subprocess.Popen[str]"]]:
+    """The program of the pod, and an API server that forwards to it."""
+    (port,) = free_ports(1)
+    script = SCRIPT.read_text().replace(f"PORT = {receive_upload.PORT}", f"PORT = {port}")
+    command = [sys.executable, "-c", script, str(path), digest, str(len(LARGE.data))]
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220  starts at once
+    app = web.Application()
+    app.router.add_get(f"{POD}/portforward", Kubelet(port, cuts).forward)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield api, program
+    finally:
+        await api.close()
+        await runner.cleanup()
+        program.kill()
+        program.communicate()
+
+
+async def test_an_archive_is_stored_once_and_earlier_ones_of_the_job_go(tmp_path: Path) -> None:
+    path = archive(tmp_path)
+    path.parent.mkdir(parents=True)
+    old, young, other = (path.with_name(name) for name in ("digits.a.tar.gz.host.part", "digits.b", "digits2.c"))
+    for each in (old, young, other):
+        each.touch()
+    for each in (old, other):
+        os.utime(each, (1, 1))
+    sent: list[tuple[int, int]] = []
+    async with receiving(path, LARGE.digest) as (api, program):
+        assert await send_package(api, POD, LARGE, lambda *bytes_: sent.append(bytes_)) == "stored"
+        assert program.wait(PATIENCE) == 0
+    assert path.read_bytes() == LARGE.data and path.stat().st_mode & 0o777 == 0o644
+    assert sent[-1] == (len(LARGE.data), len(LARGE.data)) and len(sent) > 5
+    assert {each.name for each in path.parent.iterdir()} == {path.name, "digits.b", "digits2.c"}
+
+    os.utime(path, (1, 1))
+    sent.clear()
+    async with receiving(path, LARGE.digest) as (api, program):
+        assert await send_package(api, POD, LARGE, lambda *bytes_: sent.append(bytes_)) == "present"
+        assert program.wait(PATIENCE) == 0
+    assert sent == [] and time.time() - path.stat().st_mtime < 60, "an archive in use is no old one"
+
+
+async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(tmp_path: Path) -> None:
+    path = archive(tmp_path)
+    async with receiving(path, LARGE.digest, cuts=1) as (api, program):
+        assert await send_package(api, POD, LARGE, lambda *_: None) == "stored"
+        assert program.wait(PATIENCE) == 0
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    path.unlink()
+    async with receiving(path, LARGE.digest, cuts=100) as (api, _):
+        with pytest.raises(UserError, match=r"was cut 5 times .*: nothing of it is left; try again"):
+            await send_package(api, POD, LARGE, lambda *_: None)
+        async with asyncio.timeout(PATIENCE):
+            while list(path.parent.iterdir()):  # noqa: ASYNC110  the program in the pod removes it
+                await asyncio.sleep(0.05)
+
+
+async def test_a_full_volume_is_told_while_the_archive_is_sent(tmp_path: Path) -> None:
+    path = archive(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.with_name(f"{path.name}.{socket.gethostname()}.part").symlink_to("/dev/full")
+    async with receiving(path, LARGE.digest) as (api, program):
+        with pytest.raises(
+            UserError, match=r"No space left on device: /.*digits.*: delete files in it, or use a larger"
+        ):
+            await send_package(api, POD, LARGE, lambda *_: None)
+        assert program.wait(PATIENCE) == 0
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_a_pod_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_upload, "ANSWER_SECONDS", 0.5)
+    async with receiving(archive(tmp_path), LARGE.digest) as (api, program):
+        program.kill()
+        with pytest.raises(UserError, match=r"the pod of the upload does not answer for 0 s: the connection .* ended"):
+            await send_package(api, POD, LARGE, lambda *_: None)
+
+
+async def test_another_digest_is_never_stored(tmp_path: Path) -> None:
+    path = archive(tmp_path)
+    async with receiving(path, f"sha256:{'0' * 64}") as (api, _):
+        with pytest.raises(UserError, match=f"arrived with the digest {LARGE.digest}, not sha256:0"):
+            await send_package(api, POD, LARGE, lambda *_: None)
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_a_missing_right_to_forward_ports_is_named(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPForbidden
+
+    app = web.Application()
+    app.router.add_get(f"{POD}/portforward", refuse)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{port}")))
+    with pytest.raises(UserError, match=r"may not use pods/portforward .* cluster role edit contains the right"):
+        await send_package(api, POD, LARGE, lambda *_: None)
+    await api.close()
+    await runner.cleanup()
+
+
+def test_the_program_in_the_pod_runs_on_python_3_9() -> None:
+    assert newer_than_3_9(SCRIPT) == []
+
+
+def test_the_pod_has_the_image_user_and_place_of_the_training() -> None:
+    raw = with_upload(job_with_storage(mountPath="/data", directory="runs/7"), LARGE)
+    assert raw["spec"]["code"]["digest"] == LARGE.digest
+    pod = upload_pod(Job.of(raw), LARGE)
+    (container,) = pod["spec"]["containers"]
+    path = f"/data/runs/7/.tftraining-code/digits.{LARGE.digest[7:]}.tar.gz"
+    assert container["command"][0] == "python3.12" and container["command"][3:] == [
+        path,
+        LARGE.digest,
+        str(len(LARGE.data)),
+    ]
+    assert container["image"] == "mine:1" and pod["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert pod["spec"]["automountServiceAccountToken"] is False and pod["spec"]["activeDeadlineSeconds"] == 3600
+    assert pod["spec"]["volumes"] == [{"name": "tftraining-storage", **STORAGE["volume"]}]
+
+
+@pytest.mark.parametrize(
+    ("volume", "words"), [(None, "which the job does not have"), ({"emptyDir": {}}, "which each pod has for itself")]
+)
+def test_a_large_program_needs_a_shared_volume(volume: Any, words: str) -> None:
+    raw = job_with_storage()
+    raw["spec"]["storage"] = {"volume": volume} if volume else None
+    with pytest.raises(UserError, match=rf"0\.9 MiB.*at most 900 KiB.*{words}; .*noise\.bin.*--git URL@SHA.*an image"):
+        with_upload(raw, LARGE)
+
+
+def status(state: dict[str, Any]) -> dict[str, Any]:
+    return {"status": {"phase": "Pending", "containerStatuses": [{"name": "code-upload", "state": state}]}}
+
+
+def test_a_pod_that_cannot_start_is_told_at_once() -> None:
+    assert pod_state(status({"running": {}})) == ""
+    assert pod_state(status({"waiting": {"reason": "ContainerCreating"}})) == "ContainerCreating"
+    full = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+    assert pod_state({"status": {"phase": "Pending", "conditions": [full]}}) == "0/1 nodes are available"
+    back_off = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "mine:1"'}
+    with pytest.raises(
+        UserError, match='the pod of the upload cannot start: ImagePullBackOff: Back-off pulling image "mine:1"'
+    ):
+        pod_state(status({"waiting": back_off}))
+    ended = {"exitCode": 128, "message": 'exec: "python3": executable file not found in $PATH'}
+    with pytest.raises(UserError, match=r"exit code 128: .*not found.*; the image needs Python 3\.9 or later"):
+        pod_state(status({"terminated": ended}))
+
+
+PROGRESS = """
+from tftraining_client.commands.submit import upload_progress
+with upload_progress() as progress:
+    for sent in range(0, 1100000, 100000):
+        progress(sent, 1000000)
+"""
+
+
+def test_a_terminal_shows_the_progress_and_a_pipe_does_not(capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", PROGRESS], stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "tftj: code" in shown and "1.0/1.0 MB" in shown
+    with upload_progress() as progress:
+        progress(1, 2)
+    assert capfd.readouterr() == ("", "")
