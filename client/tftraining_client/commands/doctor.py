@@ -1,7 +1,7 @@
 """`tftj doctor`: what a training needs of the cluster, each with the fix if it is missing."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tftraining_api.kube.api import Api, ApiError, Query
@@ -9,8 +9,8 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_client.cluster.api_errors import as_user_error
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import Connection
-from tftraining_client.commands.output import is_terminal
-from tftraining_client.validation.crd import custom_resource
+from tftraining_client.commands.output import hint, is_terminal, print_raw
+from tftraining_client.validation.crd import custom_resource, fields
 
 Result = Literal["ok", "warning", "failed"]
 COLOURS = {"ok": 32, "warning": 33, "failed": 31}
@@ -52,12 +52,18 @@ class Check:
     fix: str = ""
 
 
-async def examine(client: AsyncClient) -> int:
+async def examine(client: AsyncClient, output: str | None) -> int:
     """Print each check; 1 if one has failed, otherwise 0."""
-    failed = False
+    found = []
     async for check in checks(await client.connection(), await client.own_namespace()):
-        failed |= check.result == "failed"
-        print("\n".join(check_lines(check, is_terminal())), flush=True)
+        found.append(check)
+        if output is None:
+            print("\n".join(check_lines(check, is_terminal())), flush=True)
+    failed = any(check.result == "failed" for check in found)
+    if output is None:
+        hint(*(("doctor",) if failed else ("submit -f FILE", "list")))
+    else:
+        print_raw({"checks": [asdict(check) for check in found]}, output)
     return 1 if failed else 0
 
 
@@ -110,8 +116,8 @@ def judge_definition(installed: dict[str, Any]) -> Check:
         return Check(
             "failed", f"{PLURAL}.{GROUP} does not serve {VERSION}", "kubectl apply -f crds/tftrainingjobs.yaml"
         )
-    theirs = set(_fields("", served[0]["schema"]["openAPIV3Schema"]))
-    missing = sorted(set(_fields("", custom_resource().schema)) - theirs)
+    theirs = set(fields(served[0]["schema"]["openAPIV3Schema"]))
+    missing = sorted(set(fields(custom_resource().schema)) - theirs)
     if missing:
         names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         return Check(
@@ -121,14 +127,6 @@ def judge_definition(installed: dict[str, Any]) -> Check:
             "kubectl apply --server-side -f crds/tftrainingjobs.yaml",
         )
     return Check("ok", f"{PLURAL}.{GROUP}/{VERSION} is installed with all fields that this client knows")
-
-
-def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
-    for name, child in (schema.get("properties") or {}).items():
-        yield f"{path}.{name}".lstrip(".")
-        yield from _fields(f"{path}.{name}", child)
-    if isinstance(schema.get("items"), dict):
-        yield from _fields(f"{path}[]", schema["items"])
 
 
 async def _operator(api: Api, namespace: str) -> Check:
