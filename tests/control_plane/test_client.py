@@ -689,7 +689,16 @@ def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namesp
         assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
         as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
         assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
-        assert "no job jb" in tftj(admin, "top", "jb", "-n", namespace).stderr
+        everywhere = tftj(admin, "top", "-A", "-o", "json")
+        assert [each["job"] for each in json.loads(everywhere.stdout)["pods"] if each["namespace"] == namespace] == [
+            "job",
+            "job",
+        ]
+        with Terminal(admin, 40, "top", "-n", namespace) as terminal:
+            assert terminal.read_to_the_end() == 0
+        head, first, _, hint = terminal.lines
+        assert (head.split()[:2], first.split()[:2]) == (["JOB", "REPLICA"], ["job", "worker-0"]) and len(head) <= 40
+        assert hint.startswith("next: tftj top JOB -o wide --namespace")
     finally:
         control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
 

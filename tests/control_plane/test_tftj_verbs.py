@@ -178,9 +178,9 @@ def test_each_format_of_a_command_can_be_read_by_a_program(
     for verb in of_job:
         for output in ("json", "yaml", "name"):
             code, out, _ = tftj(*words(verb, manifest), "-o", output, "-n", namespace)
-            found = out if output == "name" else yaml.safe_load(out)
-            name = f"tftrainingjob.tftraining.dev/{JOB}\n" if output == "name" else found["metadata"]["name"]
-            assert code == 0 and found and name in (JOB, out), (verb, output, out)
+            name = f"tftrainingjob.tftraining.dev/{JOB}\n"
+            found = out == name if output == "name" else yaml.safe_load(out)["metadata"]["name"] == JOB
+            assert code == 0 and found, (verb, output, out)
     for output in ("json", "yaml"):
         assert json_or_yaml(tftj("wait", JOB, "--for=running", "-o", output, "-n", namespace))["spec"]["replicaSpecs"]
         told = json_or_yaml(tftj("explain", JOB, "-o", output, "-n", namespace))

@@ -9,7 +9,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Pod
 from tftraining_client.commands.output import Cell, Column, hint, is_terminal, note, print_raw, print_table
 
-NAMESPACE, JOB = Column("NAMESPACE", rank=7), Column("JOB", rank=8)
+NAMESPACE, JOB = Column("NAMESPACE", rank=1), Column("JOB")
 COLUMNS = (
     Column("REPLICA"),
     Column("CPU"),

@@ -59,6 +59,17 @@ FORBIDDEN = (
             "the cluster of context c does not know tftrainingjobs.tftraining.dev: install the operator's chart, or "
             "choose another --context",
         ),
+        (
+            ApiError(400, "BadRequest", 'strict decoding error: unknown field "spec.restartPolicy.rules[0].role"'),
+            UserError,
+            "the installed definition of tftrainingjobs.tftraining.dev is older than this client: it lacks "
+            "spec.restartPolicy.rules[].role; upgrade the operator's chart, and see `tftj doctor`",
+        ),
+        (
+            ApiError(400, "BadRequest", 'strict decoding error: unknown field "spec.runPolcy"'),
+            UserError,
+            'the API server refuses the request: strict decoding error: unknown field "spec.runPolcy"',
+        ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
         (
             ApiError(502, "", "<html>\n  bad gateway\n</html>"),
