@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tftraining_client.errors import JobFailed, UserError
 
@@ -25,6 +25,7 @@ def run_locally(argv: Sequence[str]) -> int:
 
 def on_cluster(argv: Sequence[str]) -> int:
     """Every other command; for invalid arguments SystemExit(2) after one line."""
+    _have_home()
     from typer.exceptions import TyperException
     from typer.main import get_command
 
@@ -44,6 +45,14 @@ def on_cluster(argv: Sequence[str]) -> int:
         raise SystemExit(UserError.exit_code) from error
     # A number after --help.
     return work() if callable(work) else int(work or 0)
+
+
+def _have_home() -> None:
+    """A container may run as a user without a home directory, which the reader of kubeconfigs needs at its import."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = os.sep
 
 
 def _usage(error: Exception) -> str:
