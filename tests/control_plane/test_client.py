@@ -696,8 +696,8 @@ def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namesp
         ]
         with Terminal(admin, 40, "top", "-n", namespace) as terminal:
             assert terminal.read_to_the_end() == 0
-        head, first, _, hint = terminal.lines
-        assert (head.split()[:2], first.split()[:2]) == (["JOB", "REPLICA"], ["job", "worker-0"]) and len(head) <= 40
+        head, row, _, hint = terminal.lines
+        assert (head.split()[:2], row.split()[:2]) == (["JOB", "REPLICA"], ["job", "worker-0"]) and len(head) <= 40
         assert hint.startswith("next: tftj top JOB -o wide --namespace")
     finally:
         control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")

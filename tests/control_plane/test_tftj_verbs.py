@@ -94,12 +94,20 @@ def spoken_verbs(manifest: Path) -> list[list[str]]:
         ["wait", JOB, "--for", "epoch=3"],
         ["doctor"],
         ["submit", "-f", str(manifest), "--dry-run"],
-        ["submit", "-f", str(manifest)],
+        ["submit", "-f", str(manifest), "--code", str(code_of(manifest.parent))],
         ["delete", JOB, "other"],
         ["list", "-l", "none=none"],
         ["convert", str(FILES[0])],
         ["completion", "bash"],
     ]
+
+
+def code_of(directory: Path) -> Path:
+    """A directory with a program."""
+    code = directory / "code"
+    code.mkdir(exist_ok=True)
+    (code / "train.py").write_text("print('trains')\n")
+    return code
 
 
 def parts(text: str) -> dict[str, list[str]]:
@@ -163,6 +171,13 @@ def test_the_next_commands_name_the_cluster_that_was_given(control_plane: Contro
         assert terminal.read_to_the_end() == 0
     scope = f"--namespace {namespace} --context plane"
     assert terminal.lines[-1] == f"next: tftj status JOB --watch {scope}; tftj logs JOB --follow {scope}"
+    failed = {"status": {"phase": "Failed", "reason": "SameFailure", "message": "boom"}}
+    control_plane.request("PATCH", f"{JOBS.format(namespace)}/{JOB}/status", failed, MERGE)
+    with Terminal(control_plane.kubeconfig, 80, "wait", JOB, "-n", namespace) as terminal:
+        assert terminal.read_to_the_end() == 1
+    explain = f"tftj explain {JOB} --namespace {namespace}"
+    assert terminal.lines[0] == f"tftj: job {JOB} failed: SameFailure: boom"
+    assert terminal.lines[1].startswith(f"next: {explain}; tftj logs {JOB} --tail 50")
 
 
 def test_each_format_of_a_command_can_be_read_by_a_program(
