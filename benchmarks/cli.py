@@ -106,8 +106,12 @@ async def watched(plane: ControlPlane) -> dict[str, float]:
 
 def printed_after(plane: ControlPlane, environment: dict[str, str]) -> float:
     """The time from the API server's answer to a change until `tftj status --watch` has printed it."""
-    command = [*TFTJ, "status", "job-1", "--watch", "--namespace", NAMESPACE]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+    with subprocess.Popen(
+        [*TFTJ, "status", "job-1", "--watch", "--namespace", NAMESPACE],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as following:
         assert following.stdout is not None
         following.stdout.readline()
         delays = []
