@@ -107,7 +107,7 @@ async def watched(plane: ControlPlane) -> dict[str, float]:
 def printed_after(plane: ControlPlane, environment: dict[str, str]) -> float:
     """The time from the API server's answer to a change until `tftj status --watch` has printed it."""
     with subprocess.Popen(
-        [*TFTJ, "status", "job-1", "--watch", "--namespace", NAMESPACE],
+        [sys.executable, "-m", "tftraining_client", "status", "job-1", "--watch", "--namespace", NAMESPACE],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
