@@ -105,7 +105,7 @@ async def watched(plane: ControlPlane) -> dict[str, float]:
 
 
 def printed_after(plane: ControlPlane, environment: dict[str, str]) -> float:
-    """The time from the API server's answer to a change until `tftj status --watch` has printed it."""
+    """The time from the request of a change until `tftj status --watch` has printed it."""
     with subprocess.Popen(
         [sys.executable, "-m", "tftraining_client", "status", "job-1", "--watch", "--namespace", NAMESPACE],
         env=environment,
@@ -117,8 +117,8 @@ def printed_after(plane: ControlPlane, environment: dict[str, str]) -> float:
         delays = []
         for number in range(CHANGES):
             status = {"status": {"phase": "Running", "message": f"change {number}"}}
-            plane.request("PATCH", f"{JOBS}/job-1/status", status, "application/merge-patch+json")
             began = time.perf_counter()
+            plane.request("PATCH", f"{JOBS}/job-1/status", status, "application/merge-patch+json")
             assert f"change {number}" in following.stdout.readline()
             delays.append((time.perf_counter() - began) * 1000)
         following.terminate()
