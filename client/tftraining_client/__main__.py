@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tftraining_client.errors import JobFailed, UserError
 
@@ -25,10 +25,11 @@ def run_locally(argv: Sequence[str]) -> int:
 
 def on_cluster(argv: Sequence[str]) -> int:
     """Every other command; for invalid arguments SystemExit(2) after one line."""
+    _have_home()
     from typer.exceptions import TyperException
     from typer.main import get_command
 
-    from tftraining_client.commands.app import app
+    from tftraining_client.commands.app import app, only
 
     if "_TFTJ_COMPLETE" in os.environ:
         from typer._completion_classes import completion_init
@@ -38,12 +39,20 @@ def on_cluster(argv: Sequence[str]) -> int:
         # A name or a log line outside the encoding of a pipe or a terminal is no error.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        work = get_command(app).main(list(argv), prog_name=program(), standalone_mode=False)
+        work = get_command(only(app, argv)).main(list(argv), prog_name=program(), standalone_mode=False)
     except TyperException as error:
         print(f"tftj: {_usage(error)}", file=sys.stderr)
         raise SystemExit(UserError.exit_code) from error
     # A number after --help.
     return work() if callable(work) else int(work or 0)
+
+
+def _have_home() -> None:
+    """A container may run as a user without a home directory, which the reader of kubeconfigs needs at its import."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = os.sep
 
 
 def _usage(error: Exception) -> str:
@@ -59,20 +68,30 @@ def program() -> str:
     return "kubectl tftj" if PurePath(sys.argv[0]).stem.startswith("kubectl-") else "tftj"
 
 
+def _start_fast(arguments: Sequence[str]) -> None:
+    from tftraining_client.commands.fast_start import import_aiohttp, skip_package_imports, skip_pydantic
+
+    skip_package_imports()
+    skip_pydantic()
+    if arguments and "_TFTJ_COMPLETE" not in os.environ and not {"-h", "--help", "--version"} & set(arguments):
+        import_aiohttp()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments[:1] != ["run"]:
-        from tftraining_client.commands.fast_start import skip_package_imports, skip_pydantic
-
-        skip_package_imports()
-        skip_pydantic()
+        _start_fast(arguments)
     try:
         code = run_locally(arguments) if arguments[:1] == ["run"] else on_cluster(arguments)
         sys.stdout.flush()
         return code
     except UserError as error:
         print(f"tftj: {error.summary if isinstance(error, JobFailed) else error}", file=sys.stderr)
+        if isinstance(error, JobFailed):
+            from tftraining_client.commands.output import hint
+
+            hint(f"explain {error.job}", f"logs {error.job} --tail 50")
         return error.exit_code
     except KeyboardInterrupt:
         return 130

@@ -1,7 +1,8 @@
 """`tftj logs --follow` beside real kubelets: over restarts in place and new pods each line comes once, or is told lost.
 
 The program numbers its lines. It notes the number of each line in the shared directory before it prints the line, so
-the notes have at most one line more than each program has printed.
+the notes have at most one line more than each program has printed. The follower has the cluster role `view`, and tokens
+that end while it follows.
 """
 
 import os
@@ -16,8 +17,10 @@ import pytest
 
 from testbed.cluster import Cluster
 from tests.support.cluster.training import Training, example
+from tests.support.cluster.viewer import viewer
 
 START_SECONDS = 120
+TOKEN_SECONDS = 20
 MISSED = "may be missing|last lines with it|could not be read to its end"
 # Each program of a worker has the next number, and its lines are `<worker>.<program>.<line>`.
 PROGRAM = """
@@ -42,8 +45,9 @@ def test_each_line_comes_once(
 ) -> None:
     training = _start(cluster, namespace)
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
-        command = [sys.executable, "-m", "tftraining_client", "logs", "digits", "--namespace", namespace, "--follow"]
-        environment = {**os.environ, "KUBECONFIG": str(cluster.kube.kubeconfig)}
+        kubeconfig, runs = viewer(cluster.kube, namespace, tmp_path, TOKEN_SECONDS)
+        command = [sys.executable, "-m", "tftraining_client", "logs", "digits", "--follow"]
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         with subprocess.Popen(command, stdout=out, stderr=err, env=environment) as follower:
             for number, disturb in enumerate((training.kill_program, training.kill_program, training.delete), 1):
                 time.sleep(3)
@@ -53,6 +57,7 @@ def test_each_line_comes_once(
             (directory / "digits" / "end").touch()
             training.wait_for_phase("Succeeded", START_SECONDS)
             assert follower.wait(START_SECONDS) == 0, (tmp_path / "err").read_text()
+    assert len(runs.read_text()) > 1, "the follower has outlived its first token"
     seen = Counter(re.findall(r"^worker-\d +\| (\d\.\d+\.\d+)$", (tmp_path / "out").read_text(), re.MULTILINE))
     assert max(seen.values()) == 1, seen.most_common(3)
     told = (tmp_path / "err").read_text()

@@ -16,7 +16,7 @@ import termios
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -333,27 +333,30 @@ def test_on_a_terminal_no_line_is_too_long_and_the_next_commands_are_named(
     with Terminal(admin, columns, "list", "-n", namespace) as listing:
         assert listing.read_to_the_end() == 0
     assert max(len(line) for line in listing.lines if not line.startswith("next:")) <= columns
-    assert listing.lines[-1] == "next: tftj status JOB --watch; tftj logs JOB --follow"
+    here = f"--namespace {namespace}"
+    assert listing.lines[-1] == f"next: tftj status JOB --watch {here}; tftj logs JOB --follow {here}"
     with Terminal(admin, columns, "status", job.name, "--watch", "-n", namespace) as following:
         following.read_until("Running")
         job.succeed_pod(f"{job.name}-worker-0")
         assert following.read_to_the_end() == 0
     assert "Succeeded" in following.text and "Traceback" not in following.text
-    assert following.lines[-1] == f"next: tftj logs {job.name}; tftj delete {job.name}"
+    assert following.lines[-1] == f"next: tftj logs {job.name} {here}; tftj delete {job.name} {here}"
     assert max(len(line) for line in following.lines if not line.startswith("next:")) <= columns
 
 
 class Terminal:
     """The command on a pseudo-terminal so wide."""
 
-    def __init__(self, kubeconfig: Path, columns: int, *arguments: str) -> None:
+    def __init__(
+        self, kubeconfig: Path, columns: int, *arguments: str, program: Sequence[str] = ("-m", "tftraining_client")
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
         environment = {
             name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tftraining_client", *arguments],
+            [sys.executable, *program, *arguments],
             env={**environment, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color", "LANG": "C.UTF-8"},
             stdin=theirs,
             stdout=theirs,
@@ -686,7 +689,16 @@ def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namesp
         assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
         as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
         assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
-        assert "no job jb" in tftj(admin, "top", "jb", "-n", namespace).stderr
+        everywhere = tftj(admin, "top", "-A", "-o", "json")
+        assert [each["job"] for each in json.loads(everywhere.stdout)["pods"] if each["namespace"] == namespace] == [
+            "job",
+            "job",
+        ]
+        with Terminal(admin, 40, "top", "-n", namespace) as terminal:
+            assert terminal.read_to_the_end() == 0
+        head, row, _, hint = terminal.lines
+        assert (head.split()[:2], row.split()[:2]) == (["JOB", "REPLICA"], ["job", "worker-0"]) and len(head) <= 40
+        assert hint.startswith("next: tftj top JOB -o wide --namespace")
     finally:
         control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from aiohttp import web
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from tftraining_api.kube.api import Api
 
@@ -72,7 +72,7 @@ async def serving() -> AsyncIterator[tuple[FakeServer, Api]]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
     try:
         yield fake, api
     finally:

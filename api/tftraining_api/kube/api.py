@@ -1,6 +1,7 @@
 """Requests to the API server with raw JSON in and out, through the official client's transport.
 
-The client's generated models are not used: they cost memory and time per object, and drop unknown fields.
+The client's generated models are not used: they cost memory and time per object, and drop unknown fields. Nor is its
+ApiClient, which is there for them, and imports pydantic.
 """
 
 import asyncio
@@ -8,15 +9,15 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
 import yaml
 from kubernetes.aio import config
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
@@ -31,6 +32,7 @@ LOG_SILENCE = 300
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
 # For connections that a cancelled request has left in their TLS handshake, at the end.
 SECONDS_TO_CLOSE = 0.1
+USER_AGENT = {"User-Agent": "tftraining"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
@@ -63,9 +65,9 @@ class Api:
     process runs in the cluster. `refused` is called after a 401: whether there is another token to try."""
 
     def __init__(
-        self, client: ApiClient, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
+        self, transport: RESTClientObject, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
     ) -> None:
-        self._client = client
+        self._transport = transport
         self._refused = refused
         self.inside = inside
         self.requests: Counter[str] = Counter()
@@ -73,7 +75,7 @@ class Api:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._transport.close()
         # A request that was cancelled may have left a connection in its TLS handshake; asyncio closes the socket only
         # after the answer of the server.
         await asyncio.sleep(SECONDS_TO_CLOSE if self._cancelled else 0)
@@ -154,15 +156,16 @@ class Api:
         self, path: str, query: Query, protocol: str
     ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
         """A WebSocket of the API server, such as a port-forward. Raises ApiError if the server refuses it."""
-        _, url, headers, _, _ = await self._client.param_serialize(
-            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
-        )
-        rest = self._client.rest_client
-        if rest.pool_manager is None:
-            rest.pool_manager = rest._create_pool_manager()
+        transport = self._transport
+        if transport.pool_manager is None:
+            transport.pool_manager = transport._create_pool_manager()
         try:
-            socket = await rest.pool_manager.ws_connect(
-                url, protocols=(protocol,), headers=headers, proxy=rest.proxy, max_msg_size=0
+            socket = await transport.pool_manager.ws_connect(
+                self._url(path, query),
+                protocols=(protocol,),
+                headers=await self._headers(),
+                proxy=transport.proxy,
+                max_msg_size=0,
             )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "", error.message) from error
@@ -199,17 +202,10 @@ class Api:
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1
-        # Without the body: the client would copy it in search of model classes.
-        accepted = {"Accept": "application/json"} | (MERGE if method == "PATCH" else {})
-        _, url, headers, _, _ = await self._client.param_serialize(
-            method,
-            path,
-            query_params=query,
-            header_params=accepted,
-            auth_settings=["BearerToken"],
-        )
+        headers = {"Accept": "application/json", **(MERGE if method == "PATCH" else {}), **await self._headers()}
+        url = self._url(path, query)
         try:
-            answer = await self._client.call_api(method, url, headers, body=body, _request_timeout=patience)
+            answer = await self._transport.request(method, url, headers, body, _request_timeout=patience)
         except asyncio.CancelledError:
             self._cancelled = True
             raise
@@ -217,6 +213,15 @@ class Api:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         response: aiohttp.ClientResponse = answer.response
         return response
+
+    def _url(self, path: str, query: Query) -> str:
+        parameters = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        return f"{self._transport.configuration.host}{path}{parameters}"
+
+    async def _headers(self) -> dict[str, str]:
+        """The name of this program, and the credentials, which are renewed here if they end."""
+        credentials = await self._transport.configuration.auth_settings()
+        return USER_AGENT | {each["key"]: each["value"] for each in credentials.values() if each["value"]}
 
 
 async def connect() -> Api:
@@ -238,7 +243,7 @@ async def connect() -> Api:
     # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
     # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.
     configuration.connection_pool_maxsize = 0
-    return Api(ApiClient(configuration), inside)
+    return Api(RESTClientObject(configuration), inside)
 
 
 def read_environment_once(configuration: Configuration) -> None:

@@ -1,4 +1,5 @@
-"""Turns an error of the API server into one line that says what to do. Pure."""
+"""Turns an error of the API server into one line that says what to do. Pure, but for the definition of the resource in
+this package, which an unknown field is looked up in."""
 
 import re
 from difflib import get_close_matches
@@ -8,12 +9,15 @@ from tftraining_api.model.names import GROUP, PLURAL
 from tftraining_client.errors import ApiUnavailable, JobNotFound, NoCustomResource, PermissionDenied, UserError
 
 NEAREST = 3
+OLDER_DEFINITION = f"the installed definition of {PLURAL}.{GROUP} is older than this client"
+UPGRADE = "upgrade the operator's chart, and see `tftj doctor`"
 # The reason of an ApiError without an answer: there is no token to send.
 NO_CREDENTIALS = "NoCredentials"
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
+_UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 _READING = ("get", "list", "watch")
 
 
@@ -29,9 +33,31 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
     if error.status == 404:
         return _not_found(error, context)
     if error.status in (400, 409, 422):
-        return UserError(f"the API server refuses the request: {message}")
+        return _refused(message)
     answer = " ".join([str(error.status), error.reason]).rstrip()
     return ApiUnavailable(f"the API server {server} answers {answer}" + (f": {message}" if message else ""))
+
+
+def _refused(message: str) -> UserError:
+    if lacking := _lacking_fields(message):
+        return UserError(f"{OLDER_DEFINITION}: it lacks {', '.join(lacking)}; {UPGRADE}")
+    return UserError(f"the API server refuses the request: {message}")
+
+
+def _lacking_fields(message: str) -> list[str]:
+    """The fields that the API server does not know, and this client does."""
+    unknown = [re.sub(r"\[\d+\]", "[]", each) for each in _UNKNOWN_FIELD.findall(message)]
+    if not unknown:
+        return []
+    from tftraining_client.validation.crd import custom_resource, fields  # noqa: PLC0415  it reads a file
+
+    known = set(fields(custom_resource().schema))
+    return [each for each in unknown if each in known]
+
+
+def no_subresource(name: str) -> UserError:
+    """The error for a subresource that the definition of the resource lacks."""
+    return UserError(f"{OLDER_DEFINITION}: it lacks the subresource {name}; {UPGRADE}")
 
 
 def _unanswered(reason: str, message: str, server: str, context: str) -> UserError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tftraining_api.kube.api import ApiError, Query
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
-from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
+from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, no_subresource, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
 from tftraining_client.cluster.connection import Connection, connect
 from tftraining_client.cluster.followed_job import FollowedJob
@@ -223,7 +223,7 @@ class AsyncClient:
 
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
-        await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="/scale")
+        await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="scale")
 
     async def delete(self, name: str, *, wait: bool = False) -> None:
         """Delete the job and its pods. With `wait`, return when the job is gone."""
@@ -233,12 +233,13 @@ class AsyncClient:
         if wait:
             await self._await_deletion(job)
 
-    async def pods(self, name: str) -> tuple[Pod, ...]:
-        """The pods of the job, in the order of the replicas."""
-        connection, namespace = await self.connection(), await self.own_namespace()
+    async def pods(self, name: str | None = None, *, all_namespaces: bool = False) -> tuple[Pod, ...]:
+        """The pods of the job, in the order of the replicas. Without a name those of all jobs, job by job."""
+        connection = await self.connection()
+        path = "/api/v1/pods" if all_namespaces else pods_path(await self.own_namespace())
         with _translated(connection):
-            raws, _ = await connection.api.list(pods_path(namespace), [("labelSelector", f"{LABEL_JOB}={name}")])
-        return sorted_pods(Pod.of(raw) for raw in raws)
+            raws, _ = await connection.api.list(path, _of_jobs(name))
+        return tuple(sorted(sorted_pods(map(Pod.of, raws)), key=lambda pod: (pod.namespace, pod.job)))
 
     async def events(self, name: str) -> tuple[Event, ...]:
         """The events about the job, the oldest first."""
@@ -295,13 +296,15 @@ class AsyncClient:
         other._notify = notify or self._notify
         return other
 
-    async def pod_metrics(self, name: str) -> builtins.list[Manifest]:
-        """What the job's pods use, as the metrics server (metrics.k8s.io) tells it."""
-        connection, namespace = await self.connection(), await self.own_namespace()
-        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+    async def pod_metrics(self, name: str | None = None, *, all_namespaces: bool = False) -> builtins.list[Manifest]:
+        """What the pods of the job use, without a name those of all jobs, as the metrics server (metrics.k8s.io) tells
+        it."""
+        connection = await self.connection()
+        where = "" if all_namespaces else f"namespaces/{await self.own_namespace()}/"
+        path = f"/apis/metrics.k8s.io/v1beta1/{where}pods"
         with _translated(connection):
             try:
-                found, _ = await connection.api.list(path, [("labelSelector", f"{LABEL_JOB}={name}")])
+                found, _ = await connection.api.list(path, _of_jobs(name))
                 return found
             except ApiError as error:
                 if error.status not in (404, 503):
@@ -381,14 +384,19 @@ class AsyncClient:
         if not name or "/" in name:
             raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
         connection, namespace = await self.connection(), namespace or await self.own_namespace()
+        path = f"{_path(namespace)}/{name}" + (f"/{subresource}" if subresource else "")
         with _translated(connection):
             try:
-                return await connection.api.request(method, f"{_path(namespace)}/{name}{subresource}", body)
+                return await connection.api.request(method, path, body)
             except ApiError as error:
                 if not is_unknown_name(error):
                     raise
                 unknown = error
-        raise unknown_job(name, namespace, await self._names(namespace)) from unknown
+        names = await self._names(namespace)
+        # An API server answers so, too, if the definition lacks the subresource.
+        raise (
+            no_subresource(subresource) if subresource and name in names else unknown_job(name, namespace, names)
+        ) from unknown
 
     async def _names(self, namespace: str) -> builtins.list[str]:
         """The names of the jobs in the namespace; none if the caller may not list them."""
@@ -419,6 +427,11 @@ def _events_path(namespace: str) -> str:
 
 def _about(name: str) -> Query:
     return [("fieldSelector", f"involvedObject.kind={KIND},involvedObject.name={name}")]
+
+
+def _of_jobs(name: str | None) -> Query:
+    """The objects with the label of the job, or of any job."""
+    return [("labelSelector", LABEL_JOB if name is None else f"{LABEL_JOB}={name}")]
 
 
 def _by_name(name: str | None) -> Query:

@@ -127,9 +127,9 @@ class Client:
         """Delete the job and its pods. With `wait`, return when the job is gone."""
         self._call(self._client.delete(name, wait=wait))
 
-    def pods(self, name: str) -> tuple[Pod, ...]:
-        """The pods of the job."""
-        return self._call(self._client.pods(name))
+    def pods(self, name: str | None = None, *, all_namespaces: bool = False) -> tuple[Pod, ...]:
+        """The pods of the job, without a name those of all jobs."""
+        return self._call(self._client.pods(name, all_namespaces=all_namespaces))
 
     def events(self, name: str) -> tuple[Event, ...]:
         """The events about the job, the oldest first."""

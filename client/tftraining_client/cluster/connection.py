@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 from kubernetes.aio import config
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_api.kube.api import Api, read_environment_once
@@ -47,9 +46,7 @@ async def connect(context: str | None = None, kubeconfig: str | None = None) -> 
     try:
         read_environment_once(configuration)
         configuration.connection_pool_maxsize = 0
-        client = ApiClient(configuration)
-        client.rest_client = Transport(configuration)
-        api = Api(client, refused=token.refused if token else None)
+        api = Api(Transport(configuration), refused=token.refused if token else None)
         return Connection(api, configuration.host, name, namespace)
     except OSError as error:
         raise UserError(f"the certificates of context {name} cannot be read: {error}") from error

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
+from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import Status
 
@@ -114,6 +114,16 @@ class Pod:
             created=_time(meta.get("creationTimestamp")),
             raw=raw,
         )
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the pod."""
+        return str(self.raw["metadata"].get("namespace", ""))
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return str((self.raw["metadata"].get("labels") or {}).get(LABEL_JOB, ""))
 
     @property
     def replica(self) -> str:

@@ -5,9 +5,10 @@ broken pipe and Ctrl-C.
 """
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  a parameter is an option
+import copy
 import enum
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -49,12 +50,33 @@ Work = Callable[[], int]
 
 
 class Output(enum.StrEnum):
-    """The values of `-o`."""
+    """The values of `-o` of a command that prints a table or a tree."""
 
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
     WIDE = "wide"
+
+
+class ObjectOutput(enum.StrEnum):
+    """The values of `-o` of a command that prints one line about a job."""
+
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class NameOutput(enum.StrEnum):
+    """The value of `-o` of `delete`."""
+
+    NAME = "name"
+
+
+class ReportOutput(enum.StrEnum):
+    """The values of `-o` of a command that prints findings."""
+
+    JSON = "json"
+    YAML = "yaml"
 
 
 class PlotOutput(enum.StrEnum):
@@ -108,6 +130,8 @@ Kubeconfig = Annotated[
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="the jobs of all namespaces")]
 OutputFormat = Annotated[Output | None, typer.Option("--output", "-o", help="output format")]
+ObjectFormat = Annotated[ObjectOutput | None, typer.Option("--output", "-o", help="output format")]
+ReportFormat = Annotated[ReportOutput | None, typer.Option("--output", "-o", help="output format")]
 
 
 @app.command(
@@ -154,7 +178,7 @@ def _submit(
     git_secret: Annotated[
         str | None, typer.Option("--git-secret", metavar="NAME", help="Secret of a private repository")
     ] = None,
-    output: OutputFormat = None,
+    output: ObjectFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -222,6 +246,7 @@ def _wait(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="such as 90s, 10m or 2h; exit code 124 then")
     ] = None,
+    output: ObjectFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -229,69 +254,87 @@ def _wait(
     from tftraining_client.commands import changes
 
     seconds = parse_duration(timeout) if timeout is not None else None
-    return _on_cluster(lambda client: changes.wait(client, job, state, seconds), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.wait(client, job, state, seconds, output), context, kubeconfig, namespace)
 
 
 @app.command("suspend", help="Suspend a job: its pods are deleted, its backups stay.")
 def _suspend(
-    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    job: JobName,
+    output: ObjectFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.suspend(client, job), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.suspend(client, job, output), context, kubeconfig, namespace)
 
 
 @app.command("resume", help="Resume a suspended job from its last backup.")
 def _resume(
-    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    job: JobName,
+    output: ObjectFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.resume(client, job, output), context, kubeconfig, namespace)
 
 
 @app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
 def _restart(
-    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    job: JobName,
+    output: ObjectFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.restart(client, job, output), context, kubeconfig, namespace)
 
 
 @app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
 def _scale(
     job: JobName,
     replicas: Annotated[int, typer.Option("--replicas", min=0, help="number of workers")],
+    output: ObjectFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.scale(client, job, replicas), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.scale(client, job, replicas, output), context, kubeconfig, namespace)
 
 
 @app.command("delete", help="Delete jobs and their pods; files in the storage stay.")
 def _delete(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs)],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
+    output: Annotated[NameOutput | None, typer.Option("--output", "-o", help="output format")] = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.delete(client, jobs, wait), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.delete(client, jobs, wait, output), context, kubeconfig, namespace)
 
 
 @app.command("explain", help="Say why a job failed or does not train, and what to try.")
 def _explain(
-    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    job: JobName,
+    output: ReportFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> Work:
     from tftraining_client.commands import explain
 
-    return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: explain.explain(client, job, output), context, kubeconfig, namespace)
 
 
 @app.command("plot", help="Plot the metrics of a job over its steps, with the restarts marked.")
@@ -342,17 +385,25 @@ def _tensorboard(
     return _on_cluster(lambda client: tensorboard.show(client, job, port, image), context, kubeconfig, namespace)
 
 
-@app.command("top", help="Show what each pod of a job uses, beside its requests and limits.")
+@app.command("top", help="Show what each pod of a job, or of all jobs, uses, beside its requests and limits.")
 def _top(
-    job: JobName,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", help="name of the job (default: all jobs)", autocompletion=complete_jobs),
+    ] = None,
+    all_namespaces: AllNamespaces = False,
     output: OutputFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> Work:
+    if job is not None and all_namespaces:
+        raise UserError(
+            "--all-namespaces shows all jobs: use it without the name of a job, or --namespace with the name"
+        )
     from tftraining_client.commands import top
 
-    return _on_cluster(lambda client: top.show(client, job, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: top.show(client, job, all_namespaces, output), context, kubeconfig, namespace)
 
 
 @app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
@@ -369,7 +420,7 @@ def _convert(
     gang_scheduler: Annotated[
         GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
     ] = None,
-    output: OutputFormat = None,
+    output: ObjectFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -390,10 +441,15 @@ def _convert(
 
 
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
-def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> Work:
+def _doctor(
+    output: ReportFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
     from tftraining_client.commands import doctor
 
-    return _on_cluster(doctor.examine, context, kubeconfig, namespace)
+    return _on_cluster(lambda client: doctor.examine(client, output), context, kubeconfig, namespace)
 
 
 @app.command("dashboard", help="Show jobs, curves, pods, events and logs in the browser, read-only.")
@@ -423,6 +479,16 @@ def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")])
     return lambda: completion.print_script(shell.value)
 
 
+def only(every: typer.Typer, argv: Sequence[str]) -> typer.Typer:
+    """The commands with no other one than the first argument names: typer reads the options of each, 1 ms a command."""
+    named = [each for each in every.registered_commands if argv and each.name == argv[0]]
+    if not named:
+        return every
+    found = copy.copy(every)
+    found.registered_commands = named
+    return found
+
+
 def parse_duration(text: str) -> float:
     """The seconds of `90`, `90s`, `10m`, `2h` or `1h30m`; UserError for anything else."""
     found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text)
@@ -442,7 +508,9 @@ def _on_cluster(
     import asyncio
 
     from tftraining_client.cluster.async_client import AsyncClient
-    from tftraining_client.commands.output import note
+    from tftraining_client.commands.output import note, set_scope
+
+    set_scope(context, kubeconfig, namespace)
 
     async def connected() -> int:
         async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=note) as client:

@@ -3,53 +3,71 @@
 from collections.abc import Sequence
 
 from tftraining_client.cluster.async_client import AsyncClient
-from tftraining_client.commands.output import hint, resource_name
+from tftraining_client.cluster.models import Job
+from tftraining_client.commands.next_commands import next_commands
+from tftraining_client.commands.output import hint, print_object, resource_name
 
 
-async def wait(client: AsyncClient, name: str, state: str, timeout: float | None) -> int:  # noqa: ASYNC109
+async def wait(
+    client: AsyncClient,
+    name: str,
+    state: str,
+    timeout: float | None,  # noqa: ASYNC109
+    output: str | None,
+) -> int:
     """Wait for the state; 0 once the job has reached it. JobEnded and WaitTimeout carry the other exit codes."""
     job = await client.wait(name, state, timeout)
+    if output is not None:
+        print_object(job.raw, output)
+        return 0
     print(f"{resource_name(job.name)}: {job.phase}" + (f", epoch {job.epoch}" if job.epoch else ""))
+    hint(*next_commands(job))
     return 0
 
 
-async def suspend(client: AsyncClient, name: str) -> int:
+async def suspend(client: AsyncClient, name: str, output: str | None) -> int:
     """Suspend the job; the exit code."""
     before = await client.get(name)
-    await client.suspend(name)
-    print(f"{resource_name(name)} {'is suspended already' if before.suspended else 'suspended'}")
-    hint(f"resume {name}", f"status {name}")
+    job = await client.suspend(name)
+    _tell(job, "is suspended already" if before.suspended else "suspended", output, f"resume {name}", f"status {name}")
     return 0
 
 
-async def resume(client: AsyncClient, name: str) -> int:
+async def resume(client: AsyncClient, name: str, output: str | None) -> int:
     """Resume the job; the exit code."""
     before = await client.get(name)
-    await client.resume(name)
-    print(f"{resource_name(name)} {'resumed' if before.suspended else 'is not suspended'}")
-    hint(f"status {name} --watch")
+    job = await client.resume(name)
+    _tell(job, "resumed" if before.suspended else "is not suspended", output, f"status {name} --watch")
     return 0
 
 
-async def restart(client: AsyncClient, name: str) -> int:
+async def restart(client: AsyncClient, name: str, output: str | None) -> int:
     """Restart the job; the exit code."""
-    await client.restart(name)
-    print(f"{resource_name(name)} restarted")
-    hint(f"status {name} --watch")
+    _tell(await client.restart(name), "restarted", output, f"status {name} --watch")
     return 0
 
 
-async def scale(client: AsyncClient, name: str, replicas: int) -> int:
+async def scale(client: AsyncClient, name: str, replicas: int, output: str | None) -> int:
     """Change the number of workers; the exit code."""
     await client.scale(name, replicas)
-    print(f"{resource_name(name)} scaled to {replicas} workers")
-    hint(f"status {name} --watch")
+    _tell(await client.get(name), f"scaled to {replicas} workers", output, f"status {name} --watch")
     return 0
 
 
-async def delete(client: AsyncClient, names: Sequence[str], wait: bool) -> int:
+async def delete(client: AsyncClient, names: Sequence[str], wait: bool, output: str | None) -> int:
     """Delete the jobs; the exit code."""
     for name in names:
         await client.delete(name, wait=wait)
-        print(f"{resource_name(name)} deleted", flush=True)
+        print(resource_name(name) + ("" if output else " deleted"), flush=True)
+    if output is None:
+        hint("list")
     return 0
+
+
+def _tell(job: Job, done: str, output: str | None, *commands: str) -> None:
+    """Print the job in the format, or in one line what was done to it."""
+    if output is not None:
+        print_object(job.raw, output)
+        return
+    print(f"{resource_name(job.name)} {done}")
+    hint(*commands)

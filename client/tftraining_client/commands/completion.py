@@ -5,16 +5,25 @@ import asyncio
 from typer._completion_shared import get_completion_script
 
 from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.commands.output import hint_lines
 from tftraining_client.errors import UserError
 
 PROGRAM = "tftj"
 SECONDS = 3.0
+# The line that each shell reads the completion with.
+SOURCED = {
+    "bash": "source <(tftj completion bash)",
+    "zsh": "source <(tftj completion zsh)",
+    "fish": "tftj completion fish | source",
+    "powershell": "tftj completion powershell | Out-String | Invoke-Expression",
+}
 
 
 def print_script(shell: str) -> int:
     """Print the completion script of the shell; the exit code."""
-    shell = "pwsh" if shell == "powershell" else shell
-    print(get_completion_script(prog_name=PROGRAM, complete_var="_TFTJ_COMPLETE", shell=shell))
+    name = "pwsh" if shell == "powershell" else shell
+    print(get_completion_script(prog_name=PROGRAM, complete_var="_TFTJ_COMPLETE", shell=name))
+    hint_lines(SOURCED[shell])
     return 0
 
 

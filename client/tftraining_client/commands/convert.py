@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from tftraining_client.cluster.async_client import AsyncClient
-from tftraining_client.commands.output import hint, note
+from tftraining_client.commands.output import hint_lines, note
 from tftraining_client.errors import UserError
 from tftraining_client.manifest import read_documents
 from tftraining_client.tfjob import KIND, convert, is_tfjob
@@ -49,7 +49,8 @@ def print_jobs(jobs: Sequence[Json], output: str | None) -> int:
     else:
         text = yaml.safe_dump_all(jobs, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
         print(text, end="")
-    hint("convert FILE > job.yaml", "submit -f job.yaml --dry-run", "run job.yaml")
+    if output is None:
+        hint_lines("tftj convert FILE > job.yaml", "tftj submit -f job.yaml --dry-run", "tftj run job.yaml")
     return 0
 
 

@@ -1,16 +1,16 @@
 """`tftj doctor`: what a training needs of the cluster, each with the fix if it is missing."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tftraining_api.kube.api import Api, ApiError, Query
-from tftraining_api.model.names import GROUP, PLURAL, VERSION
+from tftraining_api.model.names import GROUP, LABEL_JOB, PLURAL, VERSION
 from tftraining_client.cluster.api_errors import as_user_error
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import Connection
-from tftraining_client.commands.output import is_terminal
-from tftraining_client.validation.crd import custom_resource
+from tftraining_client.commands.output import hint, is_terminal, print_raw
+from tftraining_client.validation.crd import custom_resource, fields
 
 Result = Literal["ok", "warning", "failed"]
 COLOURS = {"ok": 32, "warning": 33, "failed": 31}
@@ -36,6 +36,9 @@ ONE_NODE = (
     "pd.csi.storage.gke.io",
     "rancher.io/local-path",
 )
+DNS = "k8s-app=kube-dns"
+# The reasons of a container that waits for its image.
+NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SCHEDULERS = {
     "scheduling.x-k8s.io": "coscheduling",
     "scheduling.volcano.sh": "Volcano",
@@ -52,12 +55,18 @@ class Check:
     fix: str = ""
 
 
-async def examine(client: AsyncClient) -> int:
+async def examine(client: AsyncClient, output: str | None) -> int:
     """Print each check; 1 if one has failed, otherwise 0."""
-    failed = False
+    found = []
     async for check in checks(await client.connection(), await client.own_namespace()):
-        failed |= check.result == "failed"
-        print("\n".join(check_lines(check, is_terminal())), flush=True)
+        found.append(check)
+        if output is None:
+            print("\n".join(check_lines(check, is_terminal())), flush=True)
+    failed = any(check.result == "failed" for check in found)
+    if output is None:
+        hint(*(("doctor",) if failed else ("submit -f FILE", "list")))
+    else:
+        print_raw({"checks": [asdict(check) for check in found]}, output)
     return 1 if failed else 0
 
 
@@ -80,7 +89,7 @@ async def checks(connection: Connection, namespace: str) -> AsyncIterator[Check]
         yield Check("failed", str(told), "start the cluster or its VPN, or choose another --context")
         return
     yield Check("ok", f"context {connection.context}: Kubernetes {version.get('gitVersion')} at {connection.server}")
-    for examination in (_definition, _operator, _rights, _storage, _schedulers):
+    for examination in (_definition, _operator, _rights, _storage, _dns, _images, _schedulers):
         try:
             yield await examination(api, namespace)
         except ApiError as error:
@@ -110,8 +119,8 @@ def judge_definition(installed: dict[str, Any]) -> Check:
         return Check(
             "failed", f"{PLURAL}.{GROUP} does not serve {VERSION}", "kubectl apply -f crds/tftrainingjobs.yaml"
         )
-    theirs = set(_fields("", served[0]["schema"]["openAPIV3Schema"]))
-    missing = sorted(set(_fields("", custom_resource().schema)) - theirs)
+    theirs = set(fields(served[0]["schema"]["openAPIV3Schema"]))
+    missing = sorted(set(fields(custom_resource().schema)) - theirs)
     if missing:
         names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         return Check(
@@ -121,14 +130,6 @@ def judge_definition(installed: dict[str, Any]) -> Check:
             "kubectl apply --server-side -f crds/tftrainingjobs.yaml",
         )
     return Check("ok", f"{PLURAL}.{GROUP}/{VERSION} is installed with all fields that this client knows")
-
-
-def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
-    for name, child in (schema.get("properties") or {}).items():
-        yield f"{path}.{name}".lstrip(".")
-        yield from _fields(f"{path}.{name}", child)
-    if isinstance(schema.get("items"), dict):
-        yield from _fields(f"{path}[]", schema["items"])
 
 
 async def _operator(api: Api, namespace: str) -> Check:
@@ -194,6 +195,56 @@ def judge_storage(classes: list[dict[str, Any]]) -> Check:
         "no storage class is known to offer ReadWriteMany; a gang on several nodes needs it for spec.storage",
         "install a driver for NFS, CephFS, EFS or Filestore, or use one node (examples/storage/one-node.yaml)",
     )
+
+
+async def _dns(api: Api, namespace: str) -> Check:
+    path = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"
+    try:
+        slices, _ = await api.list(path, _labelled(DNS))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return Check("warning", "DNS cannot be checked without the right to list endpointslices in kube-system")
+    return judge_dns(slices)
+
+
+def judge_dns(slices: list[dict[str, Any]]) -> Check:
+    """Whether the cluster's DNS has a server that is ready; the members of a gang find each other by name."""
+    ends = [each for found in slices for each in found.get("endpoints") or ()]
+    if any((each.get("conditions") or {}).get("ready") is not False for each in ends):
+        return Check("ok", "the cluster's DNS (kube-system) is ready")
+    return Check(
+        "warning",
+        "no DNS server is ready in kube-system; the members of a gang find each other by name",
+        f"kubectl -n kube-system get pods -l {DNS}",
+    )
+
+
+async def _images(api: Api, namespace: str) -> Check:
+    pods, _ = await api.list(f"/api/v1/namespaces/{namespace}/pods", _labelled(LABEL_JOB))
+    return judge_images(pods, namespace)
+
+
+def judge_images(pods: list[dict[str, Any]], namespace: str) -> Check:
+    """Whether a pod of a job waits for an image that cannot be pulled."""
+    waiting = sorted(each for pod in pods for each in _unpulled(pod))
+    if not waiting:
+        return Check("ok", f"no pod of a job in namespace {namespace} waits for an image that cannot be pulled")
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return Check(
+        "failed",
+        f"an image cannot be pulled: {waiting[0]}{more}",
+        "correct the name of the image, push it to a registry that the nodes reach, or name the registry's Secret in "
+        "imagePullSecrets of the pod template",
+    )
+
+
+def _unpulled(pod: dict[str, Any]) -> Iterator[str]:
+    status = pod.get("status") or {}
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        reason = ((each.get("state") or {}).get("waiting") or {}).get("reason")
+        if reason in NO_IMAGE:
+            yield f"{pod['metadata']['name']}: {each.get('image')} ({reason})"
 
 
 async def _schedulers(api: Api, namespace: str) -> Check:

@@ -2,21 +2,25 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 from tftraining_api.model.status import Failure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.advice import advice
-from tftraining_client.commands.output import hint
-from tftraining_client.commands.status import next_commands
-from tftraining_client.commands.status_tree import restart_text
+from tftraining_client.commands.next_commands import next_commands
+from tftraining_client.commands.output import hint, print_raw
+from tftraining_client.commands.restart_text import restart_text
 
 WARNINGS = ("NoProgress", "NoGPU", "Unreadable")
 
 
-async def explain(client: AsyncClient, name: str) -> int:
+async def explain(client: AsyncClient, name: str, output: str | None) -> int:
     """Print the explanation; the exit code is 0 whatever the job's state."""
     job = await client.get(name)
+    if output is not None:
+        print_raw(as_object(job), output)
+        return 0
     print("\n".join(explanation(job, datetime.now(UTC))))
     hint(*(each for each in next_commands(job) if not each.startswith("explain")))
     return 0
@@ -27,6 +31,27 @@ def explanation(job: Job, now: datetime) -> list[str]:
     return [line for part in _parts(job, now) for line in part.splitlines()]
 
 
+def as_object(job: Job) -> dict[str, Any]:
+    """The explanation for a program, with the parts of the status that it is about."""
+    status = job.raw.get("status") or {}
+    return {
+        "job": job.name,
+        "namespace": job.namespace,
+        "phase": job.phase,
+        **{name: status[name] for name in ("reason", "message", "failure", "lastRestart") if name in status},
+        "warnings": [dict(zip(("type", "message"), each, strict=True)) for each in _warnings(job)],
+        "try": advice(job.phase, job.status.reason or ""),
+    }
+
+
+def _warnings(job: Job) -> Iterator[tuple[str, str]]:
+    """The conditions that are a warning, with their messages."""
+    for kind in WARNINGS:
+        condition = job.status.condition(kind)
+        if condition is not None and condition.status == "True":
+            yield kind, condition.message
+
+
 def _parts(job: Job, now: datetime) -> Iterator[str]:
     status = job.status
     reason = f" ({status.reason})" if status.reason else ""
@@ -35,10 +60,8 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield culprit(status.failure)
     if status.last_restart is not None and not job.failed:
         yield restart_text(status.last_restart, now)
-    for kind in WARNINGS:
-        condition = status.condition(kind)
-        if condition is not None and condition.status == "True":
-            yield f"{kind}: {condition.message}"
+    for kind, message in _warnings(job):
+        yield f"{kind}: {message}"
     if job.log_tail and (job.failed or job.phase == "Restarting"):
         yield f"last lines of {status.failure.pod if status.failure else 'the program'}:"
         yield "\n".join(f"  {line}" for line in job.log_tail.rstrip().splitlines())

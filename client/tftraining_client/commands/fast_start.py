@@ -6,8 +6,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-# Their __init__ import a client without asyncio, websockets and requests: 0.3 s for modules that no command uses.
-PACKAGES = ("kubernetes", "kubernetes.aio")
+# Their __init__ import a client without asyncio, websockets, requests and more: 0.3 s for modules that no command uses.
+PACKAGES = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernetes.aio.utils")
+CLIENT = "kubernetes.aio.client"
 ADAPTERS = "typer._adapters"
 
 
@@ -17,6 +18,17 @@ def skip_package_imports() -> None:
         spec = importlib.util.find_spec(name) if name not in sys.modules else None
         if spec is not None:
             sys.modules[name] = importlib.util.module_from_spec(spec)
+    vars(sys.modules[CLIENT]).setdefault("__getattr__", _client_name)
+
+
+def _client_name(name: str) -> Any:
+    """What the reader of kubeconfigs imports from the client: the configuration, and the ApiClient, which costs an
+    import of pydantic, for functions that no command calls."""
+    if name == "ApiClient":
+        return None
+    if name == "Configuration":
+        return importlib.import_module(f"{CLIENT}.configuration").Configuration
+    raise AttributeError(f"module {CLIENT!r} has no attribute {name!r} in a command")
 
 
 class _Adapters(ModuleType):
@@ -54,3 +66,25 @@ def skip_pydantic() -> None:
     """Let typer do without pydantic's type adapters while it can: they are a sixth of a command's CPU time."""
     if ADAPTERS not in sys.modules:
         sys.modules[ADAPTERS] = _Adapters(ADAPTERS)
+
+
+def import_aiohttp() -> None:
+    """Import aiohttp without the system's certificates, which it reads for servers that name no authority of their own.
+    They are read at the first handshake that needs them: a tenth of a command's CPU time, for no command."""
+    import ssl  # noqa: PLC0415  the help does without it
+
+    load = ssl.SSLContext.load_default_certs
+
+    def load_later(context: Any, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        def wrap_bio(*arguments: Any, **options: Any) -> Any:
+            del context.wrap_bio
+            load(context, purpose)
+            return context.wrap_bio(*arguments, **options)
+
+        context.wrap_bio = wrap_bio
+
+    ssl.SSLContext.load_default_certs = load_later  # type: ignore[method-assign, assignment]
+    try:
+        importlib.import_module("aiohttp")
+    finally:
+        ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]

@@ -42,7 +42,8 @@ async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, ou
         print_table(*job_table(jobs, all_namespaces, output == "wide", datetime.now(UTC)))
         hint("status JOB --watch", "logs JOB --follow")
     elif is_terminal():
-        note("no jobs" if all_namespaces else "no jobs in the namespace; `tftj list -A` lists all")
+        note("no jobs" if all_namespaces else f"no jobs in namespace {await client.own_namespace()}")
+        hint("submit -f FILE", *(() if all_namespaces else ("list -A",)))
     return 0
 
 

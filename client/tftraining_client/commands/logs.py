@@ -20,8 +20,7 @@ async def print_logs(client: AsyncClient, name: str, *, follow: bool, **options:
             sys.stdout.write(f"{prefixes.of(line)}{line.text}\n")
             if follow:
                 sys.stdout.flush()
-    if not follow:
-        hint(f"logs {name} --follow", f"explain {name}")
+    hint(*((f"status {name}", f"plot {name}") if follow else (f"logs {name} --follow", f"explain {name}")))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ def print_raw(document: Mapping[str, Any], output: str) -> None:
         print(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True), end="")
 
 
+def print_object(raw: Mapping[str, Any], output: str) -> None:
+    """Print a job as JSON or YAML, or its name."""
+    if output == "name":
+        print(resource_name(raw["metadata"]["name"]), flush=True)
+    else:
+        print_raw(complete(raw), output)
+
+
 def resource_name(name: str) -> str:
     """The name as kubectl takes it: `tftrainingjob.tftraining.dev/digits`."""
     return f"{KIND.lower()}.{GROUP}/{name}"
@@ -113,10 +122,25 @@ def note(text: str) -> None:
     print(f"tftj: {text}", file=sys.stderr, flush=True)
 
 
+_scope = ""
+
+
+def set_scope(context: str | None, kubeconfig: str | None, namespace: str | None) -> None:
+    """Let the next commands name the cluster and the namespace that this command was given."""
+    global _scope  # noqa: PLW0603  a process runs one command
+    given = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
+    _scope = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
+
+
 def hint(*commands: str) -> None:
-    """Print the next useful commands, on a terminal only."""
+    """Print the next useful commands of the cluster, on a terminal only."""
+    hint_lines(*(f"tftj {command}{_scope}" for command in commands))
+
+
+def hint_lines(*lines: str) -> None:
+    """Print the next useful lines for the shell, on a terminal only."""
     if is_terminal():
-        print("next: " + "; ".join(f"tftj {command}" for command in commands), file=sys.stderr)
+        print(f"next: {'; '.join(lines)}", file=sys.stderr)
 
 
 def age(since: datetime, now: datetime | None = None) -> str:

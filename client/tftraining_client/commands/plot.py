@@ -1,6 +1,7 @@
 """`tftj plot`: the curves of a job in the terminal, or as a file."""
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from tftraining.launch.history import FILE
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.commands.curves import Curves, curves_of
-from tftraining_client.commands.output import hint, is_terminal, note
+from tftraining_client.commands.output import hint, hint_lines, is_terminal, note
 from tftraining_client.errors import UserError
 from tftraining_client.history import History
 
@@ -20,7 +21,8 @@ SHOWN_METRICS = 4
 async def plot_job(client: AsyncClient, name: str, metrics: Sequence[str], output: str | None, file: str | None) -> int:
     """Plot the history of a job; the exit code."""
     plot(name, await client.history(name), metrics, output, file)
-    hint(*(f"plot {name} -o html",) if output is None else (), f"status {name}")
+    if output != "json":
+        hint(*(f"plot {name} -o html",) if output is None else (), f"status {name}")
     return 0
 
 
@@ -29,6 +31,8 @@ def plot_directory(path: str, metrics: Sequence[str], output: str | None, file: 
     place = Path(path).resolve()
     history = read_history(place)
     plot((place if place.is_dir() else place.parent).name, history, metrics, output, file)
+    if output is None:
+        hint_lines(f"tftj plot {shlex.quote(path)} -o html")
     return 0
 
 

@@ -1,19 +1,17 @@
-"""`tftj status`: the tree of a job, once or live; in a pipe one line a change."""
+"""`tftj status`: the tree of a job, once or live; in a pipe one line a change, without an import of rich."""
 
+# ruff: noqa: PLC0415
 import asyncio
 import io
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from rich.console import Console
-from rich.live import Live
-
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.snapshot import Snapshot
-from tftraining_client.commands.output import complete, hint, is_terminal, print_raw, resource_name
-from tftraining_client.commands.status_tree import status_tree
+from tftraining_client.commands.next_commands import next_commands
+from tftraining_client.commands.output import hint, is_terminal, print_object
 
 # As wide as no line of a tree: in a pipe nothing is wrapped.
 PIPE_WIDTH = 4000
@@ -23,8 +21,7 @@ TICK_SECONDS = 1.0
 async def show(client: AsyncClient, name: str, watch: bool, output: str | None) -> int:
     """Print the status; the exit code. With `watch` 1 if the job fails."""
     if output in ("json", "yaml", "name"):
-        job = await client.get(name)
-        print(resource_name(name)) if output == "name" else print_raw(complete(job.raw), output)
+        print_object((await client.get(name)).raw, output)
         return 0
     async with aclosing(client.snapshots(name)) as snapshots:
         if watch:
@@ -33,19 +30,6 @@ async def show(client: AsyncClient, name: str, watch: bool, output: str | None) 
     _print(snapshot, wide=output == "wide")
     hint(*next_commands(snapshot.job))
     return 0
-
-
-FOLLOWING = (("status", "--watch"), ("logs", "--follow"), ("explain", ""))
-NEXT = {
-    "Failed": (("explain", ""), ("logs", "--tail 50")),
-    "Succeeded": (("logs", ""), ("delete", "")),
-    "Suspended": (("resume", ""),),
-}
-
-
-def next_commands(job: Job) -> tuple[str, ...]:
-    """The commands that are useful for a job in this phase."""
-    return tuple(f"{verb} {job.name} {options}".rstrip() for verb, options in NEXT.get(job.phase, FOLLOWING))
 
 
 def change_line(job: Job) -> str:
@@ -57,6 +41,10 @@ def change_line(job: Job) -> str:
 
 
 def _print(snapshot: Snapshot, wide: bool) -> None:
+    from rich.console import Console
+
+    from tftraining_client.commands.status_tree import status_tree
+
     tree = status_tree(snapshot, datetime.now(UTC), wide)
     if is_terminal():
         Console(highlight=False).print(tree)
@@ -79,6 +67,11 @@ async def _lines(snapshots: AsyncGenerator[Snapshot, None]) -> int:
 
 async def _live(snapshots: AsyncGenerator[Snapshot, None]) -> int:
     """Redraw the tree at each change, and each second for the ages, which costs no request."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from tftraining_client.commands.status_tree import status_tree
+
     console = Console(highlight=False)
     newest: Snapshot | None = None
     following = asyncio.ensure_future(anext(snapshots))

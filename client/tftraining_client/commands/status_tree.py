@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from tftraining_api.model.status import LastRestart
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.output import PHASES, age
+from tftraining_client.commands.restart_text import restart_text
 from tftraining_client.local.display import BAR, fraction
 from tftraining_client.local.timeline import progress_text
 
@@ -43,25 +43,6 @@ def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> Render
     for kind in snapshot.hidden:
         tree.add(Text(f"no permission to list {kind}: the cluster role view contains the right", style="yellow"))
     return tree
-
-
-def restart_text(restart: LastRestart, now: datetime) -> str:
-    """`last restart 3m ago: worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
-    return f"last restart {age(restart.time, now)} ago: {restart_details(restart)}"
-
-
-def restart_details(restart: LastRestart) -> str:
-    """`worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
-    parts = [" ".join(part for part in (restart.pod, restart.exception or restart.reason) if part)]
-    if restart.resumed_from_epoch is not None:
-        parts.append(f"resumed from epoch {restart.resumed_from_epoch}")
-    elif restart.resumed_from_step is not None:
-        parts.append(f"resumed from step {restart.resumed_from_step}")
-    if restart.down_seconds is not None:
-        parts.append(f"{restart.down_seconds:.1f} s without training")
-    if restart.lost_steps is not None:
-        parts.append(f"{restart.lost_steps} steps lost")
-    return ", ".join(part for part in parts if part)
 
 
 def _head(job: Job, now: datetime) -> Text:

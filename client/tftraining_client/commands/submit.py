@@ -1,6 +1,7 @@
 """`tftj submit`."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from tftraining_client.cluster.submission import Submission, prepare
 from tftraining_client.code.package import Package, mebibytes
 from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
-from tftraining_client.commands.output import complete, hint, note, print_raw, resource_name
+from tftraining_client.commands.next_commands import next_commands
+from tftraining_client.commands.output import hint, note, print_object, resource_name
 
 SERVER_SIDE = (
     "the ConfigMap of the code is too large for the annotation of a plain kubectl apply: use "
@@ -46,19 +48,17 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
         job = await client.submit(submission, dry_run=dry_run, progress=progress)
     if dry_run and submission.uploaded is not None:
         note(would_upload(submission, submission.uploaded))
-    if output in ("json", "yaml"):
-        if dry_run:
-            print_submission(submission, output)
-        else:
-            print_raw(complete(job.raw), output)
+    if dry_run and output in ("json", "yaml"):
+        print_submission(submission, output)
         return 0
-    created = f"{resource_name(job.name)} created{' (dry run)' if dry_run else ''}"
-    print(resource_name(job.name) if output == "name" else created, flush=True)
+    if output is not None:
+        print_object(job.raw, output)
+        return 0
+    print(f"{resource_name(job.name)} created{' (dry run)' if dry_run else ''}", flush=True)
     if watch:
         client.use_namespace(job.namespace)
         return await status.show(client, job.name, watch=True, output=None)
-    if not dry_run:
-        hint(*status.next_commands(job))
+    hint(*((f"submit -f {shlex.quote(file)}",) if dry_run else next_commands(job)))
     return 0
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from tftraining_api.model.quantity import in_bytes, in_milli
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Pod
-from tftraining_client.commands.output import Cell, Column, hint, note, print_raw, print_table
+from tftraining_client.commands.output import Cell, Column, hint, is_terminal, note, print_raw, print_table
 
+NAMESPACE, JOB = Column("NAMESPACE", rank=1), Column("JOB")
 COLUMNS = (
     Column("REPLICA"),
     Column("CPU"),
@@ -44,21 +45,28 @@ class Usage:
     gpus: int
 
 
-async def show(client: AsyncClient, name: str, output: str | None) -> int:
-    """Print the usage of the job's pods; the exit code."""
-    await client.get(name)
-    metrics = {each["metadata"]["name"]: each for each in await client.pod_metrics(name)}
-    usages = [usage(pod, metrics.get(pod.name)) for pod in await client.pods(name)]
+async def show(client: AsyncClient, name: str | None, all_namespaces: bool, output: str | None) -> int:
+    """Print the usage of the pods of the job, otherwise of all jobs; the exit code."""
+    if name is not None:
+        await client.get(name)
+    metrics = {_key(each): each for each in await client.pod_metrics(name, all_namespaces=all_namespaces)}
+    pods = await client.pods(name, all_namespaces=all_namespaces)
+    usages = [usage(pod, metrics.get(_key(pod.raw))) for pod in pods]
     if output in ("json", "yaml"):
         print_raw({"pods": [as_object(each) for each in usages]}, output)
     elif output == "name":
         print("".join(f"pod/{each.pod.name}\n" for each in usages), end="")
     elif usages:
-        print_table(*usage_table(usages, output == "wide"))
-        hint(f"status {name} --watch", f"explain {name}")
-    else:
-        note(f"job {name} has no pods now")
+        print_table(*usage_table(usages, output == "wide", jobs=name is None, namespaces=all_namespaces))
+        hint(*((f"status {name} --watch", f"explain {name}") if name else ("top JOB -o wide", "list")))
+    elif is_terminal():
+        note(f"job {name} has no pods now" if name else "no job has pods now")
+        hint(f"status {name}" if name else "list -A")
     return 0
+
+
+def _key(raw: Mapping[str, Any]) -> tuple[str, str]:
+    return str(raw["metadata"].get("namespace", "")), str(raw["metadata"]["name"])
 
 
 def usage(pod: Pod, metrics: Mapping[str, Any] | None) -> Usage:
@@ -86,9 +94,17 @@ def _total(values: Sequence[int | None], complete: bool) -> int | None:
     return None if not known or (complete and len(known) < len(values)) else sum(known)
 
 
-def usage_table(usages: Sequence[Usage], wide: bool) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
-    """The columns and the rows of the table; an amount near its limit is marked."""
-    return (*COLUMNS, *(WIDE if wide else ())), [_row(each, wide) for each in usages]
+def usage_table(
+    usages: Sequence[Usage], wide: bool, jobs: bool = False, namespaces: bool = False
+) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
+    """The columns and the rows of the table, with those of the job and the namespace where there are several; an amount
+    near its limit is marked."""
+    columns = (*((NAMESPACE,) if namespaces else ()), *((JOB,) if jobs else ()), *COLUMNS, *(WIDE if wide else ()))
+    return columns, [[*_owner(each.pod, jobs, namespaces), *_row(each, wide)] for each in usages]
+
+
+def _owner(pod: Pod, jobs: bool, namespaces: bool) -> list[Cell]:
+    return [*([(pod.namespace, "")] if namespaces else []), *([(pod.job, "")] if jobs else [])]
 
 
 def _row(each: Usage, wide: bool) -> list[Cell]:
@@ -110,7 +126,9 @@ def as_object(each: Usage) -> dict[str, Any]:
     """The usage for a program: CPU in millicores, memory in bytes."""
     parts = {"usage": each.used, "requests": each.requests, "limits": each.limits}
     amounts = {name: {"cpuMilli": part.cpu, "memoryBytes": part.memory} for name, part in parts.items()}
-    return {"pod": each.pod.name, "replica": each.pod.replica, "node": each.pod.node, **amounts, "gpus": each.gpus}
+    owner = {"namespace": each.pod.namespace, "job": each.pod.job}
+    pod = {"pod": each.pod.name, "replica": each.pod.replica, "node": each.pod.node}
+    return {**owner, **pod, **amounts, "gpus": each.gpus}
 
 
 def _cores(milli: int | None) -> str:

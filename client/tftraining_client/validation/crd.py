@@ -1,5 +1,6 @@
 """The CustomResourceDefinition shipped with this package: the same file that is applied to clusters."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -33,3 +34,12 @@ def custom_resource() -> CustomResource:
     (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     return CustomResource(spec["group"], version["name"], spec["names"]["kind"], schema)
+
+
+def fields(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The fields of a schema and of the schemas in it: `spec.restartPolicy.rules[].action`."""
+    for name, child in (schema.get("properties") or {}).items():
+        yield f"{path}.{name}".lstrip(".")
+        yield from fields(child, f"{path}.{name}")
+    if isinstance(schema.get("items"), dict):
+        yield from fields(schema["items"], f"{path}[]")

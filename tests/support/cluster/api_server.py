@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from kubernetes.aio import config
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from testbed.kube import Kube
 from tftraining_api.kube.api import Api
@@ -16,7 +16,7 @@ async def connected(kube: Kube) -> AsyncIterator[Api]:
     """A connection by the cluster's kubeconfig, closed when the block ends."""
     configuration = Configuration()
     await config.load_kube_config(config_file=str(kube.kubeconfig), client_configuration=configuration)
-    api = Api(ApiClient(configuration))
+    api = Api(RESTClientObject(configuration))
     try:
         yield api
     finally:

@@ -21,12 +21,12 @@ OPERATOR_NAMESPACE = "tftraining-system"
 RBAC_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
-def install_crd(plane: ControlPlane) -> None:
-    """Apply the CustomResourceDefinition and wait until it is served.
+def install_crd(plane: ControlPlane, file: Path = CRD) -> None:
+    """Apply the CustomResourceDefinition, or another one, and wait until it is served.
 
     Its condition Established is not enough: for a moment after it the API server still answers 404 or 429.
     """
-    plane.kubectl("apply", "--filename", CRD)
+    plane.kubectl("apply", "--filename", file)
     deadline = time.monotonic() + SERVED_SECONDS
     while True:
         try:

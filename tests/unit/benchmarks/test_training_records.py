@@ -30,7 +30,11 @@ def test_the_processes_of_a_task_come_in_the_order_of_their_first_step(tmp_path:
 
 def test_the_newest_steps_are_those_of_the_process_that_wrote_last(tmp_path: Path) -> None:
     assert training_records.read_newest(tmp_path, 0) == []
-    for name, begins, written in (("steps-0-9", (1.0, 2.0, 3.0), 50), ("steps-0-10", (0.5,), 40), ("steps-0-11", (), 60)):
+    for name, begins, written in (
+        ("steps-0-9", (1.0, 2.0, 3.0), 50),
+        ("steps-0-10", (0.5,), 40),
+        ("steps-0-11", (), 60),
+    ):
         (tmp_path / name).write_bytes(b"".join(STEP.pack(3, begin, begin + 1, 0.5) for begin in begins) + b"torn")
         os.utime(tmp_path / name, (written, written))
     assert training_records.read_newest(tmp_path, 0, 2) == [Step(3, 2.0, 3.0, 0.5), Step(3, 3.0, 4.0, 0.5)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.client.cluster_objects import a_job
+from tests.support.client.cluster_objects import a_job, a_pod
 from tests.support.repository import REPOSITORY
 from tftraining_api.kube.api import ApiError
 from tftraining_client import ApiUnavailable, JobEnded, JobFailed, NoCustomResource, PermissionDenied, UserError
@@ -15,7 +15,15 @@ from tftraining_client.__main__ import main
 from tftraining_client.cluster.api_errors import as_user_error, unknown_job
 from tftraining_client.cluster.awaited import check_possible, parse_awaited
 from tftraining_client.commands.app import parse_duration
-from tftraining_client.commands.doctor import Check, check_lines, judge_definition, judge_operator, judge_storage
+from tftraining_client.commands.doctor import (
+    Check,
+    check_lines,
+    judge_definition,
+    judge_dns,
+    judge_images,
+    judge_operator,
+    judge_storage,
+)
 from tftraining_client.validation.crd import custom_resource
 
 FORBIDDEN = (
@@ -58,6 +66,17 @@ FORBIDDEN = (
             NoCustomResource,
             "the cluster of context c does not know tftrainingjobs.tftraining.dev: install the operator's chart, or "
             "choose another --context",
+        ),
+        (
+            ApiError(400, "BadRequest", 'strict decoding error: unknown field "spec.restartPolicy.rules[0].role"'),
+            UserError,
+            "the installed definition of tftrainingjobs.tftraining.dev is older than this client: it lacks "
+            "spec.restartPolicy.rules[].role; upgrade the operator's chart, and see `tftj doctor`",
+        ),
+        (
+            ApiError(400, "BadRequest", 'strict decoding error: unknown field "spec.runPolcy"'),
+            UserError,
+            'the API server refuses the request: strict decoding error: unknown field "spec.runPolcy"',
         ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
         (
@@ -229,6 +248,25 @@ def test_a_storage_class_for_one_node_is_not_enough() -> None:
     shared = {"metadata": {"name": "shared"}, "provisioner": "nfs.csi.k8s.io"}
     assert judge_storage([local]).result == "warning"
     assert judge_storage([local, shared]).text == "storage classes that may offer ReadWriteMany: shared"
+
+
+def test_an_image_that_cannot_be_pulled_is_named() -> None:
+    pods = [a_pod(0).raw, a_pod(1, "ImagePullBackOff").raw]
+    pods[1]["status"]["containerStatuses"][0]["image"] = "registry/none:1"
+    found = judge_images(pods, "team")
+    assert (found.result, found.text) == (
+        "failed",
+        "an image cannot be pulled: digits-worker-1: registry/none:1 (ImagePullBackOff)",
+    )
+    assert judge_images(pods[:1], "team").result == "ok"
+
+
+def test_dns_needs_a_server_that_is_ready() -> None:
+    assert (
+        judge_dns([{"endpoints": [{"conditions": {"ready": False}}, {"conditions": {"ready": True}}]}]).result == "ok"
+    )
+    for slices in ([], [{"endpoints": None}], [{"endpoints": [{"conditions": {"ready": False}}]}]):
+        assert judge_dns(slices).result == "warning"
 
 
 def test_the_lines_of_a_check() -> None:

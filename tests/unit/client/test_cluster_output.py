@@ -14,8 +14,9 @@ from tftraining_client.commands.advice import ADVICE, FALLBACK, advice
 from tftraining_client.commands.explain import explanation
 from tftraining_client.commands.listing import job_table
 from tftraining_client.commands.logs import Prefixes
+from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import age, table_lines
-from tftraining_client.commands.status import change_line, next_commands
+from tftraining_client.commands.status import change_line
 from tftraining_client.commands.status_tree import status_tree
 
 EVENTS = (

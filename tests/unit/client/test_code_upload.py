@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from tests.support.client.cluster_objects import a_job
 from tests.support.ports import free_ports
@@ -93,7 +93,7 @@ async def receiving(path: Path, digest: str, cuts: int = 0) -> AsyncIterator[tup
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
     try:
         async with asyncio.timeout(PATIENCE):
             yield api, program
@@ -183,7 +183,7 @@ async def test_a_missing_right_to_forward_ports_is_named(tmp_path: Path) -> None
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{port}")))
+    api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{port}")))
     with pytest.raises(UserError, match=r"may not use pods/portforward .* cluster role edit contains the right"):
         await send_package(api, POD, LARGE, lambda *_: None)
     await api.close()

@@ -37,7 +37,7 @@ async def opened(context: str | None = None, kubeconfig: Path | None = None) -> 
 
 
 async def token(found: Connection) -> str | None:
-    configuration = found.api._client.configuration
+    configuration = found.api._transport.configuration
     value: str | None = (await configuration.auth_settings()).get("BearerToken", {}).get("value")
     return value
 
@@ -68,8 +68,7 @@ async def test_in_a_pod_without_a_kubeconfig_the_service_account_counts(
     for name, text in (("token", "secret"), ("ca.crt", "certificate"), ("namespace", "team")):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(connection, "SERVICE_ACCOUNT", tmp_path)
-    for each in ("ApiClient", "Transport"):
-        monkeypatch.setattr(connection, each, lambda configuration: configuration)
+    monkeypatch.setattr(connection, "Transport", lambda configuration: configuration)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -131,7 +130,7 @@ async def test_a_plugin_that_fails_once_keeps_the_token_while_it_is_valid(
 
 async def test_each_connection_has_keepalive(tmp_path: Path) -> None:
     found = await connect(None, str(kubeconfig(tmp_path / "config", "one", {"token": "t"})))
-    assert isinstance(found.api._client.rest_client, Transport)
+    assert isinstance(found.api._transport, Transport)
     await found.api.close()
     with keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

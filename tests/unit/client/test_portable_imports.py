@@ -1,9 +1,19 @@
 """All commands but `run`, and the Python client, import no module that only Linux has."""
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support.client.tfjobs import FILES
+from tests.support.client.verbs import CLUSTER_VERBS
+from tests.support.kwok.certificates import make_certificates
+from tests.unit.client.test_cluster_errors import KUBECONFIG
+from tftraining.launch.history import FILE, Series
 
 BLOCKED = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "curses", "readline", "syslog", "spwd", "crypt")
 PROGRAM = f"""
@@ -17,18 +27,37 @@ for module, names in ((signal, ("SIGHUP", "SIGKILL")), (os, ("fork", "getuid", "
             delattr(module, name)
 """
 MODULES = """
-import importlib, pkgutil
-import tftraining_client, tftraining_client.cluster, tftraining_client.code, tftraining_client.commands
-for package in (tftraining_client.cluster, tftraining_client.code, tftraining_client.commands):
-    for each in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(each.name)
+import importlib, pkgutil, tftraining_client
+# `run` alone needs the modules of `local` that start processes.
+skipped = ("tftraining_client.local", "tftraining_client.__main__")
+found = [each.name for each in pkgutil.walk_packages(tftraining_client.__path__, "tftraining_client.")]
+for name in found:
+    if not name.startswith(skipped):
+        importlib.import_module(name)
+assert {"tftraining_client.commands.dashboard.server", "tftraining_client.tfjob.replicas"} <= set(sys.modules)
 assert tftraining_client.Client and tftraining_client.AsyncClient and tftraining_client.from_function
 assert not [name for name in sys.modules if name.startswith("tftraining_client.local.run")]
 """
+HELP = """
+from tftraining_client.__main__ import main
+from tftraining_client.commands.app import app
+for verb in (each.name for each in app.registered_commands if each.name != "run"):
+    assert main([verb, "--help"]) == 0
+sys.exit(main(["--help"]))
+"""
+# Without the plot in the terminal: plotext imports what its platform has.
+WORK = """
+from tftraining_client.__main__ import main
+commands = ["list"], ["plot", "./job", "-o", "html"], ["convert", TFJOB], ["completion", "powershell"]
+codes = [main(words) for words in commands]
+sys.exit(0 if codes == [3, 0, 0, 0] else str(codes))
+"""
 
 
-def run(text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, check=False)
+def run(text: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM + text], capture_output=True, text=True, check=False, **settings
+    )
 
 
 def test_the_modules_can_be_imported() -> None:
@@ -36,12 +65,26 @@ def test_the_modules_can_be_imported() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["", "list", "status", "logs", "wait", "scale", "delete", "doctor", "plot"])
-def test_the_help_is_there(command: str) -> None:
-    words = [command, "--help"] if command else ["--help"]
-    done = run(f"from tftraining_client.__main__ import main\nsys.exit(main({words}))")
+def test_the_help_of_each_command_is_there() -> None:
+    done = run(HELP)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: tftj {command}")
+    usages = [line.split()[2] for line in done.stdout.splitlines() if line.startswith("Usage: ")]
+    assert set(usages) == {*CLUSTER_VERBS, "completion", "[OPTIONS]"}
+
+
+def test_commands_work_also_for_a_user_without_a_home_directory(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(KUBECONFIG)
+    series = Series()
+    series.record(1, 1, 1.0, {"loss": 1.0})
+    (tmp_path / "job" / FILE).parent.mkdir(parents=True)
+    (tmp_path / "job" / FILE).write_text(json.dumps(series.cut().to_json()))
+    done = run(
+        f"TFJOB = {str(FILES[0])!r}\n{WORK}",
+        cwd=tmp_path,
+        env={"KUBECONFIG": str(tmp_path / "config")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cannot reach the API server" in done.stderr and "Register-ArgumentCompleter" in done.stdout
 
 
 def test_a_blocked_module_cannot_be_imported() -> None:
@@ -81,7 +124,52 @@ import sys
 from tftraining_client.__main__ import main
 sys.argv = ["tftj", "list"]
 print(main())
-imported = [name for name in ("requests", "urllib3", "websocket", "oauthlib") if name in sys.modules]
+unwanted = "requests", "urllib3", "websocket", "oauthlib", "pydantic", "rich"
+imported = [name for name in unwanted if name in sys.modules]
 imported += [] if type(sys.modules["typer._adapters"]).__name__ == "_Adapters" else ["typer._adapters"]
 sys.exit(f"imported: {imported}" if imported else 0)
 """
+
+
+LATE = """
+import asyncio, ssl, sys
+from tftraining_client.commands.fast_start import import_aiohttp
+import_aiohttp()
+import aiohttp
+from aiohttp import connector
+assert connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"] == 0, "read too early"
+
+async def main() -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(sys.argv[1], sys.argv[2])
+    answer = lambda reader, writer: writer.close()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with aiohttp.ClientSession() as session:
+        try:
+            await session.get(f"https://127.0.0.1:{port}/")
+        except aiohttp.ClientConnectorCertificateError:
+            print("refused")
+        except aiohttp.ServerDisconnectedError:
+            print("connected")
+    server.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("trusted", "answer"), [(True, "connected\n"), (False, "refused\n")])
+def test_the_certificates_of_the_system_are_read_for_the_first_connection(
+    tmp_path: Path, trusted: bool, answer: str
+) -> None:
+    for name, text in make_certificates("server", "authority").files.items():
+        (tmp_path / name).write_bytes(text)
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, "tls.crt", "tls.key"],
+        env={**os.environ, "SSL_CERT_FILE": "ca.crt" if trusted else os.devnull, "SSL_CERT_DIR": "none"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, answer), done.stderr

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from tests.support.client.cluster_objects import a_job
 from tftraining_api.kube.api import Api
@@ -43,7 +43,7 @@ async def api() -> Any:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
     yield api
     await api.close()
     await runner.cleanup()

@@ -19,10 +19,11 @@ async def show(client: AsyncClient, all_namespaces: bool, port: int, browser: bo
     context = (await client.connection()).context
     async with Feeds(client, namespace, context) as feeds, serving(feeds, port) as url:
         print(url, flush=True)
-        note(f"dashboard of {f'namespace {namespace}' if namespace else 'all namespaces'}, context {context}")
-        note("the address contains a secret: whoever has it sees what you see; Ctrl-C ends the dashboard")
-        if browser and is_terminal() and has_display():
-            await asyncio.to_thread(webbrowser.open, url)
+        if is_terminal():
+            note(f"dashboard of {f'namespace {namespace}' if namespace else 'all namespaces'}, context {context}")
+            note("the address contains a secret: whoever has it sees what you see; Ctrl-C ends the dashboard")
+            if browser and has_display():
+                await asyncio.to_thread(webbrowser.open, url)
         await asyncio.Event().wait()
     return 0
 

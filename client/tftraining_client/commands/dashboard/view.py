@@ -11,7 +11,7 @@ from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.advice import advice
 from tftraining_client.commands.explain import WARNINGS, culprit
-from tftraining_client.commands.status_tree import restart_details
+from tftraining_client.commands.restart_text import restart_details
 from tftraining_client.history import History, Point, RestartMark
 from tftraining_client.local.display import fraction
 from tftraining_client.local.timeline import progress_text

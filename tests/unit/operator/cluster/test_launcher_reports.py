@@ -228,7 +228,7 @@ async def test_through_the_api_server_not_all_are_asked_at_once() -> None:
 
     changed: list[Key] = []
     async with serving() as (_, api):
-        launchers = LauncherReports(through_api_server(Slow(api._client)), changed.append, max_long_polls=1)
+        launchers = LauncherReports(through_api_server(Slow(api._transport)), changed.append, max_long_polls=1)
         for number in range(100):
             launchers.follow(Key("ns", f"job-{number}"), CHIEF)
         await until(lambda: len(changed) == 100)
@@ -561,7 +561,7 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
             return {}
 
     async with serving() as (_, api):
-        children = Children(Answering(api._client), ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(Answering(api._transport), ChildStore(), ChildStore(), NodeStore(api, print))
         step = Step(status=RUNNING, verify_secret=secret(JOB))
         if status in (400, 403, 409):
             await children.create(JOB, step)
@@ -583,7 +583,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
             return {}
 
     async with serving() as (_, api):
-        children = Children(Recording(api._client), ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(Recording(api._transport), ChildStore(), ChildStore(), NodeStore(api, print))
         step = Step(status=RUNNING, create_secret=secret(JOB))
         await children.create(JOB, step)
         await children.create(JOB, step)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tftraining.launch.failure.incident import TERMINATED, Incident
+from tftraining.launch.gang.backup_report import first_cause
 from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.memory_backups import makes_copies
 from tftraining.launch.gang.outbox import Outbox
@@ -104,8 +105,8 @@ def why_no_copy(trainers: Collection[Peer]) -> str:
     can = all(peer.memory_copies is not None for peer in trainers)
     if not can or makes_copies(trainers) or all(peer.progress.first_step_time is None for peer in trainers):
         return ""
-    reasons = (peer.backup.reason for peer in trainers if peer.backup is not None)
-    return next((reason for reason in reasons if reason), "not all members make copies")
+    reasons = [peer.backup.reason for peer in trainers if peer.backup is not None]
+    return first_cause(reasons) or "not all members make copies"
 
 
 def next_common_step(trainers: Collection[Peer], now: float, seconds: float) -> int | None:

@@ -6,10 +6,12 @@ connection, because a failure of a backup must not fail a training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
+
+from tftraining.launch.in_user_process.memory_backup.copy_report import OTHER_MEMBER
 
 MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
 LONGEST_REASON = 200
@@ -74,3 +76,8 @@ def _count(value: Any) -> int | None:
 
 def _text(value: object) -> str:
     return " ".join(value.split())[:LONGEST_REASON] if isinstance(value, str) else ""
+
+
+def first_cause(reasons: Iterable[str]) -> str:
+    """The first reason; that of a member which only hears that another one cannot copy comes last. "" for none."""
+    return next((reason for reason in sorted(reasons, key=OTHER_MEMBER.__eq__) if reason), "")

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE, BackupReport
+from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE, BackupReport, first_cause
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.in_user_process.memory_backup.copy_report import OTHER_MEMBER
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def _reason(trainers: Collection[Peer], reports: Collection[BackupReport], is_on
     if without_place := [peer.name for peer in trainers if peer.is_connected and peer.memory_copies is None]:
         return f"no place for backups in {summarize_names(without_place)}"
     told = [report.epoch_resumed if is_on else report.reason for report in reports]
-    return next((reason for reason in sorted(told, key=OTHER_MEMBER.__eq__) if reason), "")
+    return first_cause(told)
 
 
 def resumption(trainers: Collection[Peer]) -> str:

@@ -299,8 +299,8 @@ def test_at_the_end_of_an_epoch_the_copy_waits_for_its_callbacks(
     [
         (False, 4, [48, 64, 80]),
         (True, 4, [40, 48, 60, 80]),  # 64 is too near to 60, the end of an epoch
-        (True, 3, [40, 48, 56, 60, 64, 72, 80]),
-        (True, 5, [64]),  # an epoch is shorter than the interval
+        (True, 3, [40, 48, 60, 64, 72, 80]),
+        (True, 5, [80]),  # an epoch is shorter than the interval: a copy that is due waits for its end
     ],
 )
 def test_where_keras_saves_each_epoch_a_copy_lies_at_its_end(
@@ -320,6 +320,34 @@ def test_where_keras_saves_each_epoch_a_copy_lies_at_its_end(
             session.end_batch(batch, {})
         session.end_epoch(epoch, {})
     assert made == copied
+
+
+def test_in_the_last_epoch_no_copy_waits_for_its_end(
+    chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = chief([1, 1])
+    session._callbacks.params["epochs"], session._steps = 2, 30
+    votes(session, monkeypatch, 4)
+    session.copier._exponent = 4
+    session.begin_epoch(1)
+    for batch in range(12, 30):
+        session._model._train_counter.numpy = lambda: session._step + 1
+        session.end_batch(batch, {})
+    assert held(session._settings.directory) == [(1, 32), (2, 48)]
+
+
+def test_a_restored_state_is_judged_before_keras_saves_it(
+    chief: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = chief([1, 1])
+    votes(session, monkeypatch, 4)
+    session.copier._exponent = 4
+    session.begin_epoch(1)
+    session._model._train_counter.numpy = lambda: session._step + 1
+    for batch in range(12, 19):
+        session.end_batch(batch, {"loss": float("nan")})
+    with pytest.raises(LossIsNotFinite):
+        session.end_batch(19, {"loss": float("nan")})
 
 
 class BackupAndRestore:

@@ -101,9 +101,11 @@ def test_a_process_may_have_needed_more_than_the_cgroup_without_its_present_cach
 @pytest.mark.parametrize("limit", ["max", 300 * MIB])
 def test_of_another_cgroup_the_processes_of_the_program_count(linux: Path, limit: object) -> None:
     version_2(linux, "/", limit)
-    write(linux / "proc/self/status", f"VmRSS: {15 * 1024} kB\n")
+    write(linux / "proc/self/status", f"VmRSS: {55 * 1024} kB\nRssAnon: {10 * 1024} kB\nRssShmem: {5 * 1024} kB\n")
     assert measure(200 * MIB, str(linux), 7) == Used(40 * MIB, 25 * MIB, **MACHINE)
-    assert measure_now(200 * MIB, str(linux)) == Used(0, 15 * MIB, **MACHINE), "of this process alone"
+    assert measure_now(200 * MIB, str(linux)) == Used(0, 15 * MIB, **MACHINE), (
+        "of this process alone, without pages of files"
+    )
 
 
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:

@@ -172,19 +172,22 @@ class Copier:
         if not self._judged:
             self._judge_together()
         crosses = interval.crosses(before, after, self._exponent)
-        return self.agreed and crosses and not self.is_near(after - self._last)
+        return self.agreed and crosses and not self._is_soon(after)
 
-    def is_near(self, steps: int) -> bool:
-        """Whether so many steps are less than half of the interval: a copy so near to the one before is left out, and
-        one so near to the end of an epoch waits for that."""
-        return 2 * steps < 1 << self._exponent
+    def _is_soon(self, step: int) -> bool:
+        """Whether the last copy that was due lies less than half of the interval before this step."""
+        return 2 * (step - self._last) < 1 << self._exponent
 
-    def due_with_backup(self, steps: int) -> bool:
+    def waits_for_epoch(self, left: int) -> bool:
+        """Whether a copy that is due waits for the end of the epoch, because so few steps are left."""
+        return 2 * left <= 1 << self._exponent
+
+    def due_with_backup(self, step: int, steps: int) -> bool:
         """Whether a copy is due where an epoch of so many steps ends, and the storage gets a backup. There are no more
         copies with it than without, because those near to it are left out. Once it is a collective, as `due`."""
         if not self._judged:
             self._judge_together()
-        return self.agreed and steps >= 1 << self._exponent
+        return self.agreed and steps >= 1 << self._exponent and not self._is_soon(step)
 
     def _judge_together(self) -> None:
         self._judged = True
@@ -227,18 +230,24 @@ class Copier:
         """The measured seconds of a step without copies; None before any is measured."""
         return self._measured.step_seconds()
 
+    def judge(self, step: int, loss: float | None) -> None:
+        """LossIsNotFinite if the loss is no finite number and no copy was due since a restore: the restored state may
+        be the cause. Call it before a backup in the storage, too."""
+        finite = loss is None or math.isfinite(loss)
+        if not finite and self._turns == 0 and self.resumed is not None:
+            raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
+
     def copy(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
         """Make a copy that is due, and vote if it is time to: all members call it at the same steps.
 
-        `where`: for the head. `loss`: if it is no finite number, the state is not copied; LossIsNotFinite if that is
-        the first time to copy after a restore, for the restored state may be the cause. The votes do not depend on it.
+        `where`: for the head. `loss`: if it is no finite number, the state is not copied, or `judge` raises its error.
+        The votes do not depend on it.
         """
         begin = time.monotonic()
         self._last = step
         self._measured.stop(begin, step)
+        self.judge(step, loss)
         finite = loss is None or math.isfinite(loss)
-        if not finite and self._turns == 0 and self.resumed is not None:
-            raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
         if finite:
             self._try_to_write(step, where)
         else:

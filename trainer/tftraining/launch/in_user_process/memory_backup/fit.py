@@ -195,9 +195,11 @@ class Session:
         self.position.drawn += self._step - before
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
-        due = self._due and not self.copier.is_near(self._steps - self._batch)
+        waits = self._epoch + 1 < self._epochs() and self.copier.waits_for_epoch(self._steps - self._batch)
+        due = self._due and not waits
         if self._batch >= self._steps:
             self.copier.measure_to(self._step)
+            self.copier.judge(self._step, _loss(logs))  # callbacks at the end of the epoch save the state
         elif due or self._asked:
             self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()}, logs, due)
         elif first:  # not before: it has traced the model, or waited for the input
@@ -211,13 +213,17 @@ class Session:
         """Copy behind the callbacks of an epoch's end, if it was time near its end, or where BackupAndRestore saves:
         a restart then finds no backup in the storage that is newer than the copy."""
         self.copier.epoch_ended()
-        epochs = int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
-        if not self.copier.agreed or self.position is None or epoch + 1 >= epochs or self._backup.has_stopped():
+        is_last = epoch + 1 >= self._epochs()
+        if not self.copier.agreed or self.position is None or is_last or self._backup.has_stopped():
             return
-        due = self.copier.due_with_backup(self._steps) if self._backup.saves_each_epoch else False
-        due |= self._due
+        with_backup = self._backup.saves_each_epoch and self.copier.due_with_backup(self._step, self._steps)
+        due = self._due or with_backup
         if due or self._asked:
             self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()}, logs, due)
+            self.copier.measure_to(self._step)  # the begin of the next epoch is no step
+
+    def _epochs(self) -> int:
+        return int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
 
     def _copy(self, where: dict[str, int], logs: Any, due: bool) -> None:
         """Make the copies that are `due` or asked for, unless a callback has stopped the training. Not all members need

@@ -73,11 +73,13 @@ class Loop:
         first, self._began = not self._began, True
         if first:
             self._copier.epoch_ended()  # nothing to wait for: the loop asks for copies, and its step needs all it needs
-        if self._copier.asked(before, step):
-            self._copier.answer(step, {})
-        elif self._copier.due(before, step):
+        # Not all members need to be asked, and what is due is a collective.
+        asked, due = self._copier.asked(before, step), self._copier.due(before, step)
+        if due:
             self._copier.copy(step, {})
-        elif first:  # not before: the first step has traced the function
+        if asked and self._copier.agreed:
+            self._copier.answer(step, {})
+        elif first and not due:  # not before: the first step has traced the function
             self._copier.measure_from(step)
 
     def done(self) -> None:

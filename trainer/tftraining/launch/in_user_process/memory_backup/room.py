@@ -71,14 +71,14 @@ def measure(limit: int | None, root: str = "/", pid: int = 0) -> Used:
     peak = sum(each.get("VmHWM", 0) for each in processes)
     if (group := _own_group(root, limit)) is not None:
         return Used(max(peak, group[0]), group[1], machine, available)
-    return Used(peak, sum(each.get("VmRSS", 0) for each in processes), machine, available)
+    return Used(peak, sum(map(_resident, processes)), machine, available)
 
 
 def measure_now(limit: int | None, root: str = "/") -> Used:
     """The same, as often as it is wanted: without the peak. Without a cgroup of its own, of this process alone: to look
     at all processes takes milliseconds."""
     group = _own_group(root, limit)
-    now = group[1] if group is not None else _numbers(os.path.join(root, "proc/self/status")).get("VmRSS", 0)
+    now = group[1] if group is not None else _resident(_numbers(os.path.join(root, "proc/self/status")))
     return Used(0, now, *_machine(root))
 
 
@@ -90,6 +90,11 @@ def _machine(root: str) -> tuple[int, int]:
 
 def _processes(root: str, pid: int) -> list[dict[str, int]]:
     return [_numbers(os.path.join(root, f"proc/{each}/status")) for each in _tree(root, pid or os.getpid())]
+
+
+def _resident(status: dict[str, int]) -> int:
+    """The memory of a process in /proc/<pid>/status, without the pages of files."""
+    return status["RssAnon"] + status.get("RssShmem", 0) if "RssAnon" in status else status.get("VmRSS", 0)
 
 
 def _own_group(root: str, limit: int | None) -> tuple[int, int] | None:

@@ -1,0 +1,32 @@
+"""Every command of `tftj` that asks a cluster, with the arguments that it needs for the job `digits`."""
+
+from pathlib import Path
+
+JOB = "digits"
+# The commands about one job that exists.
+OF_A_JOB = {
+    "status": (),
+    "logs": (),
+    "wait": ("--timeout", "0.3s"),
+    "suspend": (),
+    "resume": (),
+    "restart": (),
+    "scale": ("--replicas", "3"),
+    "delete": (),
+    "explain": (),
+    "plot": (),
+    "tensorboard": ("--port", "0"),
+    "top": (),
+}
+OTHERS = ("list", "submit", "convert", "doctor", "dashboard")
+CLUSTER_VERBS = (*OTHERS, *OF_A_JOB)
+WITHOUT_CLUSTER = ("run", "completion")
+
+
+def words(verb: str, manifest: Path, job: str = JOB) -> list[str]:
+    """The arguments of the command; `manifest` is the file of a job."""
+    if verb == "submit":
+        return [verb, "-f", str(manifest)]
+    if verb == "convert":
+        return [verb, "--from-cluster", job]
+    return [verb, job, *OF_A_JOB[verb]] if verb in OF_A_JOB else [verb]

@@ -1,0 +1,80 @@
+"""What all commands of `tftj` have in common: options, exit codes, and one line for a cluster that is not there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.client.verbs import CLUSTER_VERBS, WITHOUT_CLUSTER, words
+from tests.support.control_plane.manifests import minimal
+from tests.support.repository import REPOSITORY
+from tests.unit.client.test_cluster_errors import KUBECONFIG
+from tftraining_client import errors
+from tftraining_client.__main__ import main
+from tftraining_client.commands.app import EPILOG, app
+
+PAGE = (REPOSITORY / "docs" / "tftj.md").read_text(encoding="utf-8")
+FORMATS = ("json", "yaml", "name", "wide", "png", "html")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the file of a job, beside a kubeconfig whose server does not answer."""
+    (tmp_path / "config").write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(minimal("digits")))
+    return path
+
+
+def test_each_command_is_covered_by_these_tests() -> None:
+    assert {each.name for each in app.registered_commands} == {*CLUSTER_VERBS, *WITHOUT_CLUSTER}
+
+
+@pytest.mark.parametrize("verb", CLUSTER_VERBS)
+def test_each_command_tells_a_wrong_context_and_a_server_that_does_not_answer(
+    verb: str, manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words(verb, manifest), "--context", "three"]) == 2
+    assert capsys.readouterr() == ("", "tftj: the kubeconfig has no context three: it has one, two\n")
+    code, said = main(words(verb, manifest)), capsys.readouterr()
+    told = said.out if verb == "doctor" else said.err
+    assert code == (1 if verb == "doctor" else errors.ApiUnavailable.exit_code)
+    assert "cannot reach the API server https://127.0.0.1:1 (context one): " in told
+    assert len(said.err.splitlines()) == (0 if verb == "doctor" else 1) and "Traceback" not in told
+
+
+def options(text: str) -> dict[str, str]:
+    """The long options of a help text with what stands beside them."""
+    body = re.sub(r"\n {8,}", " ", text)
+    return {found[1]: line for line in body.splitlines() if (found := re.match(r"\s+(?:-\w, )?(--[\w-]+)", line))}
+
+
+def documented() -> dict[str, tuple[bool, tuple[str, ...]]]:
+    """The table of docs/tftj.md: by command whether it has -A, and the formats of -o."""
+    rows = re.findall(r"^\| (`[^|]+`) \| (yes|no) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    return {
+        verb: (everywhere == "yes", tuple(re.findall(r"`(\w+)`", formats)))
+        for verbs, everywhere, formats in rows
+        for verb in re.findall(r"`(\w+)`", verbs)
+    }
+
+
+@pytest.mark.parametrize("verb", CLUSTER_VERBS)
+def test_the_options_of_each_command_are_those_of_the_page(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    found = options(capsys.readouterr().out)
+    assert {"--namespace", "--context", "--kubeconfig"} <= set(found)
+    formats = re.search(r"<([\w|]+)>", found.get("--output", ""))
+    values = tuple(formats[1].split("|")) if formats else ()
+    assert documented()[verb] == ("--all-namespaces" in found, values)
+    assert set(values) <= set(FORMATS)
+
+
+def test_the_exit_codes_are_those_of_the_page_and_of_the_help() -> None:
+    rows = re.findall(r"^\| ([\d, ]+) \| ", PAGE, re.MULTILINE)
+    page = {int(code) for row in rows for code in row.split(",")}
+    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.UserError)]
+    assert {each.exit_code for each in classes} | {0, 130, 141} == page
+    assert {int(code) for code in re.findall(r"\d+", EPILOG)} == page
