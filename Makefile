@@ -17,7 +17,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
+.PHONY: help release-files demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,6 +95,9 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
+
+release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, checksums.
+	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE))
 
 cluster-up: $(VENV)/installed  ## Start the test cluster with the operator, and leave it running (OPERATOR=no: without it).
 	@$(RUN)python -m testbed up $(if $(filter no,$(OPERATOR)),--no-operator)

@@ -1,159 +1,72 @@
-"""What backups in memory cost, and the training that a killed program loses with them; beside BackupAndRestore alone.
+"""What backups in memory cost, and the training that a stopped program loses with them; beside BackupAndRestore alone.
 
     python -m benchmarks.lost_work overhead            time blocked, CPU and steps per second, beside no copies
     python -m benchmarks.lost_work kills               work lost by a killed program, and the seconds of a restore
     python -m benchmarks.lost_work pods                the same when the launcher dies too, as with a deleted pod
     python -m benchmarks.lost_work epochs --long       epochs of ten minutes, a kill every 30 s for ten minutes
     python -m benchmarks.lost_work goodput --long      a kill a minute for ten minutes
+    python -m benchmarks.lost_work stops               in pods of the test cluster: scaling, drain, suspend
 
-Each is one table, on this machine: two workers with a launcher each, a dense model with Adam (state_worker.py), the
-program the same in all columns. Without --long a table takes minutes. The work lost by stops that are announced
-(scaling, drain, suspend) needs pods, and has no table here yet. All times are CLOCK_MONOTONIC, all steps
-are the programs' own records. The last line is JSON. It must never judge.
+Each is one table. All but the last are measured on this machine: two workers with a launcher each, a dense model with
+Adam (state_worker.py), the program the same in all columns. Without --long a table takes minutes. All times are
+CLOCK_MONOTONIC, all steps are the programs' own records. The last line is JSON. It must never judge.
 """
 
 import argparse
-import contextlib
+import asyncio
 import json
 import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import training_records
+from benchmarks import announced_stops, training_records
+from benchmarks.lost_work_gang import LONG_EPOCH, MEMBERS, Gang, running, say
 from benchmarks.overhead import interval
 from benchmarks.process_usage import cpu_seconds
-from benchmarks.training_records import Interval, Step
-from tests.support.launchers.gang import LocalGang
+from benchmarks.training_records import Interval
 
-PROGRAM = Path(__file__).with_name("state_worker.py")
-MEMBERS = ("worker-0", "worker-1")
-LOOK_SECONDS = 0.02
-PATIENCE = 600.0
-LONG_EPOCH = 1_000_000  # steps: BackupAndRestore makes no backup while a table is measured
-COPIES = {"mode": "Auto", "maxOverheadPercent": 1, "sizeLimit": 8 * 2**30, "memoryLimit": None}
-NO_COPIES = {"mode": "Off"}
 ALONE_KILLS = 3
-# What differs with the size of the state: seconds of a segment of the overhead, and seconds between two kills.
-SEGMENT = {4.0: 2.0, 76.0: 15.0, 530.0: 60.0}
-PAUSES = {4.0: (3.0, 6.0), 76.0: (8.0, 16.0), 530.0: (30.0, 60.0)}
 Figures = dict[str, Any]
 
 
-def say(line: str) -> None:
-    """Print a line of progress at once."""
-    print(line, flush=True)
+@dataclass(frozen=True)
+class Size:
+    """How a state is measured in a bounded time.
 
+    Between two kills are more than 10 s of training and then a copy: that is progress, or each restart would wait
+    longer than the one before. The first copy waits for an epoch or 200 steps, so where a step takes long, epochs are
+    short, and nothing writes backups into the storage.
+    """
 
-class Gang:
-    """Two launchers whose programs write records, to be killed and started again."""
-
-    def __init__(self, local: LocalGang) -> None:
-        self._local = local
+    segment: float  # seconds in which one of two gangs trains, in turns
+    turns: float  # seconds of all turns
+    alone: float  # seconds in which a gang trains alone
+    pauses: Interval  # seconds between two kills
+    kills: int
+    epoch: int = LONG_EPOCH  # steps
 
     @property
-    def directory(self) -> Path:
-        """The directory of the records."""
-        return self._local.directory
-
-    def rounds(self, task: int = 0) -> list[list[Step]]:
-        """The steps of a task, round by round."""
-        return [*training_records.read(self.directory, task).values()]
-
-    def programs(self) -> list[int]:
-        """The process IDs of the programs."""
-        return [self._local.pid(name) for name in MEMBERS]
-
-    def processes(self) -> list[int]:
-        """The process IDs of the programs and of their launchers."""
-        return [*self.programs(), *(launcher.pid for launcher in self._local.launchers.values())]
-
-    def signal(self, number: int) -> None:
-        """Send a signal to all programs."""
-        for pid in self.programs():
-            os.kill(pid, number)
-
-    def wait_for_steps(self, since: float, count: int = 1) -> float:
-        """Wait until all members have made so many steps that began after `since`; the end of the last first one."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            made = [[step for step in self._newest(task) if step.begin > since] for task in range(len(MEMBERS))]
-            if all(len(steps) >= count for steps in made):
-                return max(steps[0].end for steps in made)
-            if time.monotonic() > deadline or any(each.poll() is not None for each in self._local.launchers.values()):
-                raise TimeoutError(f"not all members made {count} steps\n{self._local.describe()}")
-            time.sleep(LOOK_SECONDS)
-
-    def _newest(self, task: int) -> list[Step]:
-        return next(reversed(self.rounds(task)), [])
-
-    def wait_for_copies(self) -> None:
-        """Wait until all members hold a copy in memory."""
-        deadline = time.monotonic() + PATIENCE
-        while not all(self._holds_copy(task) for task in range(len(MEMBERS))):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no copies\n{self._local.describe()}")
-            time.sleep(0.1)
-
-    def _holds_copy(self, task: int) -> bool:
-        place = self.directory / f"memory-{task}"
-        return place.exists() and any(Path(place.read_text()).glob("copy-*"))
-
-    def kill_program(self, name: str) -> float:
-        """Send SIGKILL to a member's program; the time of that."""
-        pid, at = self._local.pid(name), time.monotonic()
-        os.kill(pid, signal.SIGKILL)
-        return at
-
-    def replace_launcher(self, name: str) -> float:
-        """Kill a launcher, and with it its program, as with a deleted pod, and start another; the time of the kill."""
-        at = time.monotonic()
-        self._local.kill(name)
-        self._local.start(name)
-        return at
-
-    def begins(self, number: int) -> list[float]:
-        """The seconds that BackupAndRestore took to begin, a restore included, in each task of the round so numbered:
-        0 is the first one with a step, -1 the last."""
-        found = []
-        for task in range(len(MEMBERS)):
-            name = [*training_records.read(self.directory, task)][number]
-            found.append(float((self.directory / f"begin-{task}-{name}").read_text()))
-        return found
-
-    def stop(self) -> None:
-        """End the launchers, so that they remove their files in memory."""
-        for launcher in self._local.launchers.values():
-            launcher.terminate()
-        for launcher in self._local.launchers.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(20)
+    def more(self) -> list[str]:
+        """Arguments of the program."""
+        return [] if self.epoch == LONG_EPOCH else ["--no-storage"]
 
 
-@contextlib.contextmanager
-def running(megabytes: float, copies: bool, epoch: int = LONG_EPOCH, *more: str) -> Iterator[Gang]:
-    """Train with a state of this size until the end of the block; both members have made a step."""
-    options = {"memoryBackup": COPIES if copies else NO_COPIES, "warmStart": True, "policy": {"maxRestarts": 100_000}}
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lost-work-")))
-        local = stack.enter_context(LocalGang(folder, {"worker": 2}, **options))
-        local.command = [sys.executable, str(PROGRAM), str(local.directory), str(megabytes), str(epoch), *more]
-        gang, began = Gang(local), time.monotonic()
-        stack.callback(gang.stop)
-        local.start()
-        try:
-            gang.wait_for_steps(began)
-            yield gang
-        except Exception:
-            say(local.describe())
-            raise
+SIZES = {
+    4.0: Size(segment=2.0, turns=60.0, alone=30.0, pauses=(11.0, 15.0), kills=20),
+    76.0: Size(segment=8.0, turns=130.0, alone=60.0, pauses=(13.0, 18.0), kills=20),
+    530.0: Size(segment=40.0, turns=220.0, alone=75.0, pauses=(15.0, 45.0), kills=6, epoch=16),
+}
+
+
+def size_of(megabytes: float) -> Size:
+    """How a state of so many megabytes is measured: as the next larger one."""
+    return SIZES[min((each for each in SIZES if each >= megabytes), default=max(SIZES))]
 
 
 def in_turns(gangs: Sequence[Gang], seconds: float, segment: float) -> tuple[list[tuple[float, ...]], list[float]]:
@@ -161,7 +74,7 @@ def in_turns(gangs: Sequence[Gang], seconds: float, segment: float) -> tuple[lis
     before = [(sum(map(cpu_seconds, gang.processes())), len(gang.rounds()[-1])) for gang in gangs]
     pairs: list[tuple[float, ...]] = []
     end = time.monotonic() + seconds
-    while time.monotonic() < end or len(pairs) < 4:
+    while time.monotonic() < end or len(pairs) < 3:
         speeds = {}
         for gang in gangs if len(pairs) % 2 else reversed(gangs):
             gang.signal(signal.SIGCONT)
@@ -178,36 +91,58 @@ def in_turns(gangs: Sequence[Gang], seconds: float, segment: float) -> tuple[lis
     return pairs, cpu
 
 
-def blocked(gang: Gang, seconds: float) -> list[float]:
-    """Let a gang train alone; each member's share of the time between its batches, in percent."""
-    span: Interval = (time.monotonic(), time.monotonic() + seconds)
+def between_batches(gang: Gang, span: Interval) -> float:
+    """The share of the time between the batches, in percent, of the member with the larger one."""
+    return max(100 * training_records.blocked_share(gang.rounds(task)[-1], span) for task in range(len(MEMBERS)))
+
+
+def train_alone(gang: Gang, seconds: float) -> float:
+    """Let a gang train alone; the share of the time between its batches, in percent."""
+    began = time.monotonic()
     time.sleep(seconds)
-    return [100 * training_records.blocked_share(gang.rounds(task)[-1], span) for task in range(len(MEMBERS))]
+    return between_batches(gang, (began, time.monotonic()))
+
+
+def copy_alone(gang: Gang, seconds: float) -> Figures:
+    """Let a gang that makes copies train alone; what the copies and the votes have blocked, from one copy to another,
+    of the member with the larger share."""
+    began = time.monotonic()
+    reports = gang.copies_in(seconds)
+    span = (began, time.monotonic())
+    blocked = [
+        (last["blockedSeconds"] - first["blockedSeconds"]) / (last["time"] - first["time"]) for first, last in reports
+    ]
+    return {
+        "copies_blocked_percent": 100 * max(blocked),
+        "between_batches_percent": between_batches(gang, span),
+        "copy_ms": 1000 * max(last["seconds"] for _, last in reports),
+        "interval_steps": reports[0][1]["interval"],
+        "copied_mb": reports[0][1]["bytes"] / 1e6,
+    }
 
 
 def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
     """The cost of the copies, beside a gang that makes none and trains in turns with it."""
-    segment = SEGMENT.get(megabytes, 15.0)
-    seconds = options.seconds * max(1.0, segment / 4)
-    with running(megabytes, copies=True) as gang, running(megabytes, copies=False) as floor:
+    size = size_of(megabytes)
+    epoch, more = size.epoch, (*size.more, "--pauses")
+    with running(megabytes, True, epoch, *more) as gang, running(megabytes, False, epoch, *more) as floor:
         floor.signal(signal.SIGSTOP)
         gang.wait_for_copies()
-        time.sleep(3 * segment)  # until the interval has settled
-        shares = blocked(gang, seconds / 2)
+        gang.copies_in(3 * size.segment if size.epoch == LONG_EPOCH else 0.0)  # until the interval has settled
+        told = copy_alone(gang, size.alone)
         step = training_records.step_seconds(gang.rounds()[-1])
         gang.signal(signal.SIGSTOP)
         floor.signal(signal.SIGCONT)
-        time.sleep(segment)
-        floor_shares = blocked(floor, seconds / 4)
+        floor.wait_for_steps(time.monotonic(), 2)
+        told["floor_between_batches_percent"] = train_alone(floor, size.alone / 2)
         floor.signal(signal.SIGSTOP)
-        pairs, cpu = in_turns((floor, gang), seconds, segment)
+        pairs, cpu = in_turns((floor, gang), options.seconds or size.turns, size.segment)
         for each in (gang, floor):
             each.signal(signal.SIGCONT)
     ratios = [two / one for one, two in pairs]
     low, high = interval(ratios)
-    told = {
-        "blocked_percent": max(shares),
-        "floor_blocked_percent": max(floor_shares),
+    told |= {
+        "blocked_over_floor_percent": told["between_batches_percent"] - told["floor_between_batches_percent"],
         "cpu_ratio": cpu[1] / cpu[0],
         "cpu_ms_a_step": 1000 * cpu[1],
         "speed_ratio": statistics.median(ratios),
@@ -218,7 +153,9 @@ def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
         "pairs": len(pairs),
     }
     say(
-        f"{megabytes:g} MB: blocked {told['blocked_percent']:.2f} % (floor {told['floor_blocked_percent']:.2f}),"
+        f"{megabytes:g} MB: the copies block {told['copies_blocked_percent']:.2f} % of the time"
+        f" ({told['copy_ms']:.1f} ms, every {told['interval_steps']} steps of {told['step_ms']:.0f} ms);"
+        f" between batches {told['between_batches_percent']:.2f} % (floor {told['floor_between_batches_percent']:.2f});"
         f" CPU {told['cpu_ratio']:.3f}, steps/s {told['speed_ratio']:.3f} ({low:.3f} to {high:.3f}) of those without"
     )
     return told
@@ -227,43 +164,49 @@ def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
 def lose(gang: Gang, count: int, pauses: Interval, draw: random.Random, pod: bool) -> Figures:
     """Kill a program `count` times, chief and worker in turn; the training that each kill cost, in seconds and steps.
 
-    A lost step counts with the median time of a step in the round that was killed.
+    A lost step counts with the median time of a step in the round that was killed. `begin_s` is the time that
+    BackupAndRestore takes to begin in the member that comes last and so waits for no other, `restore_s` the part of it
+    in which the values are taken from the copy.
     """
-    lost, steps, down, begins = [], [], [], []
+    told: Figures = {"lost_s": [], "lost_steps": [], "down_s": [], "begin_s": [], "restore_s": []}
     for number in range(count):
         time.sleep(draw.uniform(*pauses))
         victim = MEMBERS[number % len(MEMBERS)]
         at = gang.replace_launcher(victim) if pod else gang.kill_program(victim)
-        down.append(gang.wait_for_steps(at) - at)
+        down = gang.wait_for_steps(at) - at
         rounds = gang.rounds(1)  # the surviving member's or the new one's: both are read after the fact
-        steps.append(training_records.lost_steps(rounds, at) or 0)
-        lost.append(steps[-1] * training_records.step_seconds(rounds[-2]))
-        begins.append(max(gang.begins(-1)))
+        steps = training_records.lost_steps(rounds, at) or 0
+        begin, restores = min(gang.begins()), gang.restores()
+        lost = (steps * training_records.step_seconds(rounds[-2]), steps, down, begin, max(restores, default=begin))
+        for name, value in zip(told, lost, strict=True):
+            told[name].append(value)
         say(
-            f"  {victim} killed, {number + 1} of {count}: {steps[-1]} steps lost ({lost[-1]:.2f} s),"
-            f" {down[-1]:.2f} s without a step, {begins[-1]:.3f} s of them in the restore"
+            f"  {victim} killed, {number + 1} of {count}: {steps} steps lost ({lost[0]:.2f} s), {down:.2f} s without"
+            f" a step; BackupAndRestore begins in {begin:.3f} s, {lost[-1]:.2f} s of them for the values"
         )
-    return {"lost_s": lost, "lost_steps": steps, "down_s": down, "restore_s": begins}
+    return told
 
 
 def kills(megabytes: float, options: argparse.Namespace, pod: bool = False) -> Figures:
     """The work lost by kills with copies, and with BackupAndRestore alone, whose epochs do not end meanwhile."""
-    pauses, draw = PAUSES.get(megabytes, (8.0, 16.0)), random.Random(options.seed)
+    size, draw = size_of(megabytes), random.Random(options.seed)
     told: Figures = {}
-    for name, copies, count in (("copies", True, options.kills), ("alone", False, ALONE_KILLS)):
+    for name, copies, count in (("copies", True, options.kills or size.kills), ("alone", False, ALONE_KILLS)):
         say(f"{megabytes:g} MB, {'with copies' if copies else 'BackupAndRestore alone'}")
-        with running(megabytes, copies) as gang:
+        with running(megabytes, copies, size.epoch, *size.more) as gang:
             if copies:
                 gang.wait_for_copies()
             gang.wait_for_steps(0.0, 20)
-            told[name] = lose(gang, count, pauses, draw, pod)
-    figures = {f"{each}_median": statistics.median(told["copies"][each]) for each in told["copies"]}
-    figures["lost_s_worst"] = max(told["copies"]["lost_s"])
-    figures |= {f"alone_{each}_median": statistics.median(told["alone"][each]) for each in told["alone"]}
-    figures["lost_ratio"] = figures["lost_s_median"] / max(figures["alone_lost_s_median"], 1e-9)
+            told[name] = lose(gang, count, size.pauses, draw, pod)
+    figures: Figures = {f"{each}_median": statistics.median(told["copies"][each]) for each in told["copies"]}
+    figures |= {"kills": len(told["copies"]["lost_s"]), "lost_s_worst": max(told["copies"]["lost_s"])}
+    alone = [each for each in told["alone"] if each != "restore_s"]  # its restore is a part of Keras' own begin
+    figures |= {f"alone_{each}_median": statistics.median(told["alone"][each]) for each in alone}
     say(
         f"{megabytes:g} MB: {figures['lost_s_median']:.2f} s lost a kill (worst {figures['lost_s_worst']:.2f}), alone"
-        f" {figures['alone_lost_s_median']:.2f}; restore {figures['restore_s_median']:.3f} s"
+        f" {figures['alone_lost_s_median']:.2f} of {statistics.mean(size.pauses):.0f}; BackupAndRestore begins in"
+        f" {figures['begin_s_median']:.3f} s, {figures['restore_s_median']:.3f} s of them for the values; alone"
+        f" {figures['alone_begin_s_median']:.3f} s"
     )
     return figures
 
@@ -328,8 +271,13 @@ def goodput(megabytes: float, options: argparse.Namespace) -> Figures:
     return shares(megabytes, options.seconds or (600.0 if options.long else 120.0), 60.0, 600.0, count=False)
 
 
-TABLES = {"overhead": overhead, "kills": kills, "pods": pods, "epochs": epochs, "goodput": goodput}
-DEFAULT_STATES = {"overhead": [4.0, 76.0], "kills": [4.0, 76.0], "pods": [4.0], "epochs": [4.0], "goodput": [4.0]}
+def stops(megabytes: float, options: argparse.Namespace) -> Figures:
+    """The steps lost by stops that are announced, in pods."""
+    return asyncio.run(announced_stops.measure(megabytes, options.times))
+
+
+TABLES = {"overhead": overhead, "kills": kills, "pods": pods, "epochs": epochs, "goodput": goodput, "stops": stops}
+DEFAULT_STATES = {"overhead": [*SIZES], "kills": [*SIZES], "pods": [4.0, 76.0]}
 
 
 def rounded(value: Any) -> Any:
@@ -348,15 +296,14 @@ def main() -> None:
     parser.add_argument("table", choices=TABLES, help="what to measure")
     parser.add_argument("--state", type=float, nargs="+", metavar="MB", help="sizes of the state: 4, 76, 530")
     parser.add_argument(
-        "--seconds", type=float, default=0, help="overhead: of training in turns at 4 MB, more at others"
+        "--seconds", type=float, default=0, help="overhead: of training in turns; epochs, goodput: of each column"
     )
-    parser.add_argument("--kills", type=int, default=20, help="kills and pods: how many (20)")
+    parser.add_argument("--kills", type=int, default=0, help="kills and pods: how many (20, at 530 MB 6)")
+    parser.add_argument("--times", type=int, default=3, help="stops: how many of each kind (3)")
     parser.add_argument("--long", action="store_true", help="epochs and goodput: ten minutes for each column")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")
     options = parser.parse_args()
-    if options.table == "overhead":
-        options.seconds = options.seconds or 60.0
-    states = options.state or DEFAULT_STATES[options.table]
+    states = options.state or DEFAULT_STATES.get(options.table, [min(SIZES)])
     load = os.getloadavg()[0]
     told = {f"{megabytes:g}": TABLES[options.table](megabytes, options) for megabytes in states}
     print(json.dumps({options.table: rounded(told), "load_average": round(load, 1)}))

@@ -1,14 +1,16 @@
 """A training by `fit` with a state of a given size, that writes down every step: the program of benchmarks.lost_work.
 
-    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count]
+    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses]
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
 BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of the copies in memory; and with --count
 `seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
-brings back those of the restored step.
+brings back those of the restored step. With --no-storage BackupAndRestore never writes a backup, however short the
+epochs are; with --pauses the members may be stopped (SIGSTOP) for as long as one likes.
 """
 
+import functools
 import json
 import os
 import sys
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.eager import context
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.training_records import BATCH, PARTS, STEP
@@ -26,6 +29,8 @@ from benchmarks.training_records import BATCH, PARTS, STEP
 INPUTS, OUTPUTS = 64, 10
 BYTES_PER_WEIGHT = 12  # the weight, and Adam's two moments
 EVERY = 100  # steps between two writes of the counts
+NEVER = 10**9  # steps between two backups in the storage
+HOUR_MS = 3_600_000
 
 
 def width(megabytes: float) -> int:
@@ -34,16 +39,19 @@ def width(megabytes: float) -> int:
     return max(8, int((weights + 38**2) ** 0.5) - 38)
 
 
+def seen_by(model: Any) -> Any:
+    """The variable of the counts; None without --count. (Keras tracks no variable that is an attribute of a class.)"""
+    return getattr(model, "seen", None)
+
+
 class Counting(keras.Sequential):  # type: ignore[misc]  # tf_keras has no types
     """Counts, for each part of the data, the examples that this replica was trained on."""
-
-    seen: Any = None
 
     def train_step(self, data: Any) -> Any:
         """Train on a batch."""
         x, y, part = data
-        if self.seen is not None:
-            self.seen.assign_add(tf.math.bincount(part, minlength=PARTS, maxlength=PARTS, dtype=tf.int64))
+        if (seen := seen_by(self)) is not None:
+            seen.assign_add(tf.math.bincount(part, minlength=PARTS, maxlength=PARTS, dtype=tf.int64))
         return super().train_step((x, y))
 
 
@@ -90,13 +98,13 @@ class Records(keras.callbacks.Callback):  # type: ignore[misc]
         ended = time.monotonic()
         self._step = int(self.model.optimizer.iterations.numpy()) if self._step < 0 else self._step + 1
         os.write(self._steps, STEP.pack(self._step, self._began, ended, self._blocked))
-        if self.model.seen is not None and self._step % EVERY == 0:
-            self._write_counts()
+        if self._step % EVERY == 0 and (seen := seen_by(self.model)) is not None:
+            self._write_counts(seen)
         self._left = time.monotonic()
 
-    def _write_counts(self) -> None:
+    def _write_counts(self, seen: Any) -> None:
         """Write the newest two counts: the tasks need not be at the same step when they are killed."""
-        values = self.model.distribute_strategy.experimental_local_results(self.model.seen)
+        values = self.model.distribute_strategy.experimental_local_results(seen)
         self._kept = [*self._kept[-1:], [self._step, sum(each.numpy() for each in values).tolist()]]
         new = self._seen.with_suffix(".new")
         new.write_text(json.dumps(self._kept))
@@ -113,10 +121,21 @@ class Before(keras.callbacks.Callback):  # type: ignore[misc]
         self.at = time.monotonic()
 
 
+def allow_pauses() -> None:
+    """Let TensorFlow wait for an hour, not for 10 s, until it takes a member without heartbeats for lost."""
+    eager = context.context()
+    eager.configure_coordination_service = functools.partial(
+        eager.configure_coordination_service, heartbeat_timeout_in_ms=HOUR_MS
+    )
+
+
 def main() -> None:
     """Train until killed."""
     directory, megabytes, steps = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    directory.mkdir(parents=True, exist_ok=True)
     task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    if "--pauses" in sys.argv:
+        allow_pauses()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -134,7 +153,8 @@ def main() -> None:
             )
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     before = Before()
-    backup = keras.callbacks.BackupAndRestore(str(directory / "backup"))
+    often = NEVER if "--no-storage" in sys.argv else "epoch"
+    backup = keras.callbacks.BackupAndRestore(str(directory / "backup"), save_freq=often)
     callbacks = [before, backup, Records(directory, task, before)]
     model.fit(examples(steps), epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)
 

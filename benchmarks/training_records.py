@@ -58,6 +58,18 @@ def kept_steps(rounds: Sequence[Sequence[Step]], begin: float, end: float) -> in
     return _last(rounds, end) - _last(rounds, begin)
 
 
+def repeated_steps(rounds: Sequence[Sequence[Step]]) -> int:
+    """How many steps were made again, in all rounds together: what all stops of the training have lost."""
+    made = [step.number for steps in rounds for step in steps]
+    return len(made) - len(set(made))
+
+
+def longest_pause(rounds: Sequence[Sequence[Step]], since: float) -> float:
+    """The longest time between the ends of two steps, of which the second ended after `since`."""
+    ends = sorted(step.end for steps in rounds for step in steps)
+    return max(other - one for one, other in pairwise(ends) if other > since)
+
+
 def step_seconds(steps: Sequence[Step]) -> float:
     """The median time from the end of a step to the end of the next one."""
     return statistics.median(other.end - one.end for one, other in pairwise(steps))

@@ -26,6 +26,7 @@ PACKAGES = {
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "pause": ("pause", "."),
     "kstatus": ("kstatus", "."),
+    "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
 } | {
     name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
     for name in (

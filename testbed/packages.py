@@ -13,8 +13,10 @@ from .shell import Impossible, lock, run, say, step
 
 # program: package that brings it
 PACKAGES = {
+    "chromium": "chromium",
     "dockerd": "docker.io",
     "docker": "docker.io",
+    "git": "git",
     "gcc": "build-essential",  # with the headers of the C library
     "ip": "iproute2",
     "iptables": "iptables",

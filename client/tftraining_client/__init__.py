@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from tftraining_client.cluster.client import Client
     from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
     from tftraining_client.cluster.snapshot import Snapshot
+    from tftraining_client.function import distributed, from_function
+    from tftraining_client.history import History, Point, RestartMark
 
 __all__ = [
     "ApiUnavailable",
     "AsyncClient",
     "Client",
     "Event",
+    "History",
     "Job",
     "JobChange",
     "JobDeleted",
@@ -38,20 +41,29 @@ __all__ = [
     "NoCustomResource",
     "PermissionDenied",
     "Pod",
+    "Point",
+    "RestartMark",
     "Snapshot",
     "UserError",
     "WaitTimeout",
+    "distributed",
+    "from_function",
 ]
 
 _MODULES = {
-    "AsyncClient": "async_client",
-    "Client": "client",
-    "Event": "models",
-    "Job": "models",
-    "JobChange": "models",
-    "LogLine": "models",
-    "Pod": "models",
-    "Snapshot": "snapshot",
+    "AsyncClient": "cluster.async_client",
+    "Client": "cluster.client",
+    "Event": "cluster.models",
+    "History": "history",
+    "Job": "cluster.models",
+    "JobChange": "cluster.models",
+    "LogLine": "cluster.models",
+    "Pod": "cluster.models",
+    "Point": "history",
+    "RestartMark": "history",
+    "Snapshot": "cluster.snapshot",
+    "distributed": "function",
+    "from_function": "function",
 }
 
 
@@ -61,4 +73,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(f"{__name__}.cluster.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

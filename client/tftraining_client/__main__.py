@@ -63,9 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments[:1] != ["run"]:
-        from tftraining_client.commands.fast_start import skip_package_imports
+        from tftraining_client.commands.fast_start import skip_package_imports, skip_pydantic
 
         skip_package_imports()
+        skip_pydantic()
     try:
         code = run_locally(arguments) if arguments[:1] == ["run"] else on_cluster(arguments)
         sys.stdout.flush()

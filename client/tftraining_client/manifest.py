@@ -54,9 +54,14 @@ def read_submission(path: str, wanted: str | None, notify: Notify) -> tuple[Json
     return job, [each for each in documents if is_config_map(each) and namespace_of(each) == namespace]
 
 
+def read_documents(path: str) -> list[Json]:
+    """All objects of a file (`-`: standard input)."""
+    return _documents(path, _text(path))
+
+
 def _read(path: str, wanted: str | None, doing: str, notify: Notify) -> tuple[Json, list[Json]]:
     """The job, and all objects of the file."""
-    documents = _documents(path, _text(path))
+    documents = read_documents(path)
     kind = custom_resource().kind
     jobs = [each for each in documents if each.get("kind") == kind]
     if not jobs:

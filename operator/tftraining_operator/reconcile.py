@@ -28,7 +28,7 @@ from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
-from tftraining_operator.plan.status_writes import due
+from tftraining_operator.plan.status_writes import due, is_written
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
@@ -95,9 +95,10 @@ class Reconciler:
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
-        kept = step.status == job.status or memory.written <= now < due_at
+        is_unchanged = is_written(job.status, step.status)
+        kept = is_unchanged or memory.written <= now < due_at
         if kept and not step.delete_job:
-            if step.status != job.status:
+            if not is_unchanged:
                 self._queue.add_after(key, (due_at - now).total_seconds())
             may_apply = not step.touches_children or await self._is_unchanged(key, raw)
         else:

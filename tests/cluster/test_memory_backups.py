@@ -3,18 +3,27 @@
 BackupAndRestore alone would lose every step of these trainings: none of them finishes an epoch before it is hit.
 """
 
+import random
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from testbed.cluster import Cluster
 from tests.support.cluster.training import Manifest, Training, example
+from tests.support.trainer import stepwise_fit
 
 STEPS = 3000
 START_SECONDS = 180
 TRAIN_SECONDS = 300
 RESUMED = re.compile(r"resumed from memory at epoch \d+, step (\d+)")
+# More than 10 s of training behind each kill, and a new copy, are progress: a restart then waits for nothing. Of the 20
+# kills, these few hit the pod; without a period of grace the launcher dies at once, as with its node.
+KILLS, FIRST_KILL, KILL_EVERY, PAUSE_SECONDS = 20, 220, 115, 0.1
+POD_KILLS = {4: (), 9: ("--grace-period=0", "--force"), 14: ("--grace-period=0", "--force"), 19: ()}
+KILLED_STEPS = FIRST_KILL + KILLS * KILL_EVERY
+INTERVAL = 16  # of the first copies
 
 
 @pytest.fixture
@@ -102,3 +111,87 @@ def _wait_for_size(training: Training, size: int) -> Manifest:
         return bool(ready and now.get("lastRestart", {}).get("lostSteps") is not None)
 
     return training.wait_for(f"training with {size}", trains, START_SECONDS)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("replica", ["worker-1", "worker-0"])
+@pytest.mark.parametrize("training", [20_000], indirect=True, ids=["long"])
+def test_an_eviction_loses_no_step(training: Training, replica: str) -> None:
+    at, uids = _copy(training.status()), training.uids()
+    training.evict(replica)
+    last = _wait_for_a_new_pod(training, replica, uids)
+    # The chief's launcher stores its copy unless another member is seen to go on in time.
+    sources = ("Peer", "Storage") if replica == "worker-0" else ("Peer",)
+    assert last["lostSteps"] == 0 and last["resumedFrom"] in sources and last["resumedFromStep"] >= at, last
+
+
+def _wait_for_a_new_pod(training: Training, replica: str, uids: dict[str, str]) -> Manifest:
+    """The last restart, once the gang trains with a pod of that replica that is not among `uids`."""
+    pod = training.pod(replica)
+
+    def trains(now: Manifest) -> bool:
+        told = now.get("lastRestart", {}).get("lostSteps") is not None
+        return bool(told and now.get("phase") == "Running" and training.uids().get(pod, uids[pod]) != uids[pod])
+
+    last: Manifest = training.wait_for("training with a new pod", trains, START_SECONDS)["lastRestart"]
+    return last
+
+
+@pytest.mark.slow_fault
+def test_twenty_kills_change_no_byte_of_the_end(
+    cluster: Cluster, operator: object, namespace: str, directory: Path
+) -> None:
+    _start_stepwise(cluster, namespace, "undisturbed").wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    draw = random.Random(1)
+    kills = [(number % 2, FIRST_KILL + number * KILL_EVERY + draw.randrange(INTERVAL)) for number in range(KILLS)]
+    ordered = [kill for number, kill in enumerate(kills) if number not in POD_KILLS]
+    training = _start_stepwise(cluster, namespace, "killed", ordered)
+    for number, words in POD_KILLS.items():
+        worker, step = kills[number]
+        _wait_for_step(directory / "killed", step)
+        where = ("--namespace", namespace, "--wait=false", *words)
+        cluster.kube.kubectl("delete", "pod", training.pod(f"worker-{worker}"), *where)
+    training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
+    for worker, step in ordered:
+        assert (directory / "killed" / f"killed-{worker}@{step}").exists()
+    for worker in (0, 1):
+        ends = [(directory / name / f"end-{worker}").read_bytes() for name in ("undisturbed", "killed")]
+        assert ends[0] == ends[1]
+        made = _steps(directory / "killed", worker)
+        assert sorted(set(made)) == list(range(1, KILLED_STEPS + 1))
+        assert len(made) - KILLED_STEPS <= KILLS * INTERVAL
+
+
+def _start_stepwise(
+    cluster: Cluster, namespace: str, name: str, kills: list[tuple[int, int]] | None = None
+) -> Training:
+    """Start the training whose end depends on no kill; with kills it is slow enough for them."""
+    pause = str(0 if kills is None else PAUSE_SECONDS)
+    text = stepwise_fit.program(epochs="1", steps=str(KILLED_STEPS), pause=pause, normalization="LayerNormalization")
+    objects = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+    manifest = example(cluster.images[1], restartPolicy={"maxRestarts": 2 * KILLS})
+    manifest["metadata"] = {"name": name, "namespace": namespace}
+    manifest["spec"]["storage"]["directory"] = name
+    pod = manifest["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "program", "configMap": {"name": name}}]
+    orders = " ".join(f"{worker}@{step}" for worker, step in kills or [])
+    pod["containers"][0] |= {
+        "command": ["python", "/program/train.py"],
+        "env": [{"name": "KILLS", "value": orders}],
+        "volumeMounts": [{"name": "program", "mountPath": "/program"}],
+    }
+    cluster.kube.apply({**objects, "data": {"train.py": text}}, manifest)
+    return Training(cluster.kube, namespace, name)
+
+
+def _steps(directory: Path, worker: int) -> list[int]:
+    """The steps that a worker has made, those of all its programs."""
+    path = directory / f"steps-{worker}"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _wait_for_step(directory: Path, step: int) -> None:
+    deadline = time.monotonic() + START_SECONDS + TRAIN_SECONDS
+    while max(_steps(directory, 0), default=0) < step:
+        assert time.monotonic() < deadline, f"no step {step} in {directory}"
+        time.sleep(0.1)

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -22,10 +23,27 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.client.tfjobs import ENTRYPOINTS, FILES, tfjob
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.dry_runs import dry_run
 from tests.support.control_plane.jobs import NewJob, wait_until
 from tests.support.control_plane.manifests import minimal
-from tftraining_client import AsyncClient, Client, JobDeleted, JobEnded, JobFailed, JobNotFound, UserError, WaitTimeout
+from tftraining_api.manifests.pod import PodManifests
+from tftraining_api.model.job import parse_job
+from tftraining_api.model.names import Replica
+from tftraining_client import (
+    AsyncClient,
+    Client,
+    Job,
+    JobDeleted,
+    JobEnded,
+    JobFailed,
+    JobNotFound,
+    UserError,
+    WaitTimeout,
+)
+from tftraining_client.cluster import watching
+from tftraining_client.tfjob import convert
 
 
 @pytest.fixture
@@ -115,6 +133,21 @@ def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbag
     wait_until(lambda: client.get("job").phase == "Starting", "the job starts again")
     client.delete("job", wait=True)
     assert job.is_gone() and client.list() == []
+
+
+def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: NewJob) -> None:
+    job = new_job()
+    job.run()
+    client.restart("job")
+    job.run(attempt=2)
+    status = job.wait_for("Running", attempt=2)
+    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
+    time.sleep(1)
+    assert job.status()["attempt"] == 2
+    job.succeed_pod("job-worker-0")
+    client.wait("job", timeout=20)
+    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
+        client.restart("job")
 
 
 def test_a_submitted_manifest_is_checked_strictly(client: Client, namespace: str) -> None:
@@ -452,6 +485,259 @@ def test_an_exec_plugin_is_run_again_when_its_token_expires(
     told = tftj(viewer, "list")
     assert told.returncode == 2 and "the exec plugin of context plane failed" in told.stderr
     assert "log in first" in told.stderr and len(told.stderr.splitlines()) == 1
+
+
+class Vanishing(AsyncClient):
+    """A client whose job is deleted right after it was read."""
+
+    async def get(self, name: str) -> Job:
+        job = await super().get(name)
+        await self.delete_job(name)
+        return job
+
+    async def delete_job(self, name: str) -> None:
+        await self._named("DELETE", name, {})
+
+
+@pytest.mark.parametrize("verb", ["wait", "logs", "snapshots"])
+def test_a_job_that_vanishes_before_the_watch_ends_the_following(
+    control_plane: ControlPlane, namespace: str, client: Client, verb: str
+) -> None:
+    client.submit(minimal("short"))
+
+    async def follow() -> None:
+        async with (
+            asyncio.timeout(20),
+            Vanishing(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as follower,
+        ):
+            if verb == "wait":
+                await follower.wait("short")
+            async for _ in follower.logs("short", follow=True) if verb == "logs" else follower.snapshots("short"):
+                pass
+
+    with pytest.raises(JobDeleted, match="job short was deleted"):
+        asyncio.run(follow())
+
+
+def test_the_outcome_of_a_job_that_is_deleted_at_its_end_is_told(client: Client, new_job: NewJob) -> None:
+    job = new_job(spec__restartPolicy__maxRestarts=0, spec__runPolicy__ttlSecondsAfterFinished=0)
+    job.run()
+    timer = threading.Timer(2, lambda: job.fail_pod("job-worker-1", 1, "ValueError: boom"))
+    timer.start()
+    with pytest.raises(JobFailed, match="MaxRestartsExceeded"):
+        # No pod has this role: there is no kubelet to read logs from.
+        list(client.logs("job", follow=True, role="chief"))
+    timer.join()
+
+
+INTERRUPTED = """\
+import sys
+from tftraining_client import Client
+with Client(kubeconfig=sys.argv[1], namespace=sys.argv[2]) as client:
+    for change in client.watch():
+        print(change.job.name, flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_generator_of_the_client(control_plane: ControlPlane, namespace: str, client: Client) -> None:
+    client.submit(minimal("job"))
+    program = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(control_plane.kubeconfig), namespace],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None and program.stdout.readline() == "job\n"
+    time.sleep(0.3)
+    program.send_signal(signal.SIGINT)
+    _, told = program.communicate(timeout=20)
+    assert "KeyboardInterrupt" in told and "RuntimeError" not in told and "never" not in told, told
+
+
+SHORT_LIVED = """\
+import datetime, json, pathlib, sys
+runs = pathlib.Path(sys.argv[1])
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+if number in (1, 2):
+    sys.exit("no network")
+expiry = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2)
+status = {"token": sys.argv[2], "expirationTimestamp": expiry.strftime("%Y-%m-%dT%H:%M:%SZ")}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+
+
+def test_a_watch_outlives_many_tokens_and_a_plugin_that_fails(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a token of 60 s under `logs -f`, with shorter lives and watches."""
+    monkeypatch.setattr(watching, "WATCH_SECONDS", 1)
+    client.submit(minimal("job"))
+    viewer = service_account(control_plane, namespace, VIEW, tmp_path)
+    document = yaml.safe_load(viewer.read_text())
+    token, runs = document["users"][0]["user"]["token"], tmp_path / "runs"
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable}
+    document["users"][0]["user"] = {"exec": {**command, "args": ["-c", SHORT_LIVED, str(runs), token]}}
+    viewer.write_text(yaml.safe_dump(document))
+    told: list[str] = []
+    with Client(kubeconfig=str(viewer), notify=told.append) as follower:
+        changes = follower.watch("job")
+        assert next(changes).type == "ADDED"
+        suspending = threading.Timer(7, lambda: client.suspend("job"))
+        suspending.start()
+        while not next(changes).job.suspended:
+            pass
+        suspending.join()
+    assert len(runs.read_text()) >= 4
+    assert any("the exec plugin of the kubeconfig failed" in each and "no network" in each for each in told)
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FILES])
+def test_the_job_of_a_tfjob_is_accepted_and_so_are_its_pods(
+    control_plane: ControlPlane, namespace: str, name: str
+) -> None:
+    job = convert(tfjob(name), ENTRYPOINTS.get(name, ())).job
+    job["metadata"]["namespace"] = namespace
+    stored = parse_job(dry_run(control_plane, namespace, job))
+    assert stored.spec is not None
+    account = {"metadata": {"name": "trainer"}}
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    for replica in (Replica(role, 0) for role in job["spec"]["replicaSpecs"]):
+        pod = {**PodManifests(stored, stored.spec, [replica], "launcher")[0]}
+        pod["spec"].pop("priorityClassName", None)  # this cluster has no such class, and no privileged pods
+        pod["spec"]["containers"][0]["securityContext"].pop("privileged", None)
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
+        assert control_plane.request("POST", path, pod)["kind"] == "Pod"
+
+
+def test_a_tfjob_of_the_cluster_is_converted(control_plane: ControlPlane, namespace: str) -> None:
+    admin = control_plane.kubeconfig
+    none = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert none.returncode == 2
+    assert (
+        none.stderr
+        == "tftj: the cluster of context plane does not know tfjobs.kubeflow.org/v1: convert a file instead\n"
+    )
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(TFJOB_CRD))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org", "--timeout=20s")
+    raw = {**tfjob("workers")}
+    raw["metadata"] = {"name": "digits-workers"}
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
+    wait_until(lambda: accepted(control_plane, path), "the API server serves TFJobs")
+    control_plane.request("POST", path, raw)
+    found = tftj(admin, "convert", "--from-cluster", "digits-workers", "-n", namespace)
+    assert found.returncode == 0 and "restartPolicy: Never" in found.stderr
+    job = yaml.safe_load(found.stdout)
+    assert job["spec"] == convert(tfjob("workers")).job["spec"]
+    assert dry_run(control_plane, namespace, job)["metadata"]["name"] == "digits-workers"
+    unknown = tftj(admin, "convert", "--from-cluster", "none", "-n", namespace)
+    assert (unknown.returncode, unknown.stderr) == (2, f"tftj: no TFJob none in namespace {namespace}\n")
+
+
+def accepted(plane: ControlPlane, path: str) -> bool:
+    try:
+        plane.request("GET", path)
+    except Exception:
+        return False
+    return True
+
+
+def definition(group: str, version: str, names: dict[str, str]) -> dict[str, Any]:
+    """The definition of a resource that takes every field."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    approved = {"api-approved.kubernetes.io": "unapproved, a test"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}", "annotations": approved},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+TFJOB_CRD = definition("kubeflow.org", "v1", {"kind": "TFJob", "plural": "tfjobs", "singular": "tfjob"})
+
+
+def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namespace: str) -> None:
+    job = new_job()
+    job.run()
+    admin = control_plane.kubeconfig
+    without = tftj(admin, "top", "job", "-n", namespace)
+    assert without.returncode == 2 and len(without.stderr.splitlines()) == 1
+    assert "has no metrics.k8s.io that answers: install metrics-server" in without.stderr
+    # The API server serves what a metrics server would: the objects of a custom resource of that name.
+    names = {"kind": "PodMetrics", "plural": "pods", "singular": "pod"}
+    served = definition("metrics.k8s.io", "v1beta1", names)
+    control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(served))
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+    try:
+        wait_until(lambda: accepted(control_plane, path), "the API server serves metrics")
+        labels = {"tftraining.dev/job-name": "job"}
+        metrics = {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "PodMetrics",
+            "metadata": {"name": "job-worker-1", "labels": labels},
+            "containers": [{"name": "tensorflow", "usage": {"cpu": "750m", "memory": "512Mi"}}],
+        }
+        control_plane.request("POST", path, metrics)
+        shown = tftj(admin, "top", "job", "-n", namespace)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        _, first, second = (line.split() for line in shown.stdout.splitlines())
+        assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
+        as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
+        assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
+        assert "no job jb" in tftj(admin, "top", "jb", "-n", namespace).stderr
+    finally:
+        control_plane.kubectl("delete", "crd", "pods.metrics.k8s.io")
+
+
+def test_tensorboard_reads_the_storage_and_goes_with_its_command(
+    new_job: NewJob, control_plane: ControlPlane, namespace: str
+) -> None:
+    storage = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
+    job = new_job(spec__storage=storage)
+    job.run()
+    restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", restricted, "application/merge-patch+json")
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "tftraining_client", "tensorboard", "job", "--port", "0", "-n", namespace],
+        env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    boards = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dtensorboard"
+    try:
+        (pod,) = wait_until(lambda: control_plane.request("GET", boards)["items"], "TensorBoard's pod")
+        assert [each["name"] for each in pod["metadata"]["ownerReferences"]] == ["job"]
+        assert pod["spec"]["activeDeadlineSeconds"] == 8 * 3600 and not pod["spec"]["automountServiceAccountToken"]
+        (container,) = pod["spec"]["containers"]
+        assert container["volumeMounts"][0] == {
+            "name": "tftraining-storage",
+            "mountPath": "/training",
+            "readOnly": True,
+        }
+        assert container["command"][3:7] == ["--logdir", "/training/job", "--host", "127.0.0.1"]
+        ready = {"name": "tensorboard", "ready": True, "image": "x", "imageID": "", "restartCount": 0}
+        status = {"phase": "Running", "containerStatuses": [{**ready, "state": {"running": {}}}]}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+        control_plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        assert serving.stdout is not None
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", serving.stdout.readline())
+        serving.send_signal(signal.SIGINT)
+        _, told = serving.communicate(timeout=20)
+        assert (serving.returncode, "Traceback" in told) == (130, False), told
+        assert control_plane.request("GET", boards)["items"] == []
+    finally:
+        serving.kill()
+    assert len(job.pods()) == 2 and job.status()["phase"] == "Running"
+    plain = new_job("plain")
+    refused = tftj(control_plane.kubeconfig, "tensorboard", "plain", "-n", namespace)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "tftj: job plain has no spec.storage for TensorBoard to read: set it, and log below it\n",
+    )
+    plain.delete()
 
 
 def test_a_wrong_context_a_dead_server_and_wrong_credentials(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ what it cannot read is left alone, and said so by nothing but one condition."""
 import copy
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -81,3 +82,30 @@ def test_what_only_a_newer_version_can_read_is_left_alone(
     training.patch({"status": {"phase": "Running"}}, "/status")
     wait_until(lambda: len(training.pods()) == 2, "the job goes on, and its lost pod is noticed")
     wait_until(lambda: not training.condition("Unreadable"), "nothing is unreadable any more")
+
+
+REQUEST = "tftraining.dev/restartedAt"
+
+
+def test_a_requested_restart_is_repeated_by_no_rollback(
+    new_job: NewJob, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    """The answer stands at the pods: a status that keeps nothing of it, and pods that a version without the feature
+    has created, restart no job."""
+    job, new = new_job("asked"), new_job("new", metadata__annotations={REQUEST: "2026-01-02T03:04:05Z"})
+    job.run()
+    new.run()
+    job.patch({"metadata": {"annotations": {REQUEST: datetime.now(UTC).isoformat()}}})
+    job.run(attempt=2)
+    operator.kill()
+    for each in (job, new):
+        name = f"{each.name}-worker-1"
+        path = f"/api/v1/namespaces/{each.namespace}/pods/{name}"
+        change = {"metadata": {"annotations": {REQUEST: None}}}
+        control_plane.request("PATCH", path, change, "application/merge-patch+json")
+    operator.start()
+    new.patch({"spec": {"restartPolicy": {"maxRestarts": 3}}})
+    wait_until(lambda: operator.metric("tftraining_reconcile_seconds_count") > 1, "the operator has looked")
+    time.sleep(2)
+    assert [each.status()["attempt"] for each in (job, new)] == [2, 1]
+    assert [len(each.pods(attempt)) for each, attempt in ((job, 2), (new, 1))] == [2, 2]

@@ -4,6 +4,7 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,15 @@ def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
     takes it back."""
     own: dict[str, Any] = control_plane.request("GET", CRD)["spec"]
     older = copy.deepcopy(own)
-    spec = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    parts = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    spec, status = parts["spec"], parts["status"]["properties"]
     del spec["properties"]["launcher"]["properties"]["memoryBackup"]
+    for fields, name in (
+        (status, "memoryBackupOff"),
+        (status["progress"]["properties"], "backup"),
+        (status["progress"]["properties"], "backupReason"),
+    ):
+        del fields[name]
     rules = spec["x-kubernetes-validations"]
     spec["x-kubernetes-validations"] = [each for each in rules if "memoryBackup" not in each["rule"]]
 
@@ -129,6 +137,45 @@ def test_the_defaults_of_a_newer_definition_replace_no_pod(
         operator.start()
         time.sleep(3)
         assert (job.status(), job.pods()) == (status, before)
+
+
+@pytest.mark.slow_fault
+def test_an_older_definition_repeats_no_event_of_the_backups_in_memory(
+    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
+) -> None:
+    """It drops the fields of the status that say what was told."""
+    define(True)
+    job = older_job(new_job)
+
+    def told() -> list[tuple[str, str]]:
+        return [(kind, reason) for kind, reason, _ in job.events() if reason.startswith("MemoryBackup")]
+
+    with chief_launcher() as launcher:
+        job.wait_for_pods(attempt=1)
+        job.place_pod(f"{job.name}-worker-0", launcher.ip)
+        job.run()
+        backup = {"step": 170, "time": "2026-03-01T12:00:05Z", "where": "Memory", "bytes": 76_000_000, "on": True}
+        for epoch in (3, 4, 5):  # each is a write of the status
+            launcher.say(progress={"epoch": epoch, "epochs": 10, "step": 60 * epoch}, backup=backup)
+            wait_until(partial(has_epoch, job, epoch), "the epoch in the status")
+        assert "backup" not in job.status()["progress"], "the definition is the older one"
+        wait_until(told, "the event")
+        worker = f"{job.name}-worker-1"
+        old = job.pods()[worker]["metadata"]["uid"]
+        job.fail_pod(worker, 137, reason="OOMKilled")
+        wait_until(lambda: job.pods().get(worker, {"metadata": {"uid": old}})["metadata"]["uid"] != old, "another pod")
+        launcher.say(progress={"epoch": 6, "epochs": 10, "step": 400}, backup=backup)
+        time.sleep(3)
+        assert told() == [("Normal", "MemoryBackupOn"), ("Warning", "MemoryBackupOff")]
+        volumes = [each["name"] for each in job.pods()[worker]["spec"]["volumes"]]
+    assert "tftraining-memory-backup" not in volumes
+    condition = job.condition("MemoryBackup")
+    assert (condition["reason"], condition["message"]) == ("OOMKilled", "worker-1 was OOMKilled")
+
+
+def has_epoch(job: TrainingJob, epoch: int) -> bool:
+    """Whether the status has this epoch."""
+    return bool(job.status().get("progress", {}).get("epoch") == epoch)
 
 
 def older_job(new_job: NewJob) -> TrainingJob:

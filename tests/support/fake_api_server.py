@@ -37,7 +37,7 @@ class FakeServer:
         self._answers: defaultdict[str, list[Answer]] = defaultdict(list)
 
     def on(self, what: str, *answers: Answer) -> None:
-        """Answer `GET /path`, or `WATCH /path` for a GET with watch=true."""
+        """Answer `GET /path`, or `WATCH /path` for a GET with watch=true; `GET /path?SELECTOR` for a field selector."""
         self._answers[what] = list(answers)
 
     def count(self, what: str) -> int:
@@ -50,7 +50,9 @@ class FakeServer:
         self.asked.append((method, request.path, dict(request.query)))
         if method in ("PATCH", "DELETE") and request.can_read_body:
             self.sent.append(await request.json())
-        answers = self._answers[f"{method} {request.path}"]
+        what = f"{method} {request.path}"
+        selected = f"{what}?{request.query.get('fieldSelector')}"
+        answers = self._answers[selected if selected in self._answers else what]
         answer = answers.pop(0) if len(answers) > 1 else answers[0] if answers else Answer({}, 404)
         response = web.StreamResponse(status=answer.status)
         await response.prepare(request)

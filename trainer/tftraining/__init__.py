@@ -4,8 +4,9 @@ Importing this package must stay cheap and must never import TensorFlow: the cle
 TensorFlow.
 """
 
+from tftraining.cluster import scaled
 from tftraining.memory_backup import MemoryBackup
 from tftraining.report import begin, report
 
-__all__ = ["MemoryBackup", "begin", "report"]
+__all__ = ["MemoryBackup", "begin", "report", "scaled"]
 __version__ = "0.1.0"

@@ -52,6 +52,17 @@ def task_from_environment(environment: Mapping[str, str] | None = None) -> Task:
     return _task(config) if config else Task()
 
 
+def scaled(rate: float, environment: Mapping[str, str] | None = None) -> float:
+    """The learning rate of this round, if `rate` is that of the full gang and the batch of each worker is constant.
+
+    The rate is proportional to the number of workers that train, and so to the batch (the linear scaling rule). Without
+    a launcher, and in a full gang, it is `rate`.
+    """
+    values = os.environ if environment is None else environment
+    workers = int(values.get("TFTRAINING_WORKERS", "1"))
+    return rate * workers / int(values.get("TFTRAINING_MAX_WORKERS", workers))
+
+
 def _task(config: dict[str, Any]) -> Task:
     task, cluster = config.get("task"), config.get("cluster")
     if not isinstance(task, dict) or not isinstance(task.get("type"), str):

@@ -23,7 +23,7 @@ import sys
 from typing import Any
 
 VARIABLE = "TFTRAINING_MEMORY_BACKUP"
-MODULE = "memory_backup_loop"
+MODULE = "memory_backup.loop"
 
 
 class MemoryBackup:

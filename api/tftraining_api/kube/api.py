@@ -5,7 +5,8 @@ The client's generated models are not used: they cost memory and time per object
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,8 +26,9 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
 # Bookmarks come every minute: a longer silence means a dead connection, not a quiet cluster.
 WATCH_SILENCE = 90
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE)
-# A program may be silent for hours.
-STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+# A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
+LOG_SILENCE = 300
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
@@ -56,10 +58,13 @@ class ApiError(Exception):
 
 class Api:
     """A connection to one API server. `requests` counts the requests sent by HTTP method; `inside` is whether this
-    process runs in the cluster."""
+    process runs in the cluster. `refused` is called after a 401: whether there is another token to try."""
 
-    def __init__(self, client: ApiClient, inside: bool = False) -> None:
+    def __init__(
+        self, client: ApiClient, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         self._client = client
+        self._refused = refused
         self.inside = inside
         self.requests: Counter[str] = Counter()
 
@@ -101,13 +106,20 @@ class Api:
             limit = next_limit(len(page.items or ()), len(text))
 
     async def watch(
-        self, path: str, query: Query, patience: aiohttp.ClientTimeout | None = None
+        self,
+        path: str,
+        query: Query,
+        patience: aiohttp.ClientTimeout | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[Manifest, None]:
-        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included."""
+        """The events of one watch request, until the server ends the request. Raises ApiError, 410 included. `opened`
+        is called when the server has accepted the request."""
         response = await self._send("GET", path, None, [*query, ("watch", "true")], patience or WATCH_TIMEOUT)
         try:
             if response.status != 200:
                 raise _error(response.status, await response.read())
+            if opened is not None:
+                opened()
             async for line in _lines(response):
                 event = _decoded(line, Manifest)
                 if event["type"] == "ERROR":
@@ -131,6 +143,30 @@ class Api:
         finally:
             response.close()
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Query, protocol: str
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
+        """A WebSocket of the API server, such as a port-forward. Raises ApiError if the server refuses it."""
+        _, url, headers, _, _ = await self._client.param_serialize(
+            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
+        )
+        rest = self._client.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        try:
+            socket = await rest.pool_manager.ws_connect(
+                url, protocols=(protocol,), headers=headers, proxy=rest.proxy, max_msg_size=0
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "", error.message) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "NoAnswer", _words(error)) from error
+        try:
+            yield socket
+        finally:
+            await socket.close()
+
     async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
         """The bytes at a path that serves no API object, such as a pod's proxy. ApiError; ValueError if too many."""
         response = await self._send("GET", path, None, query or [], patience)
@@ -145,6 +181,15 @@ class Api:
         return text
 
     async def _send(
+        self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        response = await self._send_once(method, path, body, query, patience)
+        if response.status == 401 and self._refused is not None and await self._refused():
+            response.close()
+            return await self._send_once(method, path, body, query, patience)
+        return response
+
+    async def _send_once(
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1

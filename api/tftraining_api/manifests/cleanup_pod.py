@@ -42,14 +42,14 @@ def cleanup_pod(job: Job, spec: JobSpec, task: CleanupTask) -> Manifest:
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 1,
             "activeDeadlineSeconds": SECONDS,
-            "securityContext": pod_security(_user(template)),
+            "securityContext": pod_security(user_of(template)),
             "containers": [_container(job, task)],
             "volumes": [storage_volume(task.storage)],
         },
     }
 
 
-def _user(template: Manifest) -> Manifest:
+def user_of(template: Manifest) -> Manifest:
     """The security context of the training process; the container's user overrides the pod's."""
     containers = template.get("containers") or ()
     own = next((each.get("securityContext") or {} for each in containers if each.get("name") == CONTAINER), {})

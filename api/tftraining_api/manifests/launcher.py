@@ -14,7 +14,7 @@ import msgspec
 from tftraining.launch.config import policy
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining.launch.roles import WORKER
-from tftraining_api.manifests import memory_backup, spec_updates
+from tftraining_api.manifests import code, memory_backup, spec_updates
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
 from tftraining_api.manifests.storage import job_directory
@@ -58,7 +58,7 @@ def secret(job: Job) -> Manifest:
 def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
     """The init container. `image` is the operator's; `own` is the pod spec of the user's template."""
     asked = _resources_of(own)
-    return {
+    init = {
         "name": INIT_CONTAINER,
         "image": spec.launcher.image or image,
         "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
@@ -67,6 +67,7 @@ def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
     }
+    return code.installed(init, spec)
 
 
 def _resources_of(own: Manifest) -> dict[str, str]:
@@ -143,6 +144,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),
+        **code.settings(spec.code),
     }
     # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}

@@ -35,8 +35,8 @@ def why_off(status: Status, spec: JobSpec, container: Manifest) -> str:
     asked = spec.launcher.memory_backup
     if asked.mode == "Off":
         return ""
-    if status.memory_backup_off:
-        return status.memory_backup_off
+    if status.no_more_backups:
+        return status.no_more_backups
     return NO_LIMIT if asked.size_limit is None and memory_limit(container) is None else ""
 
 

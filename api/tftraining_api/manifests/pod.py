@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import overload
 
-from tftraining_api.manifests import launcher, memory_backup, spec_updates
+from tftraining_api.manifests import code, launcher, memory_backup, spec_updates
 from tftraining_api.manifests.kueue import queued
 from tftraining_api.manifests.metadata import child_metadata, replica_labels
 from tftraining_api.manifests.pod_group import membership
@@ -15,7 +15,15 @@ from tftraining_api.manifests.security import container_security, pod_security
 from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import ANNOTATION_GANG, ANNOTATION_ORDERS, ANNOTATION_SPEC, CONTAINER, Replica, pod_name
+from tftraining_api.model.names import (
+    ANNOTATION_GANG,
+    ANNOTATION_ORDERS,
+    ANNOTATION_RESTARTED_AT,
+    ANNOTATION_SPEC,
+    CONTAINER,
+    Replica,
+    pod_name,
+)
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import largest_gang
 from tftraining_api.model.tf_config import in_manifest
@@ -67,12 +75,13 @@ def _with_launcher(job: Job, spec: JobSpec, replica: Replica, pod_spec: Manifest
     init = launcher.install(spec, image, spec.template_of(replica.role).get("spec") or {})
     trains: Manifest = next((each for each in pod_spec["containers"] if each.get("name") == CONTAINER), {})
     backup_size = memory_backup.size_limit(job.status, spec, replica, trains)
-    containers = [launcher.launched(each, backup_size) if each is trains else each for each in pod_spec["containers"]]
+    launched = code.with_program(launcher.launched(trains, backup_size), spec.code)
+    containers = [launched if each is trains else each for each in pod_spec["containers"]]
     return {
         **pod_spec,
         "initContainers": [init, *(pod_spec.get("initContainers") or ())],
         "containers": containers,
-        "volumes": [*pod_spec["volumes"], *launcher.volumes(job, backup_size)],
+        "volumes": [*pod_spec["volumes"], *launcher.volumes(job, backup_size), *code.volumes(spec.code)],
     }
 
 
@@ -82,7 +91,12 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     metadata = child_metadata(
         job, pod_name(job.key.name, replica), labels | replica_labels(replica, job.status.attempt)
     )
-    ours = {ANNOTATION_GANG: spec.gang_size, ANNOTATION_SPEC: spec.fingerprint}
+    ours = {
+        ANNOTATION_GANG: spec.gang_size,
+        ANNOTATION_SPEC: spec.fingerprint,
+        # Also an empty one: only a pod of an earlier version has none.
+        ANNOTATION_RESTARTED_AT: job.restarted_at,
+    }
     if spec.in_place:
         ours[ANNOTATION_ORDERS] = spec_updates.written(spec)
     annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}
@@ -136,7 +150,12 @@ def _container(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Mani
 
 
 def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
-    env: list[Manifest] = []
+    # Trackers of experiments need an identity that all restarts share, also as $(TFTRAINING_JOB_UID).
+    env: list[Manifest] = [
+        {"name": "TFTRAINING_JOB_UID", "value": job.uid},
+        {"name": "TFTRAINING_JOB_NAME", "value": job.key.name},
+        {"name": "TFTRAINING_ATTEMPT", "value": str(job.status.attempt)},
+    ]
     if spec.storage:
         env.append({"name": "TFTRAINING_DIR", "value": job_directory(job, spec.storage)})
     if in_manifest(job.key, spec, replica):

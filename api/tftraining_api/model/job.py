@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tftraining.launch.roles import ROLES
-from tftraining_api.model.names import MANAGER, QUEUE_LABELS, Key
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, MANAGER, QUEUE_LABELS, Key
 from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_api.model.template import check_template
@@ -17,6 +17,8 @@ from tftraining_api.model.tf_config import why_not_settable
 EPOCH = datetime.fromtimestamp(0, UTC)
 # Fields that each describe one past occurrence: unknown fields of an earlier occurrence do not hold for a new one.
 OCCURRENCES = ("lastRestart", "failure")
+# Pods keep so many characters of the annotation that asks for a restart; an annotation may be much longer.
+LONGEST_REQUEST = 64
 
 
 class Problem(Frozen, frozen=True):
@@ -34,7 +36,8 @@ class Job(Frozen, frozen=True):
 
     `unreadable` is why this version of the operator cannot read the spec or the status; it must not act on the job then
     (see plan/unreadable.py). If the status is unreadable, `status` has its readable conditions only. `queue_labels` are
-    the job's labels for Kueue, empty if the job names no queue.
+    the job's labels for Kueue, empty if the job names no queue. `restarted_at` is the value of the annotation that asks
+    for a restart, empty without one.
     """
 
     key: Key
@@ -48,6 +51,7 @@ class Job(Frozen, frozen=True):
     created: datetime = EPOCH
     managed_by: str = MANAGER
     queue_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    restarted_at: str = ""
 
     @property
     def ours(self) -> bool:
@@ -63,6 +67,7 @@ class _Meta(Frozen, frozen=True):
     creation_timestamp: datetime = EPOCH
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
 
 def parse_job(raw: Manifest) -> Job:
@@ -87,6 +92,7 @@ def parse_job(raw: Manifest) -> Job:
         created=meta.creation_timestamp,
         managed_by=_manager(raw.get("spec")),
         queue_labels=_queue_labels(meta.labels or {}),
+        restarted_at=(meta.annotations or {}).get(ANNOTATION_RESTARTED_AT, "")[:LONGEST_REQUEST],
     )
 
 

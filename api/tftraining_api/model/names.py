@@ -19,6 +19,9 @@ LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_GANG = f"{GROUP}/gang"
 ANNOTATION_SPEC = f"{GROUP}/spec"
 ANNOTATION_ORDERS = f"{GROUP}/orders"
+# Of a job: a new value asks for one restart of the gang, as `kubectl rollout restart` does for a Deployment. Of a pod:
+# the value that its job had when the operator created the pod.
+ANNOTATION_RESTARTED_AT = f"{GROUP}/restartedAt"
 MANAGER = f"{GROUP}/operator"
 # Kueue's labels of a job: the queue, and the priority in it.
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")

@@ -47,6 +47,40 @@ class Storage(Frozen, frozen=True):
     save_dirs: tuple[str, ...] = (".",)
 
 
+class CodeConfigMap(Frozen, frozen=True):
+    """A ConfigMap that has the archive."""
+
+    name: str
+
+
+class CodeStorage(Frozen, frozen=True):
+    """An archive in the job's storage; `path` is relative to the mount path."""
+
+    path: str
+
+
+class CodeGit(Frozen, frozen=True):
+    """A commit of a Git repository; the Secret `secret_name` has the name and the password of a private one."""
+
+    url: str
+    revision: str
+    secret_name: str | None = None
+
+
+class Code(Frozen, frozen=True):
+    """The program from one of three sources; an archive has a digest."""
+
+    config_map: CodeConfigMap | None = None
+    storage: CodeStorage | None = None
+    git: CodeGit | None = None
+    digest: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What identifies the files: the digest of the archive, or the commit."""
+        return self.digest or (f"git:{self.git.revision}" if self.git else "")
+
+
 class RestartRule(Frozen, frozen=True):
     """The action for a matching exit."""
 
@@ -131,6 +165,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     template: Manifest | None = None
     min_replicas: int | None = None
     storage: Storage | None = None
+    code: Code | None = None
     restart_policy: RestartPolicy = RestartPolicy()
     launcher: LauncherSpec = LauncherSpec()
     run_policy: RunPolicy = RunPolicy()
@@ -209,6 +244,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         later += () if self.min_replicas is None else (self.min_replicas,)
         later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
         later += () if backup == _MEMORY_BACKUP else (backup,)
+        later += () if self.code is None else (self.code,)
         everything = (*template_hash, scheduling.priority_class_name, *later)
         return sha256(msgspec.json.encode(everything, order="deterministic")).hexdigest()[:16]
 

@@ -13,6 +13,7 @@ from tftraining_api.model.spec import Frozen, JobSpec
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 REFUSED_WRITE = " was refused: "
+MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 
@@ -150,12 +151,38 @@ class Progress(Frozen, frozen=True):
     backup_reason: str | None = None
 
 
+class RestartMark(Frozen, frozen=True):
+    """A restart in the history: the newest step before it, and its reason."""
+
+    time: datetime
+    step: int | None = None
+    reason: str = ""
+
+
+class History(Frozen, frozen=True):
+    """The training so far, in columns: row by row the step, the epoch, the seconds since `start_time` and the value of
+    each metric, None where a row has none. The restarts are the last ones."""
+
+    start_time: datetime | None = None
+    steps: tuple[int | None, ...] = ()
+    epochs: tuple[int | None, ...] = ()
+    seconds: tuple[float, ...] = ()
+    metrics: dict[str, tuple[float | None, ...]] = msgspec.field(default_factory=dict)
+    restarts: tuple[RestartMark, ...] = ()
+
+
 class Cleanup(Frozen, frozen=True):
     """The result of the cleanup of temporary save directories."""
 
     removed: int | None = None
     message: str | None = None
     failed_attempts: int = 0
+
+
+class CodeStatus(Frozen, frozen=True):
+    """The program that the pods unpack."""
+
+    digest: str
 
 
 class Status(Frozen, frozen=True):
@@ -186,6 +213,8 @@ class Status(Frozen, frozen=True):
     failure: Failure | None = None
     cleanup: Cleanup | None = None
     memory_backup_off: str | None = None
+    history: History | None = None
+    code: CodeStatus | None = None
 
     @property
     def terminal(self) -> bool:
@@ -204,6 +233,15 @@ class Status(Frozen, frozen=True):
         if self.last_restart is None or suspended is None or self.last_restart.time >= suspended.last_transition_time:
             return self.last_restart
         return None
+
+    @property
+    def no_more_backups(self) -> str | None:
+        """Why later pods make no backups in memory. The condition has the reason too: the API server drops
+        `memory_backup_off` if its definition of the resource is older than the field."""
+        told = self.condition(MEMORY_BACKUP)
+        if told is not None and told.reason == OOM_KILLED:
+            return told.message
+        return self.memory_backup_off
 
     @property
     def proven(self) -> bool:

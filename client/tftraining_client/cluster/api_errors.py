@@ -8,6 +8,8 @@ from tftraining_api.model.names import GROUP, PLURAL
 from tftraining_client.errors import ApiUnavailable, JobNotFound, NoCustomResource, PermissionDenied, UserError
 
 NEAREST = 3
+# The reason of an ApiError without an answer: there is no token to send.
+NO_CREDENTIALS = "NoCredentials"
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
@@ -19,7 +21,7 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
     """The error as a message for a person, in one line also for the page of a proxy."""
     message = " ".join(error.message.split())
     if error.status == 0:
-        return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {message}")
+        return _unanswered(error.reason, message, server, context)
     if error.status == 401:
         return PermissionDenied(f"the API server refuses the credentials of context {context}: log in again")
     if error.status == 403:
@@ -30,6 +32,12 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
         return UserError(f"the API server refuses the request: {message}")
     answer = " ".join([str(error.status), error.reason]).rstrip()
     return ApiUnavailable(f"the API server {server} answers {answer}" + (f": {message}" if message else ""))
+
+
+def _unanswered(reason: str, message: str, server: str, context: str) -> UserError:
+    if reason == NO_CREDENTIALS:
+        return PermissionDenied(message)
+    return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {message}")
 
 
 def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:

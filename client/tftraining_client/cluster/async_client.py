@@ -2,24 +2,30 @@
 
 import asyncio
 import builtins
+import copy
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
 from tftraining_client.cluster.connection import Connection, connect
+from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.submission import Submission, create, prepare
+from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
-from tftraining_client.errors import JobDeleted, UserError, WaitTimeout
+from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
+from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +50,8 @@ class AsyncClient:
         self._namespace = namespace
         self._notify = notify
         self._connection: Connection | None = None
+        # The client that has the connection, if it is another one.
+        self._shared: AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -55,51 +63,44 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._connection is not None:
+        if self._shared is None and self._connection is not None:
             await self._connection.api.close()
             self._connection = None
 
     async def connection(self) -> Connection:
         """The connection, which is made at the first use."""
+        if self._shared is not None:
+            return await self._shared.connection()
         if self._connection is None:
             self._connection = await connect(self._context, self._kubeconfig)
         return self._connection
 
     async def submit(
-        self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False
+        self,
+        manifest: Mapping[str, Any] | str | Path | Submission,
+        *,
+        job: str | None = None,
+        dry_run: bool = False,
+        code: str | Path | None = None,
+        git: str | None = None,
+        git_secret: str | None = None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
 
-        `job` chooses one of several jobs of a file. The API server refuses unknown fields. The job goes into
-        the namespace that its manifest names, otherwise into that of the client.
+        `job` chooses one of several jobs of a file. `code` is a directory with the program, `git` a commit (URL@SHA),
+        `git_secret` the Secret of a private repository. The API server refuses unknown fields. The job goes into the
+        namespace that its manifest names, otherwise into that of the client.
         """
-        raw, config_maps = _submission(manifest, job, self._notify)
-        named = (raw.get("metadata") or {}).get("namespace")
-        if named and self._namespace not in (None, named):
-            raise UserError(f"the manifest is for namespace {named}, not for {self._namespace}")
-        namespace = str(named or await self.own_namespace())
-        query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
-        # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
-        if config_maps and not dry_run:
-            await self._request("POST", _path(namespace), raw, [*query, ("dryRun", "All")])
-        for each in config_maps:
-            await self._create_config_map(namespace, each, query)
-        return Job.of(await self._request("POST", _path(namespace), raw, query))
-
-    async def _create_config_map(self, namespace: str, raw: Manifest, query: Query) -> None:
-        """Create a ConfigMap; one that is there already must have the same content."""
-        connection, path = await self.connection(), f"/api/v1/namespaces/{namespace}/configmaps"
+        submission = (
+            manifest
+            if isinstance(manifest, Submission)
+            else prepare(manifest, self._notify, job=job, code=code, git=git, git_secret=git_secret)
+        )
+        if submission.namespace and self._namespace not in (None, submission.namespace):
+            raise UserError(f"the manifest is for namespace {submission.namespace}, not for {self._namespace}")
+        connection, namespace = await self.connection(), submission.namespace or await self.own_namespace()
         with _translated(connection):
-            try:
-                await connection.api.request("POST", path, raw, query)
-                return
-            except ApiError as error:
-                if not error.exists:
-                    raise
-            name = raw["metadata"]["name"]
-            present = await connection.api.request("GET", f"{path}/{name}")
-        if any((present.get(part) or {}) != (raw.get(part) or {}) for part in ("data", "binaryData")):
-            raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
+            return Job.of(await create(connection.api, namespace, submission, dry_run))
 
     async def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""
@@ -113,12 +114,24 @@ class AsyncClient:
             raws, _ = await connection.api.list(path, [("labelSelector", selector)] if selector else [])
         return sorted((Job.of(raw) for raw in raws), key=lambda job: (job.namespace, job.name))
 
-    async def watch(self, name: str | None = None, *, all_namespaces: bool = False) -> AsyncGenerator[JobChange, None]:
-        """The present jobs as ADDED, and each change after that. Without end, and over disconnections."""
+    async def watch(
+        self,
+        name: str | None = None,
+        *,
+        all_namespaces: bool = False,
+        connected: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[JobChange, None]:
+        """The present jobs as ADDED, and each change after that. Without end, and over disconnections.
+
+        `connected` is called with "" whenever the connection stands, and with the problem when it is interrupted;
+        without it `notify` gets the problem.
+        """
         connection = await self.connection()
         path = _path("" if all_namespaces else await self.own_namespace())
         with _translated(connection):
-            async with aclosing(self._watch(connection, path, _by_name(name)).changes()) as changes:
+            async with aclosing(
+                self._watch(connection, path, _by_name(name), connected=connected).changes()
+            ) as changes:
                 async for change in changes:
                     if change.type != "LISTED":
                         yield JobChange(change.type, Job.of(change.object))
@@ -132,18 +145,14 @@ class AsyncClient:
         awaited = parse_awaited(until)
         try:
             async with asyncio.timeout(timeout):
-                job = await self.get(name)
-                async with aclosing(self.watch(name)) as changes:
-                    async for change in changes:
-                        if change.type == "DELETED" or change.job.uid != job.uid:
-                            raise JobDeleted(f"job {name} was deleted before it was {awaited}")
-                        job = change.job
+                async with aclosing(self._states(await self.get(name))) as states:
+                    async for job in states:
                         if awaited.reached(job):
                             return job
                         check_possible(awaited, job)
+                raise JobDeleted(f"job {name} was deleted before it was {awaited}")
         except TimeoutError as error:
             raise WaitTimeout(f"job {name} was not {awaited} after {timeout:g} s") from error
-        raise AssertionError("a watch has no end")
 
     async def logs(  # noqa: PLR0913  the options of `tftj logs`
         self,
@@ -163,19 +172,20 @@ class AsyncClient:
         """
         connection, namespace = await self.connection(), await self.own_namespace()
         query = LogQuery(role, index, attempt, previous, tail)
-        job = await self.get(name)
+        followed = FollowedJob(await self.get(name))
         with _translated(connection):
             if follow:
                 pods = self._watch(connection, pods_path(namespace), [("labelSelector", query.selector(name))])
                 jobs = self._watch(connection, _path(namespace), _by_name(name))
-                lines = Follower(connection.api, job, query, self._notify, jobs, pods).lines()
+                lines = Follower(connection.api, followed, query, self._notify, jobs, pods).lines()
             else:
                 lines = read_logs(connection.api, namespace, name, query, self._notify)
             async with aclosing(lines):
                 async for line in lines:
                     yield line
-        if follow and (ended := await self.get(name)).failed:
-            raise failure(ended)
+        # Not read again: a job with ttlSecondsAfterFinished 0 may be gone.
+        if follow and followed.job.failed:
+            raise failure(followed.job)
 
     async def suspend(self, name: str) -> Job:
         """Delete the job's pods; the backups stay."""
@@ -184,6 +194,16 @@ class AsyncClient:
     async def resume(self, name: str) -> Job:
         """Let a suspended job continue from its last backup."""
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
+
+    async def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
+        job = await self.get(name)
+        if job.finished:
+            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        if job.suspended:
+            raise UserError(f"job {name} is suspended: resume it instead")
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        return Job.of(await self._named("PATCH", name, {"metadata": {"annotations": {ANNOTATION_RESTARTED_AT: now}}}))
 
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
@@ -223,6 +243,24 @@ class AsyncClient:
                 async for snapshot in snapshots:
                     yield snapshot
 
+    async def history(self, name: str, *, namespace: str | None = None) -> History:
+        """The curves of the job's metrics and its restarts, from the status: at most 8 KiB, of fewer reports than the
+        program has made. Empty before the first report, and if the definition of the resource is older."""
+        raw = await self._named("GET", name, namespace=namespace)
+        return History.of((raw.get("status") or {}).get("history"))
+
+    async def _states(self, job: Job) -> AsyncGenerator[Job, None]:
+        """The job as it is now and after each change, until it is gone."""
+        connection, followed = await self.connection(), FollowedJob(job)
+        with _translated(connection):
+            async with aclosing(self._watch(connection, _path(job.namespace), _by_name(job.name)).changes()) as changes:
+                async for change in changes:
+                    there = followed.take(change)
+                    if change.type != "LISTED":
+                        yield followed.job
+                    if not there:
+                        return
+
     async def _await_deletion(self, job: Job) -> None:
         connection, there = await self.connection(), False
         with _translated(connection):
@@ -233,6 +271,63 @@ class AsyncClient:
                     if change.type in ("LISTED", "DELETED") and not there:
                         return
 
+    def in_namespace(self, namespace: str, notify: Callable[[str], None] | None = None) -> "AsyncClient":
+        """A client of another namespace with the connection of this one, which closes it."""
+        other = copy.copy(self)
+        other._shared = self._shared or self
+        other._namespace = namespace
+        other._notify = notify or self._notify
+        return other
+
+    async def pod_metrics(self, name: str) -> builtins.list[Manifest]:
+        """What the job's pods use, as the metrics server (metrics.k8s.io) tells it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
+        with _translated(connection):
+            try:
+                found, _ = await connection.api.list(path, [("labelSelector", f"{LABEL_JOB}={name}")])
+                return found
+            except ApiError as error:
+                if error.status not in (404, 503):
+                    raise
+        raise UserError(
+            f"the cluster of context {connection.context} has no metrics.k8s.io that answers: install metrics-server, "
+            "or wait until it is ready"
+        )
+
+    async def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> AsyncGenerator[str, None]:
+        """Serve TensorBoard over the job's storage on a loopback port (0: any free one); yields its address.
+
+        The generator ends with UserError when its pod ends; closing the generator deletes the pod.
+        """
+        connection, job = await self.connection(), await self.get(name)
+
+        def watch(path: str, pod: str) -> Watch:
+            return self._watch(connection, path, _by_name(pod))
+
+        with _translated(connection):
+            async with aclosing(serve(connection.api, job, image, port, self._notify, watch)) as addresses:
+                async for address in addresses:
+                    yield address
+
+    async def tfjob(self, name: str) -> Manifest:
+        """A TFJob of Kubeflow's operator, as the API server has it."""
+        connection, namespace = await self.connection(), await self.own_namespace()
+        with _translated(connection):
+            try:
+                return await connection.api.request(
+                    "GET", f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs/{name}"
+                )
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                unknown = is_unknown_name(error)
+        if unknown:
+            raise JobNotFound(f"no TFJob {name} in namespace {namespace}")
+        raise NoCustomResource(
+            f"the cluster of context {connection.context} does not know tfjobs.kubeflow.org/v1: convert a file instead"
+        )
+
     def use_namespace(self, namespace: str) -> None:
         """Change the namespace of the client."""
         self._namespace = namespace
@@ -241,22 +336,35 @@ class AsyncClient:
         """The namespace of the client."""
         return self._namespace or (await self.connection()).namespace
 
-    def _watch(self, connection: Connection, path: str, query: Query, events: bool = False) -> Watch:
+    def _watch(
+        self,
+        connection: Connection,
+        path: str,
+        query: Query,
+        events: bool = False,
+        connected: Callable[[str], None] | None = None,
+    ) -> Watch:
         def interrupted(error: ApiError) -> None:
-            self._notify(f"the watch was interrupted and goes on: {error.message or error.reason}")
+            if connected is not None:
+                connected(str(as_user_error(error, connection.server, connection.context)))
+            else:
+                self._notify(f"the watch was interrupted and goes on: {error.message or error.reason}")
 
-        return Watch(connection.api, path, query, interrupted, events)
+        opened = (lambda: connected("")) if connected is not None else None
+        return Watch(connection.api, path, query, interrupted, events, opened)
 
     async def _request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         connection = await self.connection()
         with _translated(connection):
             return await connection.api.request(method, path, body, query)
 
-    async def _named(self, method: str, name: str, body: Any = None, subresource: str = "") -> Manifest:
+    async def _named(
+        self, method: str, name: str, body: Any = None, subresource: str = "", namespace: str | None = None
+    ) -> Manifest:
         """A request about one job; JobNotFound with the nearest names if there is none."""
         if not name or "/" in name:
             raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
-        connection, namespace = await self.connection(), await self.own_namespace()
+        connection, namespace = await self.connection(), namespace or await self.own_namespace()
         with _translated(connection):
             try:
                 return await connection.api.request(method, f"{_path(namespace)}/{name}{subresource}", body)
@@ -264,14 +372,16 @@ class AsyncClient:
                 if not is_unknown_name(error):
                     raise
                 unknown = error
-        raise unknown_job(name, namespace, await self._names()) from unknown
+        raise unknown_job(name, namespace, await self._names(namespace)) from unknown
 
-    async def _names(self) -> builtins.list[str]:
+    async def _names(self, namespace: str) -> builtins.list[str]:
         """The names of the jobs in the namespace; none if the caller may not list them."""
+        connection = await self.connection()
         try:
-            return [job.name for job in await self.list()]
-        except UserError:
+            raws, _ = await connection.api.list(_path(namespace), [])
+        except ApiError:
             return []
+        return sorted(raw["metadata"]["name"] for raw in raws)
 
 
 @contextmanager
@@ -297,14 +407,3 @@ def _about(name: str) -> Query:
 
 def _by_name(name: str | None) -> Query:
     return [("fieldSelector", f"metadata.name={name}")] if name else []
-
-
-def _submission(
-    manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
-) -> tuple[Manifest, builtins.list[Manifest]]:
-    """The job, and the ConfigMaps of its file."""
-    if isinstance(manifest, Mapping):
-        return dict(manifest), []
-    from tftraining_client.manifest import read_submission  # noqa: PLC0415  only for files
-
-    return read_submission(str(manifest), job, notify)

@@ -5,6 +5,7 @@ import builtins
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,6 +13,8 @@ from typing import Any, Self, TypeVar
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.snapshot import Snapshot
+from tftraining_client.cluster.submission import Submission
+from tftraining_client.history import History
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -54,9 +57,21 @@ class Client:
         self._thread.join()
         self._loop.close()
 
-    def submit(self, manifest: Mapping[str, Any] | str | Path, *, job: str | None = None, dry_run: bool = False) -> Job:
-        """Create a job from a manifest, or from a file, with the ConfigMaps beside it."""
-        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run))
+    def submit(
+        self,
+        manifest: Mapping[str, Any] | str | Path | Submission,
+        *,
+        job: str | None = None,
+        dry_run: bool = False,
+        code: str | Path | None = None,
+        git: str | None = None,
+        git_secret: str | None = None,
+    ) -> Job:
+        """Create a job from a manifest, or from a file, with the ConfigMaps beside it; `code` is a directory with the
+        program, `git` a commit (URL@SHA)."""
+        return self._call(
+            self._client.submit(manifest, job=job, dry_run=dry_run, code=code, git=git, git_secret=git_secret)
+        )
 
     def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""
@@ -100,6 +115,10 @@ class Client:
         """Let a suspended job continue from its last backup."""
         return self._call(self._client.resume(name))
 
+    def restart(self, name: str) -> Job:
+        """Restart the gang in new pods from its last backup, free of charge."""
+        return self._call(self._client.restart(name))
+
     def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
         self._call(self._client.scale(name, replicas))
@@ -116,17 +135,37 @@ class Client:
         """The events about the job, the oldest first."""
         return self._call(self._client.events(name))
 
+    def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> Iterator[str]:
+        """The address of TensorBoard over the job's storage, which is served until the generator is closed."""
+        return self._iterate(self._client.tensorboard(name, port=port, image=image))
+
     def snapshots(self, name: str) -> Iterator[Snapshot]:
         """The job with its pods and events: as they are now, and after each change."""
         return self._iterate(self._client.snapshots(name))
 
+    def history(self, name: str, *, namespace: str | None = None) -> History:
+        """The curves of the job's metrics, and its restarts."""
+        return self._call(self._client.history(name, namespace=namespace))
+
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        answer: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            tasks.append(self._loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _hand_over(task, answer))
+
+        def stop() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            return answer.result()
         except BaseException:
-            # For Ctrl-C: the request must not go on alone.
-            future.cancel()
+            # After Ctrl-C the request must not go on alone, and its generator can be closed only once it has ended.
+            if not answer.done():
+                self._loop.call_soon_threadsafe(stop)
+                wait([answer])
             raise
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -142,3 +181,13 @@ class Client:
             # A generator may outlive the client.
             if not self._loop.is_closed():
                 self._call(items.aclose())
+
+
+def _hand_over(task: asyncio.Task[T], answer: Future[T]) -> None:
+    """Give the result of the task to the thread that waits for the answer."""
+    if task.cancelled():
+        answer.set_exception(CancelledError())
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(task.result())

@@ -1,13 +1,8 @@
 """The connection to a cluster: by the kubeconfig as kubectl reads it, otherwise as the pod's service account."""
 
-import asyncio
-import logging
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from time import time as now
 from typing import Any
 
 import yaml
@@ -16,12 +11,12 @@ from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_api.kube.api import Api, read_environment_once
+from tftraining_client.cluster.credentials import FileToken, PluginToken, plugin_messages
+from tftraining_client.cluster.transport import Transport
 from tftraining_client.errors import UserError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_KUBECONFIG = "~/.kube/config"
-# A token is renewed so many seconds before it expires, or at half of its life if that is later.
-EARLY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,9 @@ async def connect(context: str | None = None, kubeconfig: str | None = None) -> 
     """
     configuration = Configuration()
     files = _kubeconfig_files(kubeconfig)
+    token: PluginToken | FileToken | None = None
     if files:
-        name, namespace = await _by_kubeconfig(configuration, os.pathsep.join(files), context)
+        name, namespace, token = await _by_kubeconfig(configuration, os.pathsep.join(files), context)
     elif context is None and kubeconfig is None and (SERVICE_ACCOUNT / "token").is_file():
         name, namespace = _in_cluster(configuration)
     else:
@@ -51,7 +47,10 @@ async def connect(context: str | None = None, kubeconfig: str | None = None) -> 
     try:
         read_environment_once(configuration)
         configuration.connection_pool_maxsize = 0
-        return Connection(Api(ApiClient(configuration)), configuration.host, name, namespace)
+        client = ApiClient(configuration)
+        client.rest_client = Transport(configuration)
+        api = Api(client, refused=token.refused if token else None)
+        return Connection(api, configuration.host, name, namespace)
     except OSError as error:
         raise UserError(f"the certificates of context {name} cannot be read: {error}") from error
 
@@ -71,27 +70,27 @@ def _in_cluster(configuration: Configuration) -> tuple[str, str]:
     return "in-cluster", namespace or "default"
 
 
-async def _by_kubeconfig(configuration: Configuration, paths: str, context: str | None) -> tuple[str, str]:
-    """Fill in the configuration; the name of the context and its namespace."""
+async def _by_kubeconfig(
+    configuration: Configuration, paths: str, context: str | None
+) -> tuple[str, str, PluginToken | FileToken | None]:
+    """Fill in the configuration; the name of the context, its namespace, and its token if that ends."""
     try:
         known, current = _contexts(paths)
         chosen = context or current
         if chosen not in known:
             raise UserError(_no_context(chosen, sorted(known)))
-        with _said() as said:
+        with plugin_messages() as said:
             loader = await config.load_kube_config(
                 config_file=paths, context=chosen, client_configuration=configuration, persist_config=False
             )
+        token = _renewed_token(loader, configuration)
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
-    if _has_plugin(loader):
-        if not _authenticated(loader):
-            raise UserError(
-                f"the exec plugin of context {chosen} failed: {'; '.join(said) or 'it gave no credentials'}"
-            )
-        if hasattr(loader, "token"):
-            configuration.refresh_api_key_hook = _PluginToken(loader).renew
-    return chosen, known[chosen] or "default"
+    if _has_plugin(loader) and not _authenticated(loader):
+        raise UserError(f"the exec plugin of context {chosen} failed: {'; '.join(said) or 'it gave no credentials'}")
+    if token is not None:
+        configuration.refresh_api_key_hook = token.renew
+    return chosen, known[chosen] or "default", token
 
 
 def _contexts(paths: str) -> tuple[dict[str, str], str]:
@@ -118,53 +117,15 @@ def _has_plugin(loader: Any) -> bool:
     return user is not None and "exec" in user
 
 
+def _renewed_token(loader: Any, configuration: Configuration) -> PluginToken | FileToken | None:
+    """The token of a plugin or a file; OSError if the file cannot be read."""
+    user = loader._user
+    if _has_plugin(loader):
+        return PluginToken(loader, configuration) if hasattr(loader, "token") else None
+    if user is None or "tokenFile" not in user:
+        return None
+    return FileToken(Path(loader._get_base_path(user.path)) / user["tokenFile"], configuration)
+
+
 def _authenticated(loader: Any) -> bool:
     return bool(getattr(loader, "token", None) or getattr(loader, "cert_file", None))
-
-
-@contextmanager
-def _said() -> Any:
-    """Collect what the library logs while it runs a plugin: it raises no error if the plugin fails."""
-    texts: list[str] = []
-    logger = logging.getLogger("kubernetes.aio.config.kube_config")
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    before, logger.propagate = logger.propagate, False
-    try:
-        yield texts
-    finally:
-        logger.propagate = before
-        logger.removeHandler(handler)
-
-
-class _PluginToken:
-    """The token of an exec plugin, which is run again shortly before the token expires."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._lock = asyncio.Lock()
-        self._renew_at = self._due()
-
-    async def renew(self, configuration: Configuration) -> None:
-        """Called before each request."""
-        if now() < self._renew_at:
-            return
-        async with self._lock:
-            if now() < self._renew_at:
-                return
-            # Otherwise the library keeps the old token.
-            vars(self._loader).pop("exec_plugin_expiry", None)
-            with _said() as said:
-                await self._loader.load_from_exec_plugin()
-            if said:
-                raise UserError(f"the exec plugin of the kubeconfig failed: {'; '.join(said)}")
-            configuration.api_key["BearerToken"] = self._loader.token
-            self._renew_at = self._due()
-
-    def _due(self) -> float:
-        expiry: datetime | None = getattr(self._loader, "exec_plugin_expiry", None)
-        if expiry is None:
-            return float("inf")
-        left = expiry.astimezone(UTC).timestamp() - now()
-        return now() + max(left - EARLY_SECONDS, left / 2)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from tftraining.launch.roles import ROLES
 from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
+from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.log_position import LogPosition, parse_line
-from tftraining_client.cluster.models import Job, LogLine, Pod
+from tftraining_client.cluster.models import LogLine, Pod
 from tftraining_client.cluster.watching import FATAL, FIRST_PAUSE, LONGEST_PAUSE, Watch
 from tftraining_client.errors import JobDeleted
 
@@ -164,9 +165,9 @@ class _PodLog:
 class Follower:
     """Follows the logs of a job's pods, those included that come later, until the job has ended."""
 
-    def __init__(self, api: Api, job: Job, query: LogQuery, notify: Notify, jobs: Watch, pods: Watch) -> None:
+    def __init__(self, api: Api, job: FollowedJob, query: LogQuery, notify: Notify, jobs: Watch, pods: Watch) -> None:
         self._api = api
-        self._job = job
+        self._followed = job
         self._query = query
         self._notify = notify
         self._jobs = jobs
@@ -209,7 +210,7 @@ class Follower:
 
     def _take(self, pod: Pod, gone: bool) -> None:
         """Note the newest state of a pod, and begin to read its log once the container has started."""
-        new = _PodLog(self._api, self._job.namespace, pod, self._query, self._notify)
+        new = _PodLog(self._api, self._followed.job.namespace, pod, self._query, self._notify)
         log = self._known.setdefault(pod.uid, new)
         log.update(pod, gone)
         if pod.started and not gone and pod.uid not in self._readers:
@@ -222,18 +223,15 @@ class Follower:
                 self._lines_read += 1
 
     async def _await_end(self) -> None:
-        """Returns when the job has ended and the logs are read; JobDeleted if the job is deleted."""
+        """Returns when the job has ended and the logs are read; JobDeleted if the job is deleted before its end."""
         async with aclosing(self._jobs.changes()) as changes:
             async for change in changes:
-                if change.type == "LISTED":
-                    continue
-                job = Job.of(change.object)
-                if job.uid != self._job.uid or change.type == "DELETED":
-                    await self._last_lines()
-                    raise JobDeleted(f"job {self._job.name} was deleted while its logs were followed")
-                if job.finished:
+                there = self._followed.take(change)
+                if self._followed.job.finished or not there:
                     break
         await self._last_lines()
+        if not self._followed.job.finished:
+            raise JobDeleted(f"job {self._followed.job.name} was deleted while its logs were followed")
         await self._queue.put(None)
 
     async def _last_lines(self) -> None:
@@ -245,11 +243,26 @@ class Follower:
         for uid, task in self._readers.items():
             if task in unfinished - ending:
                 self._notify(f"{self._known[uid].pod.replica} still runs; its further lines are not followed")
+        ending = await self._progressing(ending)
+        if ending:
+            # The connection of a silent log may be dead.
+            silent = [uid for uid, task in self._readers.items() if task in ending]
+            ending = await self._progressing({self._reopened(uid) for uid in silent})
+        for uid, task in self._readers.items():
+            if task in ending:
+                self._notify(f"{self._known[uid].pod.replica}: the log could not be read to its end")
+
+    async def _progressing(self, ending: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Wait for the readers as long as lines come; those that have not ended."""
         read = -1
         # A log of hours takes its time, and so does a reader who pages through it.
         while ending and (self._lines_read != read or self._queue.full()):
             read = self._lines_read
             _, ending = await asyncio.wait(ending, timeout=LAST_LINES_SECONDS)
-        for uid, task in self._readers.items():
-            if task in ending:
-                self._notify(f"{self._known[uid].pod.replica}: the log could not be read to its end")
+        return ending
+
+    def _reopened(self, uid: str) -> asyncio.Task[None]:
+        """A new reader of the log, which continues where the one before stood."""
+        self._readers[uid].cancel()
+        self._readers[uid] = asyncio.create_task(self._guarded(self._read(self._known[uid])))
+        return self._readers[uid]

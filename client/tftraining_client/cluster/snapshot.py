@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.kube.api import ApiError
+from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.watching import Change, Watch
 from tftraining_client.errors import JobDeleted
@@ -28,7 +29,7 @@ class SnapshotFollower:
     out."""
 
     def __init__(self, job: Job, jobs: Watch, pods: Watch, events: Watch) -> None:
-        self._job = job
+        self._followed = FollowedJob(job)
         self._watches = {"jobs": jobs, "pods": pods, "events": events}
         self._pods: dict[str, Pod] = {}
         self._events: dict[str, Event] = {}
@@ -68,21 +69,20 @@ class SnapshotFollower:
         if isinstance(news, Exception):
             raise news
         kind, change = news
-        if change.type == "LISTED":
-            return {kind}
         if kind == "jobs":
             self._take_job(change)
-        elif kind == "pods":
+        if change.type == "LISTED":
+            return {kind}
+        if kind == "pods":
             self._take_pod(change)
-        elif change.type != "DELETED":
+        elif kind == "events" and change.type != "DELETED":
             self._take_event(Event.of(change.object), change.object["metadata"]["uid"])
         return set()
 
     def _take_job(self, change: Change) -> None:
-        job = Job.of(change.object)
-        if job.uid != self._job.uid or change.type == "DELETED":
-            raise JobDeleted(f"job {self._job.name} was deleted while it was followed")
-        self._job = job
+        # A finished job may be deleted at once (ttlSecondsAfterFinished): its end is still told.
+        if not self._followed.take(change) and not self._followed.job.finished:
+            raise JobDeleted(f"job {self._followed.job.name} was deleted while it was followed")
 
     def _take_pod(self, change: Change) -> None:
         pod = Pod.of(change.object)
@@ -97,8 +97,8 @@ class SnapshotFollower:
             del self._events[oldest]
 
     def _snapshot(self) -> Snapshot:
-        hidden = tuple(sorted(self._hidden))
-        return Snapshot(self._job, sorted_pods(self._pods.values()), sorted_events(self._events.values()), hidden)
+        pods, events = sorted_pods(self._pods.values()), sorted_events(self._events.values())
+        return Snapshot(self._followed.job, pods, events, tuple(sorted(self._hidden)))
 
 
 def sorted_pods(pods: Iterable[Pod]) -> tuple[Pod, ...]:

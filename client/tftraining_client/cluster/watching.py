@@ -35,16 +35,23 @@ class Watch:
     """The changes of a collection: first each object as ADDED, then LISTED, then what happens.
 
     An error of the first list is raised; later ones only if repeating cannot help (a missing right). `interrupted` is
-    called with each other error.
+    called with each other error, `opened` when the API server accepts the watch, also after an interruption.
     """
 
     def __init__(
-        self, api: Api, path: str, query: Query, interrupted: Callable[[ApiError], None], events: bool = False
+        self,
+        api: Api,
+        path: str,
+        query: Query,
+        interrupted: Callable[[ApiError], None],
+        events: bool = False,
+        opened: Callable[[], None] | None = None,
     ) -> None:
         self._api = api
         self._path = path
         self._query = query
         self._interrupted = interrupted
+        self._opened = opened
         self._seconds = EVENTS_SECONDS if events else WATCH_SECONDS
         self._patience = EVENTS_TIMEOUT if events else None
         self._known: dict[str, Manifest] = {}
@@ -82,7 +89,7 @@ class Watch:
             ("timeoutSeconds", str(self._seconds)),
             ("resourceVersion", self._version),
         ]
-        async with aclosing(self._api.watch(self._path, query, self._patience)) as events:
+        async with aclosing(self._api.watch(self._path, query, self._patience, self._opened)) as events:
             async for event in events:
                 raw = event["object"]
                 self._version = raw["metadata"]["resourceVersion"]

@@ -1,6 +1,7 @@
 """What to try after a failure, by the reason in the status (docs/status.md). Pure."""
 
 FALLBACK = "read the log; `kubectl describe` of the pod has the kubelet's messages"
+WAIT = "wait: the gang resumes from its last backup, free of charge"
 LOG = "read the log above and correct the program; then create the job again: it resumes from its backup"
 
 ADVICE = {
@@ -32,6 +33,16 @@ ADVICE = {
     "PodsStarting": "wait: no cause of a delay is known yet",
     "CreatingPods": "wait: the operator is about to create the pods",
     "NodeNotReady": "check the node: after spec.runPolicy.nodeLostSeconds its pods are created elsewhere",
+    "Resized": WAIT,
+    "Grown": WAIT,
+    "SpecChanged": WAIT,
+    "RestartRequested": WAIT,
+    "MemberLost": "wait: the gang resumes from its last backup; if it recurs, check the node and the network",
+    "Terminated": WAIT,
+    "PodDeleted": WAIT,
+    "NodeLost": "repair or remove the node; the pod is created on another one",
+    "KeyLost": "do not delete the job's Secret; the gang resumes in new pods",
+    "Starting": "wait: the pods exist and do not train yet",
     "FewerWorkers": "the message says why workers are missing; the others train on",
     "Suspended": "resume the job: `tftj resume JOB`",
     "SpecUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",

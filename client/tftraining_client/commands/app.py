@@ -19,7 +19,6 @@ EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
 
 app = typer.Typer(
     name="tftj",
-    help="Train TensorFlow on Kubernetes: submit, follow and control TFTrainingJobs.",
     epilog=EPILOG,
     add_completion=False,
     rich_markup_mode=None,
@@ -27,6 +26,23 @@ app = typer.Typer(
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tftj {version('tftraining')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _tftj(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and end.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Train TensorFlow on Kubernetes: submit, follow and control TFTrainingJobs."""
 
 
 Work = Callable[[], int]
@@ -41,6 +57,14 @@ class Output(enum.StrEnum):
     WIDE = "wide"
 
 
+class PlotOutput(enum.StrEnum):
+    """The values of `-o` of `plot`."""
+
+    PNG = "png"
+    HTML = "html"
+    JSON = "json"
+
+
 class RoleOption(enum.StrEnum):
     """The values of `--role`."""
 
@@ -48,6 +72,13 @@ class RoleOption(enum.StrEnum):
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
+
+
+class GangScheduler(enum.StrEnum):
+    """The values of `--gang-scheduler`."""
+
+    VOLCANO = "volcano"
+    COSCHEDULING = "coscheduling"
 
 
 class ShellOption(enum.StrEnum):
@@ -112,7 +143,17 @@ def _submit(
     file: Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="manifest; - for standard input")],
     job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only let the API server check the manifest")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="only let the API server check the job; -o yaml prints it for kubectl apply"),
+    ] = False,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="DIR", help="directory with the program, for an image without it")
+    ] = None,
+    git: Annotated[str | None, typer.Option("--git", metavar="URL@SHA", help="commit with the program")] = None,
+    git_secret: Annotated[
+        str | None, typer.Option("--git-secret", metavar="NAME", help="Secret of a private repository")
+    ] = None,
     output: OutputFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
@@ -123,7 +164,10 @@ def _submit(
     from tftraining_client.commands import submit
 
     return _on_cluster(
-        lambda client: submit.submit(client, file, job, watch, dry_run, output), context, kubeconfig, namespace
+        lambda client: submit.submit(client, file, job, submit.Program(code, git, git_secret), watch, dry_run, output),
+        context,
+        kubeconfig,
+        namespace,
     )
 
 
@@ -206,6 +250,15 @@ def _resume(
     return _on_cluster(lambda client: changes.resume(client, job), context, kubeconfig, namespace)
 
 
+@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
+def _restart(
+    job: JobName, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> Work:
+    from tftraining_client.commands import changes
+
+    return _on_cluster(lambda client: changes.restart(client, job), context, kubeconfig, namespace)
+
+
 @app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
 def _scale(
     job: JobName,
@@ -241,11 +294,124 @@ def _explain(
     return _on_cluster(lambda client: explain.explain(client, job), context, kubeconfig, namespace)
 
 
+@app.command("plot", help="Plot the metrics of a job over its steps, with the restarts marked.")
+def _plot(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="name of the job, or the path of its directory (./training)",
+            autocompletion=complete_jobs,
+        ),
+    ],
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="with -o: the file to write (default: JOB.html, - for the output)"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="only this metric; repeatable")
+    ] = None,
+    output: Annotated[
+        PlotOutput | None, typer.Option("--output", "-o", help="a file in place of the plot in the terminal")
+    ] = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import plot
+
+    options = metric or [], output.value if output else None, file
+    if plot.is_path(job):
+        return lambda: plot.plot_directory(job, *options)
+    return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
+
+
+@app.command("tensorboard", help="Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
+def _tensorboard(
+    job: JobName,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of this machine; 0: any free one")] = 6006,
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="image with TensorBoard; default: the job's")
+    ] = "",
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import tensorboard
+
+    return _on_cluster(lambda client: tensorboard.show(client, job, port, image), context, kubeconfig, namespace)
+
+
+@app.command("top", help="Show what each pod of a job uses, beside its requests and limits.")
+def _top(
+    job: JobName,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import top
+
+    return _on_cluster(lambda client: top.show(client, job, output), context, kubeconfig, namespace)
+
+
+@app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
+def _convert(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="manifest of a TFJob; - for standard input")
+    ] = None,
+    from_cluster: Annotated[
+        str | None, typer.Option("--from-cluster", metavar="NAME", help="a TFJob of the cluster instead of a file")
+    ] = None,
+    entrypoint: Annotated[
+        str, typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command")
+    ] = "",
+    gang_scheduler: Annotated[
+        GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
+    ] = None,
+    output: OutputFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    if (file is None) == (from_cluster is None):
+        raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
+    from tftraining_client.commands import convert
+
+    if file is not None:
+        return lambda: convert.convert_file(file, entrypoint, gang_scheduler, output)
+    name = str(from_cluster)
+    return _on_cluster(
+        lambda client: convert.convert_from_cluster(client, name, entrypoint, gang_scheduler, output),
+        context,
+        kubeconfig,
+        namespace,
+    )
+
+
 @app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
 def _doctor(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> Work:
     from tftraining_client.commands import doctor
 
     return _on_cluster(doctor.examine, context, kubeconfig, namespace)
+
+
+@app.command("dashboard", help="Show jobs, curves, pods, events and logs in the browser, read-only.")
+def _dashboard(
+    all_namespaces: AllNamespaces = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="port on 127.0.0.1 (default: a free one)")
+    ] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="only print the address")] = False,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands.dashboard import command
+
+    return _on_cluster(
+        lambda client: command.show(client, all_namespaces, port, not no_browser), context, kubeconfig, namespace
+    )
 
 
 @app.command("completion", help="Print the completion script of a shell: source <(tftj completion bash).")

@@ -1,4 +1,4 @@
-"""`tftj wait`, `suspend`, `resume`, `scale` and `delete`."""
+"""`tftj wait`, `suspend`, `resume`, `restart`, `scale` and `delete`."""
 
 from collections.abc import Sequence
 
@@ -27,6 +27,14 @@ async def resume(client: AsyncClient, name: str) -> int:
     before = await client.get(name)
     await client.resume(name)
     print(f"{resource_name(name)} {'resumed' if before.suspended else 'is not suspended'}")
+    hint(f"status {name} --watch")
+    return 0
+
+
+async def restart(client: AsyncClient, name: str) -> int:
+    """Restart the job; the exit code."""
+    await client.restart(name)
+    print(f"{resource_name(name)} restarted")
     hint(f"status {name} --watch")
     return 0
 

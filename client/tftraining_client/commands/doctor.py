@@ -117,7 +117,8 @@ def judge_definition(installed: dict[str, Any]) -> Check:
         return Check(
             "failed",
             f"the installed definition of {PLURAL}.{GROUP} is older than this client: it lacks {names}",
-            "kubectl apply --server-side -f crds/tftrainingjobs.yaml (Helm does not update it)",
+            f"upgrade the operator, whose chart updates the definition: {CHART}; with crds.install=false: "
+            "kubectl apply --server-side -f crds/tftrainingjobs.yaml",
         )
     return Check("ok", f"{PLURAL}.{GROUP}/{VERSION} is installed with all fields that this client knows")
 

@@ -47,8 +47,12 @@ def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> Render
 
 def restart_text(restart: LastRestart, now: datetime) -> str:
     """`last restart 3m ago: worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
-    cause = " ".join(part for part in (restart.pod, restart.exception or restart.reason) if part)
-    parts = [f"last restart {age(restart.time, now)} ago: {cause}".rstrip(": ")]
+    return f"last restart {age(restart.time, now)} ago: {restart_details(restart)}"
+
+
+def restart_details(restart: LastRestart) -> str:
+    """`worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
+    parts = [" ".join(part for part in (restart.pod, restart.exception or restart.reason) if part)]
     if restart.resumed_from_epoch is not None:
         parts.append(f"resumed from epoch {restart.resumed_from_epoch}")
     elif restart.resumed_from_step is not None:
@@ -57,7 +61,7 @@ def restart_text(restart: LastRestart, now: datetime) -> str:
         parts.append(f"{restart.down_seconds:.1f} s without training")
     if restart.lost_steps is not None:
         parts.append(f"{restart.lost_steps} steps lost")
-    return ", ".join(parts)
+    return ", ".join(part for part in parts if part)
 
 
 def _head(job: Job, now: datetime) -> Text:

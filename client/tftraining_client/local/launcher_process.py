@@ -47,6 +47,7 @@ class LauncherProcess:
         self._process = await asyncio.create_subprocess_exec(
             *spec.command,
             env=spec.environment,
+            cwd=spec.directory,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tftraining.launch.roles import WORKER
+from tftraining_api.manifests import code
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tf_config import tf_config
@@ -27,6 +28,7 @@ from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec
 from tftraining_client.config_maps import ConfigMaps
 from tftraining_client.errors import UserError
+from tftraining_client.local.code import Archive, archive_of
 from tftraining_client.local.environment import container_environment
 from tftraining_client.local.expansion import escape, expand
 from tftraining_client.local.ports import HOST, Ports
@@ -48,6 +50,11 @@ class LocalJob:
     spec: JobSpec
     directory: Path | None
     config_maps: ConfigMaps = field(default_factory=dict)
+
+    @property
+    def archive(self) -> Archive | None:
+        """The program of spec.code, if the file has it."""
+        return archive_of(self.spec.code, self.config_maps)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -81,6 +88,11 @@ class Allocation:
         """The directory with the volumes of all replicas."""
         return self.scratch / "volumes"
 
+    @property
+    def code(self) -> Path:
+        """The directory of the program of spec.code."""
+        return self.scratch / "code"
+
     def temporary_directory(self, replica: Replica) -> Path:
         """The replica's directory for temporary files."""
         return self.scratch / str(replica)
@@ -88,12 +100,14 @@ class Allocation:
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """A launcher's command line and whole environment, and the files that must exist before its start."""
+    """A launcher's command line and whole environment, and files that must exist before its start. `directory` is its
+    working directory; None for that of `tftj`."""
 
     replica: Replica
     command: tuple[str, ...]
     environment: dict[str, str]
     files: Mapping[Path, File] = field(default_factory=dict)
+    directory: Path | None = None
 
     def with_ledger(self, ledger: Mapping[str, int]) -> "ProcessSpec":
         """The same for the successor of a dead launcher; `ledger` counts the restarts so far."""
@@ -107,7 +121,8 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
     """The job of a validated manifest; UserError if the job would not run."""
     metadata = stored["metadata"]
     identity = {"name": metadata["name"], "namespace": metadata.get("namespace") or "default", "uid": str(uuid.uuid4())}
-    job = parse_job({"metadata": identity, "spec": stored["spec"]})
+    # As the operator's first pods.
+    job = parse_job({"metadata": identity, "spec": stored["spec"], "status": {"attempt": 1}})
     if job.spec is None:
         problem = job.unreadable or job.problem
         raise UserError(problem.message if problem else "the spec cannot be read")
@@ -150,6 +165,9 @@ def process_spec(local: LocalJob, allocation: Allocation, replica: Replica, give
     }
     others = [each for each in container["env"] if each["name"] != TASK]
     volumes = volumes_of(manifest, container, local.config_maps, allocation.volumes)
+    brings_code = local.archive is not None
+    if brings_code:
+        volumes.local_paths[code.DIRECTORY] = allocation.code
     container = {
         **container,
         "env": [task, *(_localised(each, local, allocation, replica, volumes) for each in others)],
@@ -161,7 +179,8 @@ def process_spec(local: LocalJob, allocation: Allocation, replica: Replica, give
     command = (sys.executable, *LAUNCHER, "--", interpreter(words[0]), *words[1:])
     # Temporary files are deleted at the end of the run, as a container's files are with its pod.
     private = {"TMPDIR": str(allocation.temporary_directory(replica))}
-    return ProcessSpec(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files)
+    directory = allocation.code if brings_code and container.get("workingDir") == code.DIRECTORY else None
+    return ProcessSpec(replica, command, {**_inherited(os.environ), **private, **variables}, volumes.files, directory)
 
 
 def interpreter(program: str) -> str:
@@ -204,6 +223,7 @@ def _settings(settings: dict[str, Any], local: LocalJob, allocation: Allocation,
         "cluster": None,
         "directory": str(local.directory) if local.directory else None,
         "terminationMessage": str(allocation.termination_message(replica)),
+        "code": str(allocation.code) if local.archive else None,
     }
     if told := settings.get("memoryBackup"):
         here["memoryBackup"] = {**told, **_memory_backup(local, allocation)}

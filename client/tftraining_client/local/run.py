@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from tftraining.launch import history
 from tftraining_client.errors import UserError
-from tftraining_client.local import artifacts, volumes
+from tftraining_client.local import artifacts, code, volumes
 from tftraining_client.local.fault_injection import parse_kill
 from tftraining_client.local.memory import memory_for_job
 from tftraining_client.local.ports import Ports
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("manifest", help="file with a TFTrainingJob; - for standard input")
     add("--workdir", metavar="DIR", help=f"directory in place of spec.storage (default: {WORKDIR})")
     add("--job", metavar="NAME", help="name of the job to run, if the file has several")
+    add("--code", metavar="DIR", help="directory with the program, copied for the run; as tftj submit --code")
     add(
         "--set",
         action="append",
@@ -59,6 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
     messages: list[str] = []
     manifest, config_maps = read_manifest(arguments.manifest, arguments.job, messages.append)
     manifest = with_set_options(manifest, arguments.set, messages.append)
+    if arguments.code is not None:
+        manifest, config_maps = code.with_code(manifest, config_maps, arguments.code)
     stored = validate(manifest)
     workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
     local = local_job(stored, workdir, config_maps)
@@ -103,6 +107,8 @@ async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scr
 
 def prepare(local: LocalJob, allocation: Allocation, given: Mapping[str, str]) -> list[ProcessSpec]:
     """Create the directories and the secret; the start of each replica. UserError if a replica cannot start."""
+    if local.archive is not None:
+        code.write(local.archive, allocation.code)
     specs = [process_spec(local, allocation, replica, given) for replica in local.replicas]
     check_commands(specs, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
@@ -126,6 +132,7 @@ async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: 
         cleanup=await artifacts.clean(local, scratch),
         models=tuple(artifacts.models(local.directory, since)) if local.directory else (),
         directory=local.directory,
+        has_history=local.directory is not None and (local.directory / history.FILE).exists(),
     )
     print("\n".join(["", *summary(local.job.key.name, result, runner.timeline)]), flush=True)
     return 0 if succeeded else 1
@@ -145,6 +152,8 @@ def _notes(local: LocalJob) -> list[str]:
     missing = sorted({name for pod in pods for name in volumes.missing_config_maps(pod, local.config_maps)})
     if missing:
         messages.append(f"skipped volumes of ConfigMaps that are not in this file: {', '.join(missing)}")
+    if local.spec.code is not None and local.archive is None:
+        messages.append(code.IGNORED)
     if local.directory and _is_used(local.directory):
         messages.append(f"{local.directory} has files of an earlier run: the training resumes from its backup, if any")
     return messages

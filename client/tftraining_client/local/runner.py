@@ -240,5 +240,7 @@ def check_commands(specs: Sequence[ProcessSpec], which: Callable[[str, str], str
     """UserError if this machine lacks a replica's program. `which` finds a program in a PATH."""
     for spec in specs:
         program = spec.command[spec.command.index("--") + 1]
+        if spec.directory is not None and "/" in program:
+            program = str(spec.directory / program)
         if which(program, spec.environment["PATH"]) is None:
             raise UserError(f"{spec.replica}: command {program!r} not found on this machine")

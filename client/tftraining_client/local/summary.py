@@ -24,6 +24,7 @@ class Result:
     cleanup: str = ""
     models: tuple[Path, ...] = ()
     directory: Path | None = None
+    has_history: bool = False
 
 
 def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
@@ -36,6 +37,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
         "cleanup": result.cleanup,
         "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
         "directory": str(result.directory or ""),
+        "curves": f"tftj plot {result.directory}" if result.has_history else "",
     }
     return [f"{name}: {_how(result)}", *(f"  {what:<{WIDTH}}{text}" for what, text in rows.items() if text)]
 

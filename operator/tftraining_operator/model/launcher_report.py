@@ -12,13 +12,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from tftraining.launch import history as series
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.spec import Frozen
-from tftraining_api.model.status import Backup, Progress, SameFailure
+from tftraining_api.model.status import Backup, History, Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
 MOST_FINISHED = 10_000
+LONGEST_HISTORY = 8 * 1024  # bytes of JSON
 # Texts beyond LONG bytes are decoded strictly, see _decode. The lists and metrics of a gang of 10,000 are shorter than
 # LONGEST_LISTS.
 LONG_TEXT, LONGEST_LISTS = 256 * 1024, 512 * 1024
@@ -152,6 +154,30 @@ class ReportedBackup(Frozen, frozen=True):
         return Backup(step=self.step, time=self.time, where=self.where or None, bytes=self.bytes, seconds=seconds)
 
 
+class ReportedHistory(History, frozen=True):
+    """The history that the launcher knows: every report after the step `after`."""
+
+    after: int | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the columns are equally long, and all numbers and times can be written to the status."""
+        rows = len(self.steps)
+        columns = (self.epochs, self.seconds, *self.metrics.values())
+        numbers = [each for column in (self.steps, *columns) for each in column if each is not None]
+        places = [each for column in (self.steps, self.epochs, (self.after,)) for each in column if each is not None]
+        times = [self.start_time, *(each.time for each in self.restarts)]
+        return (
+            rows > 0
+            and all(len(column) == rows for column in columns)
+            and all(map(isfinite, numbers))
+            and all(0 <= each <= series.LARGEST for each in places)
+            and all(each is not None and each.tzinfo is not None for each in times)
+            and len(self.metrics) <= series.MOST_METRICS
+            and len(msgspec.json.encode(self)) <= LONGEST_HISTORY
+        )
+
+
 class ReportedGangSize(Frozen, frozen=True):
     """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
 
@@ -185,6 +211,7 @@ class Report(Frozen, frozen=True):
     failure: ReportedFailure | None = None
     progress: ReportedProgress | None = None
     backup: ReportedBackup | None = None
+    history: Any = None  # of parse_report a ReportedHistory, or None: an invalid one does not invalidate the rest
     revision: str = ""
 
 
@@ -195,6 +222,7 @@ class _Lists(Frozen, frozen=True):
     finished: msgspec.Raw = msgspec.Raw()
     no_gpu: msgspec.Raw = msgspec.Raw()
     progress: msgspec.Raw = msgspec.Raw()
+    history: msgspec.Raw = msgspec.Raw()
 
 
 class ReportedResult(Frozen, frozen=True):
@@ -224,6 +252,7 @@ def parse_report(text: bytes) -> Report:
         finished=report.finished[:MOST_FINISHED],
         no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
+        history=_history(report.history),
         backup=backup
         and msgspec.structs.replace(backup, where=_source(backup.where or ""), reason=_exception(backup.reason)),
         last_restart=last
@@ -242,6 +271,23 @@ def parse_report(text: bytes) -> Report:
             log_tail=_sound((failure.log_tail or "")[-LONGEST_TAIL:]) or None,
         ),
     )
+
+
+def _history(raw: Any) -> ReportedHistory | None:
+    """The history, with bounded names; None if it is invalid."""
+    try:
+        found = msgspec.convert(raw, ReportedHistory)
+        bounded = msgspec.structs.replace(
+            found,
+            metrics={_sound(name[: series.NAME_LENGTH]): column for name, column in found.metrics.items()},
+            restarts=tuple(
+                msgspec.structs.replace(each, reason=_word(each.reason[: series.REASON_LENGTH]))
+                for each in found.restarts[-series.MOST_STATUS_MARKS :]
+            ),
+        )
+        return bounded if bounded.is_sound else None
+    except (msgspec.MsgspecError, OverflowError):
+        return None
 
 
 def split_result(message: str) -> tuple[ReportedResult | None, str]:
@@ -277,7 +323,9 @@ def _decode(text: str, kind: type[Decoded]) -> Decoded:
 
 def _refuse_long_lists(text: str) -> None:
     lists = msgspec.json.decode(text, type=_Lists)
-    size = sum(len(memoryview(each)) for each in (lists.missing, lists.finished, lists.no_gpu, lists.progress))
+    size = sum(
+        len(memoryview(each)) for each in (lists.missing, lists.finished, lists.no_gpu, lists.progress, lists.history)
+    )
     if size > LONGEST_LISTS:
         raise ValueError(f"its lists and metrics have {size} bytes, more than {LONGEST_LISTS}")
 

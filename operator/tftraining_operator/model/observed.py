@@ -11,6 +11,7 @@ from tftraining.launch.roles import ROLES
 from tftraining_api.model.names import (
     ANNOTATION_GANG,
     ANNOTATION_ORDERS,
+    ANNOTATION_RESTARTED_AT,
     ANNOTATION_SPEC,
     CLEANUP,
     CONTAINER,
@@ -93,6 +94,7 @@ class Pod(Frozen, frozen=True):
     * `any_container_running` includes side-cars beside a program that has ended.
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
     * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
+    * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
     """
@@ -106,6 +108,7 @@ class Pod(Frozen, frozen=True):
     gang: str = ""
     template_hash: str = ""
     spec_updates: str = ""
+    restarted_at: str | None = None
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -306,6 +309,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         gang=annotations.get(ANNOTATION_GANG, ""),
         template_hash=annotations.get(ANNOTATION_SPEC, ""),
         spec_updates=annotations.get(ANNOTATION_ORDERS, ""),
+        restarted_at=annotations.get(ANNOTATION_RESTARTED_AT),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
         message=(status.get("message") or init[1] or _kueue_message(status))[:LONGEST_MESSAGE],

@@ -68,7 +68,7 @@ class Draft(Frozen, frozen=True):
     @classmethod
     def of(cls, context: Context, status: Status) -> "Draft":
         """A draft without any write but that of the status."""
-        gang = classify(context.job.spec, status, context.observed)
+        gang = classify(context.job.spec, status, context.observed, context.job.restarted_at)
         return cls(Step(status=status), gang, _report(context, gang))
 
     @property

@@ -24,11 +24,13 @@ from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen, JobSpec
 from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.plan.restart_request import is_restart_requested
 
 
 class Gang(Frozen, frozen=True, dict=True, gc=True):
     """The sorted pods; see the module. `wanted` is in the order of ranks, the chief first. `resized` and `outdated` say
-    that pods must be recreated because of the number of workers, or of anything else in the spec."""
+    that pods must be recreated because of the number of workers, or of anything else in the spec; `restart_requested`,
+    because a person asks for it."""
 
     wanted: tuple[Replica, ...] = ()
     wanted_evaluators: tuple[Replica, ...] = ()
@@ -43,6 +45,7 @@ class Gang(Frozen, frozen=True, dict=True, gc=True):
     elastic: bool = False
     resized: bool = False
     outdated: bool = False
+    restart_requested: bool = False
 
     @cached_property
     def pods(self) -> tuple[Pod, ...]:
@@ -110,9 +113,9 @@ def accepted_templates(job: Job, observed: Observed) -> dict[str, str]:
     return {**job.status.accepted_templates, **{role: present for role in ROLES if role in there}}
 
 
-def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
+def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted_at: str = "") -> Gang:
     """Sort the observed pods for the attempt in `status`, in time linear in the number of replicas and pods. A job
-    without a valid spec has no gang."""
+    without a valid spec has no gang. `restarted_at` is the job's request for a restart."""
     if spec is None:
         return Gang()
     wanted, evaluators, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
@@ -150,6 +153,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed) -> Gang:
         elastic=elastic,
         resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
         outdated=reshaped or any(pod.template_hash not in ("", fingerprint) for pod in gang),
+        restart_requested=bool(restarted_at) and is_restart_requested(gang, restarted_at),
     )
 
 

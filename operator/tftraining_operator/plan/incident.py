@@ -71,8 +71,9 @@ class Incident(Frozen, frozen=True):
 
 RESIZED = Incident(reason="Resized", message="the number of workers changed", charged=False)
 SPEC_CHANGED = Incident(reason="SpecChanged", message="the pod template or a replica count changed", charged=False)
+RESTART_REQUESTED = Incident(reason="RestartRequested", message="a restart was requested", charged=False)
 # Asked for by a person: neither a failure nor a disruption.
-ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason)
+ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason, RESTART_REQUESTED.reason)
 
 
 def find_incident(gang: Gang) -> Incident | None:
@@ -87,10 +88,12 @@ def find_incident(gang: Gang) -> Incident | None:
 
 
 def find_change(gang: Gang) -> Incident | None:
-    """A change of the spec that takes new pods: also a change made in a suspension that no pass has seen."""
+    """A change of the job that takes new pods: also a change made in a suspension that no pass has seen."""
     if gang.resized:
         return RESIZED
-    return SPEC_CHANGED if gang.outdated else None
+    if gang.outdated:
+        return SPEC_CHANGED
+    return RESTART_REQUESTED if gang.restart_requested else None
 
 
 def find_loss(gang: Gang) -> Incident | None:

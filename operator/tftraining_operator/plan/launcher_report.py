@@ -15,6 +15,7 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.names import pod_name
 from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status, shared_fields
 from tftraining_operator.model.conditions import with_condition
+from tftraining_operator.model.history import with_history
 from tftraining_operator.model.launcher_report import (
     LOST_MEMBER_REASONS,
     Report,
@@ -116,9 +117,10 @@ def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
 
 
 def with_latest(status: Status, report: Report | None) -> Status:
-    """The status with the progress of the report; status_writes decides when that is written."""
+    """The status with the progress and the history of the report; status_writes decides when they are written."""
     if report is None:
         return status
+    status = with_history(status, report.history)
     return _with_backup(status if report.progress is None else with_reported(status, report.progress), report)
 
 
@@ -128,7 +130,7 @@ def _with_backup(status: Status, report: Report) -> Status:
     progress, reported = status.progress, report.backup
     if progress is None or (reported is None and report.phase != "Training"):
         return status
-    reason = status.memory_backup_off or (reported.reason if reported else "") or None
+    reason = status.no_more_backups or (reported.reason if reported else "") or None
     backup = reported.backup() if reported else None
     return msgspec.structs.replace(
         status, progress=msgspec.structs.replace(progress, backup=backup, backup_reason=reason)

@@ -15,12 +15,13 @@ _REASONS = {
 
 # As the launchers' messages have it (trainer/tftraining/launch/http/pages.py).
 _MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
+_ASKED_FOR = {"Resized": "the number of workers changed", "RestartRequested": "a restart was requested"}
 
 
 def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
-    if last.reason == "Resized":
-        return "the number of workers changed"
+    if last.reason in _ASKED_FOR:
+        return _ASKED_FOR[last.reason]
     who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"

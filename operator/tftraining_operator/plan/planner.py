@@ -9,7 +9,7 @@ import msgspec
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import selector
-from tftraining_api.model.status import Status
+from tftraining_api.model.status import OOM_KILLED, CodeStatus, Status
 from tftraining_operator.model.conditions import without_condition
 from tftraining_operator.model.kstatus import with_ready_and_stalled
 from tftraining_operator.model.observed import Observed
@@ -24,7 +24,7 @@ from tftraining_operator.plan.evaluator import replace_evaluator
 from tftraining_operator.plan.gang import accepted_templates, attempt_of
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
-from tftraining_operator.plan.memory_backup import OOM_KILLED, announce_backups, turn_off_after_oom
+from tftraining_operator.plan.memory_backup import announce_backups, turn_off_after_oom
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
@@ -194,4 +194,5 @@ def _begun(job: Job, observed: Observed, now: datetime) -> Status:
         selector=selector(job.key.name),
         admitted_time=admitted_since(status, observed, now),
         accepted_templates=accepted_templates(job, observed),
+        code=CodeStatus(job.spec.code.identity) if job.spec and job.spec.code else None,
     )

@@ -3,6 +3,7 @@
 * restartPolicy.mode InPlace: launchers restart the program inside the pods. The operator replaces only pods that are
   lost, under the same attempt, while the other launchers wait (or train on, with minReplicas or restartPolicy.scope
   Pod). The whole gang restarts where its shape changes.
+* A new value of the annotation tftraining.dev/restartedAt restarts the whole gang in new pods, in either mode.
 * restartPolicy.mode Recreate: there is no launcher. The operator restarts the whole gang as a new attempt, except for
   members that restart alone.
 

@@ -25,9 +25,15 @@ def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
 
     `training` is the number of jobs whose launchers tell of progress.
     """
-    if msgspec.structs.replace(new, progress=job.status.progress) == job.status:
+    if is_written(job.status, msgspec.structs.replace(new, progress=job.status.progress)):
         return _progress_due(job, new.progress, written, timedelta(seconds=training / PROGRESS_WRITES))
     return written + COUNTS_INTERVAL if can_wait(job.status, new) else written
+
+
+def is_written(old: Status, new: Status) -> bool:
+    """Whether there is nothing to write. The history is written with the progress and never alone: an API server whose
+    definition of the resource is older drops it from every write."""
+    return msgspec.structs.replace(new, history=old.history) == old
 
 
 def _progress_due(job: Job, new: Progress | None, written: datetime, share: timedelta) -> datetime:
@@ -54,7 +60,7 @@ def can_wait(old: Status, new: Status) -> bool:
 
 def _only_counts(old: Status, new: Status) -> bool:
     """Whether only numbers changed: these may wait, so that 200 pods do not cost 200 writes."""
-    waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates")
+    waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates", "history")
     numbers = {name: getattr(old, name) for name in waiting}
     values = [(each.type, each.status) for each in old.conditions]
     return values == [(each.type, each.status) for each in new.conditions] and (

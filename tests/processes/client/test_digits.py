@@ -8,6 +8,7 @@ import yaml
 
 from tests.support.client.local_run import Run
 from tests.support.repository import REPOSITORY
+from tftraining_client.commands.plot import read_history
 
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoch, "40"]'
@@ -30,3 +31,8 @@ def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None
     assert (result["resumed_from"], result["workers"]) == (2, 2)
     assert result["accuracy"] > GOOD
     assert list(run.job.rglob("workertemp_*")) == []
+    history = read_history(run.job)
+    points = [(point.epoch or 0, point.step or 0) for point in history.metrics["loss"]]
+    assert points == sorted({(epoch, 40 * epoch) for epoch, _ in points})
+    assert points[-1] == (4, 160) and {"loss", "accuracy"} <= history.metrics.keys()
+    assert [mark.reason for mark in history.restarts] == ["Killed"]

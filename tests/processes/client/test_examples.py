@@ -40,6 +40,7 @@ def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> No
     assert f"(--kill {kill})" in log
     result = json.loads((run.job / "result.json").read_text())
     assert result["accuracy"] > good
+    assert (run.job / "model" / "saved_model.pb").exists()
     if kill.startswith("worker"):
         assert 0 < result["resumed_from"] < result["epochs"]
         assert re.search(r"^ +worker-\d was killed \(SIGKILL\), resumed from epoch [1-9]", log, re.MULTILINE), log

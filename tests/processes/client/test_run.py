@@ -15,6 +15,7 @@ import yaml
 
 from tests.support.client.local_run import Run, manifest
 from tests.support.launchers.gang import STANDIN as LOSER
+from tftraining_client.commands.plot import read_history
 
 
 def test_the_road_to_the_end(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
     assert re.search(r"^tftj     \| digits: 2 replicas on this machine, ", log)
     for line in ("worker-0 | begins after epoch 0", "worker-1 | begins after epoch 0"):
         assert line in log.splitlines()
-    head, trained, metrics, *rest = log.splitlines()[-7:]
+    head, trained, metrics, *rest = log.splitlines()[-8:]
     assert re.fullmatch(r"digits: Succeeded in \d+\.\d s", head)
     assert re.fullmatch(r"  trained   epoch \d of 3, step \d+", trained)  # as it was seen last, on a busy machine
     assert re.fullmatch(r"  metrics   accuracy \d\.\d+, loss \d\.\d+", metrics)
@@ -33,7 +34,10 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
         "  cleanup   1 temporary save directory removed",
         f"  model     {run.job / 'model'}",
         f"  directory {run.job}",
+        f"  curves    tftj plot {run.job}",
     ]
+    history = read_history(run.job)
+    assert [point.epoch for point in history.metrics["loss"]][-1] == 3 and history.restarts == []
     assert not (run.job / "workertemp_1").exists()
     assert (run.job / "model").is_dir()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.launch.test_memory_backups import DEFAULTS, INTERVAL, PATIENCE, PROGRAM, jumps, lost, steps
+from tests.processes.launch.test_memory_backups import INTERVAL, PATIENCE, jumps, lost, steps
 from tests.support.launchers.gang import LocalGang
+from tests.support.trainer import stepwise_fit
 
 pytestmark = pytest.mark.slow_fault
 
@@ -37,7 +38,7 @@ def test_new_pods_resume_where_the_others_are(
     options = {"memoryBackup": told, "warmStart": True, "terminationGraceSeconds": 60, "memberTimeoutSeconds": 6}
     with LocalGang(tmp_path, {"worker": 2}, **options) as gang:
         script = tmp_path / "train.py"
-        script.write_text(PROGRAM.format(**DEFAULTS))
+        script.write_text(stepwise_fit.program())
         gang.command = [sys.executable, str(script)]
         gang.start()
         gang.wait_for(lambda: (gang.directory / "steps-0").exists() and steps(gang, 0)[-1:] >= [150], PATIENCE)

@@ -30,8 +30,8 @@ def test_a_gang_trains_without_a_lost_worker_and_grows_back(tmp_path: Path) -> N
         assert status["ledger"]["processFailures"] == 0
         two = addresses(gang, "worker-0", "worker-2")
         assert gang.gang_environments(2) == {
-            "worker-0": {"index": 0, "workers": two, "numbers": [2, 3]},
-            "worker-2": {"index": 1, "workers": two, "numbers": [2, 3]},
+            "worker-0": {"index": 0, "workers": two, "numbers": [2, 3], "rate": 0.2},
+            "worker-2": {"index": 1, "workers": two, "numbers": [2, 3], "rate": 0.2},
         }
         gang.start("worker-1")
         status = gang.wait_for_phase("Training", 3)
@@ -117,11 +117,14 @@ def test_each_resize_takes_one_restart(tmp_path: Path) -> None:
         assert status["lastRestart"]["reason"] == "Resized"
         three = [f"worker-{index}:1" for index in range(3)]
         assert gang.gang_environments(2) == {
-            name: {"index": index, "workers": three, "numbers": [3, 3]} for index, name in enumerate(gang.names)
+            name: {"index": index, "workers": three, "numbers": [3, 3], "rate": 0.3}
+            for index, name in enumerate(gang.names)
         }
         order(gang, workers=1)
         status = gang.wait_for_phase("Training", 3)
-        assert gang.gang_environments(3) == {"worker-0": {"index": 0, "workers": three[:1], "numbers": [1, 1]}}
+        assert gang.gang_environments(3) == {
+            "worker-0": {"index": 0, "workers": three[:1], "numbers": [1, 1], "rate": 0.3}
+        }
         assert status["ledger"].items() >= {"inPlace": 2, "processFailures": 0, "withoutProgress": 0}.items()
         assert pids == {name: gang.launchers[name].pid for name in pids}
         assert not gang.violations()

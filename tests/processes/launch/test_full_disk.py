@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[None]:
-    """A file system of its own at `place`, with little room."""
+    """A file system in memory of its own at `place`, with little room."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={KIB}k", "tftraining-test", place], check=True)
     try:
         yield

@@ -15,57 +15,20 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.gang import LocalGang
+from tests.support.trainer import stepwise_fit
 
 PATIENCE = 240.0
 SHM = Path("/dev/shm")
 INTERVAL = 16  # of the first copies; at 100 % of the time it gets shorter on any machine
 
-# BatchNormalization has other moving averages in each worker. KILLS has `<worker>@<step>` for each kill.
-PROGRAM = """
-import json, os, signal, time
-import numpy as np
-import tensorflow as tf
-import tf_keras as keras
-{devices}
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-directory = os.environ["TFTRAINING_DIR"]
-task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-keras.utils.set_random_seed(1)
-def example(index):
-    x = tf.random.stateless_normal([8], tf.stack([index, 7]))
-    return x, tf.reduce_sum(x, keepdims=True)
-data = tf.data.Dataset.range(100_000).map(example).batch(8){repeat}
-with strategy.scope():
-    layers = keras.layers
-    model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.BatchNormalization(), layers.Dense(1)])
-    model.compile("adam", "mse", steps_per_execution={execution})
-class Follow(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        step = int(self.model.optimizer.iterations.numpy())
-        with open(f"{{directory}}/steps-{{task}}", "a") as file:
-            file.write(f"{{step}}\\n")
-        time.sleep(0.005)
-        for order in os.environ.get("KILLS", "").split():
-            worker, at = map(int, order.split("@"))
-            done = f"{{directory}}/killed-{{order}}"
-            if worker == task and step >= at and not os.path.exists(done):
-                open(done, "w").close()
-                os.kill(os.getpid(), signal.SIGKILL)
-backup = keras.callbacks.BackupAndRestore(f"{{directory}}/backup")
-model.fit(data, epochs=3, steps_per_epoch={steps}, callbacks=[backup, Follow()], verbose=0)
-state = [*model.variables, *model.optimizer.variables]
-if "{fails}" and task == 0 and not os.path.exists(f"{{directory}}/failed"):
-    open(f"{{directory}}/failed", "w").close()
-    raise RuntimeError("after fit")
-parts = [part.numpy() for each in state for part in strategy.experimental_local_results(each)]
-with open(f"{{directory}}/end-{{task}}", "wb") as file:
-    file.write(b"".join(part.tobytes() for part in parts))
-"""
-DEFAULTS = {"repeat": ".repeat()", "width": "16", "execution": "1", "steps": "100", "fails": "", "devices": ""}
 TWO_REPLICAS = """
 two = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
 """
+
+
+MIXED_PRECISION = 'keras.mixed_precision.set_global_policy("mixed_float16")'
+POINTS = 20  # of the training, one kill at each
 
 
 def is_abandoned(path: Path) -> bool:
@@ -95,12 +58,12 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         options = {"memoryBackup": told, "warmStart": bool(kills), "terminationGraceSeconds": 60}  # to write `end-1`
         with LocalGang(place, {"worker": 2}, **options) as gang:
             script = place / "train.py"
-            script.write_text(PROGRAM.format(**{**DEFAULTS, **program}))
+            script.write_text(stepwise_fit.program(**program))
             gang.command = [sys.executable, str(script)]
             gang.start()
             if change:
                 gang.wait_for((gang.directory / f"killed-{kills}").exists, PATIENCE)
-                script.write_text(PROGRAM.format(**{**DEFAULTS, **program}) + change)
+                script.write_text(stepwise_fit.program(**program) + change)
             assert gang.wait(PATIENCE) == {"worker-0": 0, "worker-1": 0}, gang.describe()
         return gang
 
@@ -150,9 +113,24 @@ def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
 
 
 @pytest.mark.slow_fault
-def test_two_replicas_in_each_worker(trained: Callable[..., LocalGang]) -> None:
-    undisturbed = trained("undisturbed", devices=TWO_REPLICAS)
-    killed = trained("killed", "0@150", percent=100, devices=TWO_REPLICAS)
+def test_kills_at_twenty_points_of_a_training_change_no_byte_of_its_end(trained: Callable[..., LocalGang]) -> None:
+    """Chief and worker in turn, at another batch of each epoch. (The end of an epoch is progress: no back-off.)"""
+    length = {"epochs": str(POINTS + 2), "steps": "20"}
+    points = [20 * (turn + 1) + 1 + (3 * turn) % 19 for turn in range(POINTS)]
+    undisturbed = trained("undisturbed", **length)
+    killed = trained("killed", " ".join(f"{at % 2}@{at}" for at in points), percent=100, **length)
+    assert ends(killed) == ends(undisturbed)
+    for worker in (0, 1):
+        assert sorted(set(steps(killed, worker))) == list(range(1, 20 * (POINTS + 2) + 1))
+    assert max(lost(killed)) <= INTERVAL
+    assert killed.log("worker-0").count("resumed from memory at epoch ") == POINTS
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("devices", [TWO_REPLICAS, MIXED_PRECISION], ids=["two replicas", "mixed precision"])
+def test_two_replicas_in_each_worker_and_mixed_precision(trained: Callable[..., LocalGang], devices: str) -> None:
+    undisturbed = trained("undisturbed", devices=devices)
+    killed = trained("killed", "0@150", percent=100, devices=devices)
     assert ends(killed) == ends(undisturbed)
     assert killed.log("worker-0").count("resumed from memory") == 1
 

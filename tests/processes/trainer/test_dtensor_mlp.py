@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras as keras
 from tensorflow.experimental import dtensor
 
@@ -57,6 +58,18 @@ def test_what_is_packed_is_what_comes_out() -> None:
     for cut in (("batch", "model"), ("model", dtensor.UNSHARDED), (dtensor.UNSHARDED, dtensor.UNSHARDED)):
         layout = dtensor.Layout(list(cut), mesh.make_mesh(CPUS, 2))
         np.testing.assert_array_equal(mesh.whole(mesh.sharded(array, layout)), array)
+
+
+def test_a_saved_model_serves_what_the_mesh_has_trained(digits: Data, tmp_path: Path) -> None:
+    training = make_training(4)
+    state = train_a_little(training, digits)
+    program.save_model(state, (8, 8, 1), tmp_path / "model")
+    served = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    images = digits.test.images[:50]
+    logits = served(images=tf.constant(images))["logits"]
+    np.testing.assert_allclose(logits, program.logits_of(state, images), atol=1e-5)
+    on_mesh = training.model(training.on_mesh(images, digits.test.labels[:50], 56)[0])
+    np.testing.assert_allclose(logits, mesh.whole(on_mesh)[:50], atol=1e-5)
 
 
 def test_what_cannot_be_cut_is_refused() -> None:

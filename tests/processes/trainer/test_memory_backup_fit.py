@@ -18,10 +18,11 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining.launch.in_user_process import backup_interval, call_site, memory_backup
-from tftraining.launch.in_user_process.backup_settings import Settings
-from tftraining.launch.in_user_process.memory_copier import LossIsNotFinite
-from tftraining.launch.in_user_process.memory_copy import HEAD, Copy, held
+from tftraining.launch.in_user_process import call_site
+from tftraining.launch.in_user_process.memory_backup import fit_hook, interval
+from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
+from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Copy, held
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 STEPS = 40  # in an epoch; a copy every 16 steps
 
@@ -72,7 +73,7 @@ class Job:
         self.follow = Follow(at)
         copies = held(str(self.memory))
         told = {"directory": str(self.memory), "restore": copies[-1] if copies else None, **self.told}
-        memory_backup.extend(
+        fit_hook.extend(
             Settings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, self.extended()
         )
         backup = keras.callbacks.BackupAndRestore(str(self.backup))
@@ -122,7 +123,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """A job whose call of `fit` is the same in each round: here it has the stack of the tests."""
     monkeypatch.setattr(call_site, "identity", lambda frame, *more: json.dumps(more))
     # The interval of the first copies, whatever this machine measures.
-    monkeypatch.setattr(backup_interval.Measured, "exponent", lambda self, present, share: present)
+    monkeypatch.setattr(interval.Measured, "exponent", lambda self, present, share: present)
     job = Job(tmp_path)
     yield job
     job.extended()

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining.launch.in_user_process import input_position
-from tftraining.launch.in_user_process.input_position import Position
-from tftraining.launch.in_user_process.keras_state import State
-from tftraining.launch.in_user_process.memory_copier import Unsupported
+from tftraining.launch.in_user_process.memory_backup import input_position
+from tftraining.launch.in_user_process.memory_backup.copier import Unsupported
+from tftraining.launch.in_user_process.memory_backup.input_position import Position
+from tftraining.launch.in_user_process.memory_backup.keras_state import State
 
 X = np.random.default_rng(1).random((64, 8)).astype("f")
 

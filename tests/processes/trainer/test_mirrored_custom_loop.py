@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras as keras
 
-from tests.support.trainer.programs import Program, check_picture, history, run
+from tests.support.trainer.programs import Program, check_logs, check_picture, history, run
 from tftraining.examples import mirrored_custom_loop as program
 from tftraining.lib import data, device_setup
 from tftraining.lib.checkpoints import restored
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import Order, epoch_batches, plain_batches
-from tftraining.lib.options import STYLES
+from tftraining.lib.options import STYLES, UsageError
 from tftraining.lib.train_step import evaluate, metrics_of_training, per_example_losses, scaled_loss
 
 NAME = "mirrored_custom_loop"
@@ -75,10 +76,62 @@ def test_the_loss_is_that_of_a_single_device(digits: Data) -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_training_is_on_the_chosen_devices() -> None:
+    devices = device_setup.chosen([f"CPU:{index}" for index in range(8)], [0, 2])
+    assert tf.distribute.MirroredStrategy(devices).extended.worker_devices == tuple(
+        f"/job:localhost/replica:0/task:0/device:{device}" for device in ("CPU:0", "CPU:2")
+    )
+    assert device_setup.chosen(["GPU:0", "GPU:1"], None) == ["GPU:0", "GPU:1"]
+    with pytest.raises(UsageError, match="--devices: there is no device 2, only 0 to 1"):
+        device_setup.chosen(["GPU:0", "GPU:1"], [0, 2])
+
+
 def test_the_parts_of_the_loss_add_up() -> None:
     losses = tf.constant([1.0, 2.0, 3.0, 6.0])
     parts = [float(scaled_loss(losses[:3], [], 4)), float(scaled_loss(losses[3:], [], 4))]
     assert sum(parts) == pytest.approx(3.0)
+
+
+def replica_losses(values: list[list[float]]) -> tuple[tf.distribute.Strategy, tf.distribute.DistributedValues]:
+    """What each of two replicas computes of its share of a batch of four examples."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    losses = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(values[context.replica_id_in_sync_group])
+    )
+    return strategy, strategy.run(lambda each: scaled_loss(each, [], 4), args=(losses,))
+
+
+def test_the_mean_of_the_means_is_not_the_loss() -> None:
+    """The parts of the loss are divided by the size of the whole batch already: they are summed, not averaged."""
+    strategy, parts = replica_losses([[2.0, 3.0], [4.0, 5.0]])
+    assert [float(part) for part in strategy.experimental_local_results(parts)] == [1.25, 2.25]
+    assert float(strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)) == 3.5
+    assert float(strategy.reduce(tf.distribute.ReduceOp.MEAN, parts, axis=None)) == 1.75
+
+
+def test_an_example_counts_by_its_weight() -> None:
+    losses, weights = tf.constant([1.0, 2.0, 3.0, 6.0]), tf.constant([1.0, 0.0, 2.0, 1.0])
+    parts = [float(scaled_loss(losses[cut], [], 4, weights[cut])) for cut in (slice(0, 3), slice(3, 4))]
+    assert parts == pytest.approx([7 / 4, 6 / 4])
+
+
+def test_an_example_with_several_labels_has_the_mean_of_their_losses() -> None:
+    """One label for each of 2 x 3 pixels; the loss is that of Keras."""
+    logits, labels = tf.random.stateless_normal((4, 2, 3, 5), (1, 2)), tf.constant(np.arange(24).reshape(4, 2, 3) % 5)
+    losses = per_example_losses(logits, labels)
+    assert losses.shape == (4,)
+    expected = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
+    assert float(scaled_loss(losses, [], 4)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_weights_of_zero_train_nothing(digits: Data) -> None:
+    """The third part of a batch is the weights of its examples, on both devices."""
+    training = make_training(2)
+    before = [weights.numpy() for weights in training.train_step.model.trainable_variables]
+    images, labels = digits.train.images[:64], digits.train.labels[:64]
+    training.train("dataset", tf.data.Dataset.from_tensors((images, labels, np.zeros(64, np.float32))), 1)
+    for first, second in zip(before, training.train_step.model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(first, second.numpy())
 
 
 def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path) -> None:
@@ -104,12 +157,12 @@ def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> No
         result = resumed.result()
         assert result["resumed_from"] in (2, 4)
         assert resumed.lines()[1].startswith(f"resumed from epoch {result['resumed_from']} ")
-    pictures = ("--plot", str(tmp_path / "curves.png"), "--logdir", str(tmp_path / "logs"))
+    pictures = ("--plot", str(tmp_path / "curves.png"), "--logdir", str(tmp_path / "logs"), "--profile-steps", "10:20")
     undisturbed = run(NAME, tmp_path / "undisturbed", *arguments, *pictures)
     assert undisturbed["accuracy"] == result["accuracy"] > GOOD
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
     check_picture(tmp_path / "curves.png")
-    assert list((tmp_path / "logs").glob("events.out.tfevents*"))
+    check_logs(tmp_path / "logs")
 
 
 @pytest.mark.slow_fault

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.trainer.gang import Gang
-from tests.support.trainer.programs import Program, history, run
+from tests.support.trainer.programs import Program, check_logs, check_picture, history, run
 from tftraining.lib.checkpoints import checkpoints_of, step_of
 from tftraining.lib.options import MARK
 
@@ -145,6 +145,33 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
     assert step % 70, "the kill came at the end of an epoch"
     assert run(NAME, tmp_path / "undisturbed", *arguments)["accuracy"] == result["accuracy"]
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--loop", "fit", "--auto-shard", "off", "--communication", "ring"),
+        ("--loop", "custom", "--auto-shard", "off", "--communication", "ring"),
+        ("--loop", "fit", "--auto-shard", "file", "--records", "4"),
+        ("--loop", "custom", "--keras", "3"),
+    ],
+)
+def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tuple[str, ...]) -> None:
+    """Both workers measure the test data after each epoch, each its share or, without sharding, each all of them."""
+    picture = job.parent / "curves.png"
+    pictures = ["--plot", str(picture), "--logdir", str(job.parent / "logs"), "--profile-steps", "80:90"]
+    with Gang(job, ["--epochs", "3", "--validation-steps", "all", *pictures, *options]) as gang:
+        gang.start()
+        assert gang.wait() == [0, 0]
+        assert any(re.match(r"epoch 3/3 .* test_accuracy ", line) for line in gang.lines(1))
+    curves, result = history(job), json.loads((job / "result.json").read_text())
+    assert [set(record) for record in curves] == [{"epoch", "loss", "accuracy", "test_loss", "test_accuracy"}] * 3
+    assert curves[-1]["test_accuracy"] == pytest.approx(result["accuracy"])
+    assert curves[-1]["test_loss"] == pytest.approx(result["loss"], rel=1e-3)
+    assert result["accuracy"] > 0.85
+    check_picture(picture)
+    check_logs(job.parent / "logs")
 
 
 @pytest.mark.slow_fault  # the killed evaluator that `make test` has is in tests/processes/launch/test_restart_scope.py

@@ -70,7 +70,9 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
         ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs checkpoints: set --keep-checkpoints"),
         (["--keras", "3"], ALONE, 0, "--keras 3 needs --loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
-        (["--auto-shard", "file"], WORKER, 0, "in memory"),
+        (["--auto-shard", "file"], WORKER, 0, "in memory: set --records 2 at least"),
+        (["--auto-shard", "file", "--records", "1"], WORKER, 0, "a file for each worker"),
+        (["--records", "2", "--loop", "custom"], WORKER, 0, "--records needs --loop fit"),
         (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "choose mixed_bfloat16"),
         (["--jit"], WORKER, 0, "XLA cannot wait"),
     ],
@@ -83,6 +85,7 @@ def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: i
 def test_what_can_work_here_passes() -> None:
     program.check(program.parse(["--communication", "nccl"]), WORKER, gpus=1)
     program.check(program.parse(["--auto-shard", "file"]), ALONE, gpus=0)
+    program.check(program.parse(["--auto-shard", "file", "--records", "2"]), WORKER, gpus=0)
     program.check(program.parse(["--keep-checkpoints"]), Task("evaluator", 0, 2, False), gpus=0)
     program.check(program.parse(["--keras", "3", "--loop", "custom"]), WORKER, gpus=0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +12,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tftraining.examples.multi_worker_mnist import sharded
 from tftraining.lib.data import Examples
 from tftraining.lib.input_pipeline import Order, endless_batches, epoch_batches, plain_batches
+from tftraining.lib.record_files import read_records, write_records
 
 COUNT = 50
 EXAMPLES = Examples(np.zeros((COUNT, 2, 2, 1), np.float32), np.arange(COUNT))
@@ -50,6 +53,20 @@ def test_the_workers_share_an_epoch_without_overlap(workers: int) -> None:
         rebatched = dataset.rebatch(sizes)
         seen += labels(distribute._AutoShardDataset(rebatched, workers, index, workers))
     assert sorted(seen) == list(range(COUNT))
+
+
+def test_the_workers_share_the_files(tmp_path: Path) -> None:
+    """By AutoShardPolicy.FILE: each example in one worker only, and each worker reads whole files."""
+    for _ in range(2):  # as two workers do
+        write_records(EXAMPLES, tmp_path / "records", 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["records"]
+    dataset = sharded(read_records(tmp_path / "records", (2, 2, 1)).batch(5), "file")
+    seen = [labels(distribute._AutoShardDataset(dataset, 2, index, 2)) for index in range(2)]
+    assert sorted(seen[0] + seen[1]) == list(range(COUNT))
+    # File n has every fourth example from n; the worker 0 has the files 0 and 2.
+    assert {label % 2 for label in seen[0]} == {0}
+    images, _ = next(iter(dataset))
+    assert (images.shape, images.dtype) == ((5, 2, 2, 1), tf.float32)
 
 
 def test_two_replicas_share_each_batch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,15 @@ from tests.support.trainer.programs import Program, check_picture, history, run
 from tftraining.examples import transfer_learning as program
 from tftraining.lib import data
 from tftraining.lib.data import DataError
-from tftraining.lib.image_folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.lib.image_folders import (
+    Pictures,
+    find_parts,
+    find_pictures,
+    naming_unreadable,
+    picture_batches,
+    split,
+    write_folders,
+)
 from tftraining.lib.input_pipeline import Order
 from tftraining.lib.options import UsageError
 
@@ -68,6 +77,32 @@ def test_a_folder_that_is_no_good_is_named(tmp_path: Path) -> None:
         (tmp_path / "tree" / part / "cats").mkdir(parents=True)
     with pytest.raises(DataError, match=r"tree holds test and train, not classes: choose one of them, .*tree/train"):
         find_pictures(tmp_path / "tree")
+
+
+def test_folders_of_training_and_test_are_taken_as_they_are(folder: Path) -> None:
+    for name in ("train", "test"):
+        shutil.copytree(folder, folder.parent / "tree" / name)
+    parts = find_parts(folder.parent / "tree", 0.25, seed=1)
+    assert [len(part) for part in parts] == [COUNT, COUNT]
+    assert all(f"/{name}/" in file for name, part in zip(("train", "test"), parts, strict=True) for file in part.files)
+    assert [len(part) for part in find_parts(folder, 0.25, seed=1)] == [30, 10]
+    (folder.parent / "tree" / "test" / "ten").mkdir()
+    with pytest.raises(DataError, match=r"tree/train and .*tree/test must have the same classes: only one has ten"):
+        find_parts(folder.parent / "tree", 0.25, seed=1)
+
+
+def test_an_unreadable_picture_is_named_or_skipped_on_request(folder: Path) -> None:
+    bad = folder / "3" / "broken.png"
+    bad.write_bytes(b"not a picture")
+    pictures = find_pictures(folder)
+    message = r"cannot decode .*3/broken.png: replace .* --skip-unreadable$"
+    with pytest.raises(DataError, match=message), naming_unreadable(pictures):
+        list(picture_batches(pictures, Order(8, seed=1), 32, None))
+    kept, held_back = program.pictures_of(program.parse(["--folders", str(folder), "--skip-unreadable"]))
+    assert len(kept) + len(held_back) == COUNT
+    assert str(bad) not in kept.files + held_back.files
+    with naming_unreadable(kept):
+        assert sum(len(labels) for _, labels in picture_batches(kept, Order(8, seed=1), 32, None)) == len(kept)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,11 @@ class Run:
         """The process of a replica's launcher."""
         return next(pid for pid in self.processes() if _is_launcher(pid) and _task(pid) == name)
 
+    def program(self, name: str, module: str) -> int:
+        """The process of a replica's program, which runs this module."""
+        found = [pid for pid in self.processes() if not _is_launcher(pid) and _task(pid) == name]
+        return next(pid for pid in found if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes())
+
 
 def _is_dead(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

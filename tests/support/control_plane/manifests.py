@@ -65,6 +65,7 @@ FULL_SPEC: Final[Manifest] = {
         "directory": "team/run-7",
         "saveDirs": [".", "backup", "models/v1"],
     },
+    "code": {"configMap": {"name": "digits-code"}, "digest": f"sha256:{'0' * 64}"},
     "restartPolicy": {
         "mode": "InPlace",
         "scope": "Job",
@@ -109,6 +110,7 @@ WITHOUT_LAUNCHERS: Final[Manifest] = {
     "spec.launcher.memoryBackup.sizeLimit": REMOVED,
     "spec.runPolicy.stallTimeoutSeconds": REMOVED,
     "spec.minReplicas": REMOVED,
+    "spec.code": REMOVED,
 }
 
 

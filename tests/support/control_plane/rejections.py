@@ -331,6 +331,43 @@ LAUNCHERS = [
     ),
 ]
 
+GIT = {"url": "https://git.example.com/team/digits.git", "revision": "0" * 40}
+NOT_HTTPS = "must be an https URL without a name or a password"
+CODE = [
+    bad("code without a source", "spec.code", {}, "needs exactly one source: configMap, storage or git"),
+    bad("code with two sources", "spec.code.git", GIT, "needs exactly one source", "spec.code"),
+    bad("code without digest", "spec.code.digest", REMOVED, "need the digest of the archive"),
+    bad("another digest", "spec.code.digest", "sha256:0", "must be sha256: and 64 hexadecimal digits"),
+    Bad(
+        "a digest of a commit",
+        {"spec.code.configMap": REMOVED, "spec.code.git": GIT},
+        "spec.code.digest",
+        "with git remove it",
+    ),
+    bad("a branch", "spec.code", {"git": GIT | {"revision": "main"}}, "must be the full SHA", "spec.code.git.revision"),
+    bad(
+        "a password in the URL",
+        "spec.code",
+        {"git": GIT | {"url": "https://me:pw@a/b"}},
+        NOT_HTTPS,
+        "spec.code.git.url",
+    ),
+    bad("a file as repository", "spec.code", {"git": GIT | {"url": "file:///etc"}}, NOT_HTTPS, "spec.code.git.url"),
+    Bad(
+        "code in storage that leaves it",
+        {"spec.code.configMap": REMOVED, "spec.code.storage": {"path": "../a"}},
+        "spec.code.storage.path",
+        "must be a relative path",
+    ),
+    Bad(
+        "code in storage without storage",
+        {"spec.code.configMap": REMOVED, "spec.code.storage": {"path": "a"}, "spec.storage": REMOVED},
+        "spec.code.storage",
+        "needs spec.storage",
+    ),
+    bad("code in a nameless ConfigMap", "spec.code.configMap.name", "", "should be at least 1 chars long"),
+]
+
 REJECTED = [
     bad("no spec", "spec", REMOVED, "Required value"),
     *NAMES,
@@ -340,6 +377,7 @@ REJECTED = [
     *POLICIES,
     *GANGS,
     *LAUNCHERS,
+    *CODE,
     *_durations(),
     *_enums(),
     *_misspelt(),
@@ -386,6 +424,8 @@ IMMUTABLE = [
     bad("launcher", "spec.launcher.warmStart", True, FIXED, "spec.launcher"),
     bad("memoryBackup mode", f"{BACKUP}.mode", "Auto", FIXED, "spec.launcher"),
     bad("memoryBackup sizeLimit", f"{BACKUP}.sizeLimit", "1Gi", FIXED, "spec.launcher"),
+    bad("code", "spec.code.digest", f"sha256:{'1' * 64}", FIXED, "spec.code"),
+    bad("code gone", "spec.code", REMOVED, FIXED),
     bad("cleanPodPolicy", "spec.runPolicy.cleanPodPolicy", "None", FIXED),
     bad("scheduling", "spec.runPolicy.scheduling", REMOVED, FIXED),
     bad("priority", "spec.runPolicy.scheduling.priorityClassName", "low", FIXED, "spec.runPolicy.scheduling"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file
 
 
 def state_of(step: int, size: int) -> bytes:
@@ -16,18 +16,18 @@ def state_of(step: int, size: int) -> bytes:
 
 def write_copy(directory: Path, number: int, step: int, size: int = 1000) -> Path:
     """A complete copy of that round and step beside those that are there."""
-    slots = memory_copy.Slots(str(directory), size, None)
+    slots = copy_file.Slots(str(directory), size, None)
     file = directory / "free-test"
     with file.open("wb") as stream:
-        stream.truncate(memory_copy.HEAD + size)
+        stream.truncate(copy_file.HEAD + size)
     slots._files = [(file.name, slots._map(file.name))]
     buffer = slots.begin()
-    buffer[memory_copy.HEAD :] = state_of(step, size)
+    buffer[copy_file.HEAD :] = state_of(step, size)
     slots.commit(number, step, {"step": step, "exponent": 4})
-    return directory / memory_copy.name_of(number, step)
+    return directory / copy_file.name_of(number, step)
 
 
 def is_whole(path: Path, step: int) -> bool:
     """Whether the file is the copy of that step that `write_copy` makes."""
-    state = path.read_bytes()[memory_copy.HEAD :]
+    state = path.read_bytes()[copy_file.HEAD :]
     return state == state_of(step, len(state))

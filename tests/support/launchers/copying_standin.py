@@ -19,7 +19,7 @@ from typing import Any
 
 import tftraining
 from tests.support.launchers.copies import state_of
-from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 
 PATIENCE = 60.0
 
@@ -33,7 +33,7 @@ class Program:
         self.round = int(os.environ["TFTRAINING_ROUND"])
         config = json.loads(os.environ["TF_CONFIG"])
         self.me, self.size = int(config["task"]["index"]), len(config["cluster"]["worker"])
-        told = os.environ.get(memory_copy.VARIABLE)
+        told = os.environ.get(copy_file.VARIABLE)
         self.told: dict[str, Any] | None = json.loads(told) if told else None
         self.report: dict[str, Any] = {"on": True, "reason": "", "interval": arguments.every, "resumed": None}
 
@@ -42,7 +42,7 @@ class Program:
         first, why = self.restore()
         print(f"begins at 0: {why}" if why else f"resumed at {first} from {self.source()}", flush=True)
         kept = self.told["restore"] if self.told and not why else None
-        slots = self.told and memory_copy.Slots(self.directory(), self.arguments.size, tuple(kept) if kept else None)
+        slots = self.told and copy_file.Slots(self.directory(), self.arguments.size, tuple(kept) if kept else None)
         if slots:
             slots.reserve()
             self.write_report(resumed=None if why else {"from": self.source(), "step": first})
@@ -70,11 +70,11 @@ class Program:
             return 0, "no copy"
         number, step = self.told["restore"]
         deadline = time.monotonic() + PATIENCE
-        while self.told["fetching"] and (number, step) not in memory_copy.held(self.directory()):
+        while self.told["fetching"] and (number, step) not in copy_file.held(self.directory()):
             if (Path(self.directory()) / f"failed-{number}-{step}").exists() or time.monotonic() > deadline:
                 return 0, "the copy was not fetched"
             time.sleep(0.005)
-        copy = memory_copy.Copy(self.directory(), number, step)
+        copy = copy_file.Copy(self.directory(), number, step)
         if bytes(copy.state) != state_of(step, len(copy.state)):
             with (self.place / "violations").open("a") as file:
                 file.write(f"worker-{self.me} has restored a state that is not of step {step}\n")
@@ -89,13 +89,13 @@ class Program:
             time.sleep(0.001)
         time.sleep(self.arguments.step_seconds)
 
-    def copy_if_due(self, slots: memory_copy.Slots, step: int) -> None:
+    def copy_if_due(self, slots: copy_file.Slots, step: int) -> None:
         """Make a copy at a multiple of the interval, or at the requested step, and hold then."""
         asked = self.asked()
         if step % self.arguments.every and step != asked:
             return
         buffer = slots.begin()
-        buffer[memory_copy.HEAD :] = state_of(step, self.arguments.size)
+        buffer[copy_file.HEAD :] = state_of(step, self.arguments.size)
         slots.commit(self.round, step, {"step": step, "exponent": 4})
         self.write_report(step=step, time=time.time(), bytes=self.arguments.size, seconds=0.0, blockedSeconds=0.0)
         deadline = time.monotonic() + 10
@@ -108,7 +108,7 @@ class Program:
 
     def write_report(self, **fields: object) -> None:
         self.report.update(fields)
-        path = Path(self.directory()) / backup_report.NAME
+        path = Path(self.directory()) / copy_report.NAME
         path.with_suffix(".new").write_text(json.dumps(self.report))
         path.with_suffix(".new").rename(path)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tests.support.http_pages import read_page
 from tests.support.ports import free_ports
@@ -49,7 +49,7 @@ class LocalGang:
         self.wrappers: dict[str, list[str]] = {}  # what is put before a launcher's command
         self.hosts = dict.fromkeys(self.names, "127.0.0.1")
 
-    def __enter__(self) -> LocalGang:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -147,7 +147,7 @@ class LocalGang:
             time.sleep(0.01)
         return found
 
-    def wait_for_phase(self, phase: str, number: int = 0) -> dict[str, Any]:
+    def wait_for_phase(self, phase: str, number: int = 0, patience: float = PATIENCE) -> dict[str, Any]:
         """The chief's status once it has this phase in round `number` or a later one."""
         found: dict[str, Any] = {}
 
@@ -156,7 +156,7 @@ class LocalGang:
             found.update(self.status())
             return found.get("phase") == phase and found["round"] >= number
 
-        self.wait_for(reached)
+        self.wait_for(reached, patience)
         return found
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
-                                [--restores S] [--raise-at N] [--stamps]
+                                [--restores S] [--raise-at N] [--stamps] [--metrics]
 
 It executes the order in the file `order-<member>` of the directory once: `exit N`; `error TEXT` (print TEXT as the last
 line of a traceback and exit with 1); `lose MEMBER` (print the traceback of a lost peer, let MEMBER fail after that, and
@@ -12,6 +12,7 @@ With --serve workers behave as beside parameter servers: they wait, and look for
 With --restores the program reports its step at once, and its epoch S seconds later, as Keras' `fit` does after a
 restart. With --raise-at worker 1 raises a ValueError in place of step N. With --stamps the program, and a helper in a
 session of its own, write the time to `stamp-<round>-<member>-<which>` continuously: the last time at which they ran.
+With --metrics each step reports a loss, and the number of its round as a metric.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--restores", type=float, default=0.0)
     parser.add_argument("--raise-at", type=int, default=0)
     parser.add_argument("--stamps", action="store_true")
+    parser.add_argument("--metrics", action="store_true")
     arguments = parser.parse_args()
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     me = f"{task['type']}-{task['index']}"
@@ -97,7 +99,12 @@ def told() -> dict[str, Any]:
     """The gang in the program's environment."""
     config = json.loads(os.environ["TF_CONFIG"])
     numbers = [int(os.environ.get(name, "0")) for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")]
-    return {"index": config["task"]["index"], "workers": config["cluster"].get("worker", ()), "numbers": numbers}
+    return {
+        "index": config["task"]["index"],
+        "workers": config["cluster"].get("worker", ()),
+        "numbers": numbers,
+        "rate": round(tftraining.scaled(0.3), 6),
+    }
 
 
 def say(path: Path, line: str) -> None:
@@ -179,7 +186,9 @@ def train(arguments: argparse.Namespace, me: str) -> None:
                 print("x" * arguments.chatter, flush=True)
             if me == "worker-1" and epoch * arguments.steps + step + 1 == arguments.raise_at:
                 raise ValueError(f"boom\nin {object()}")
-            tell(step=epoch * arguments.steps + step + 1, epoch=epoch + 1, epochs=arguments.epochs)
+            number = epoch * arguments.steps + step + 1
+            metrics = {"loss": 1 / number, "round": int(os.environ["TFTRAINING_ROUND"])} if arguments.metrics else None
+            tell(step=number, epoch=epoch + 1, epochs=arguments.epochs, metrics=metrics)
         save.with_suffix(".new").write_text(str(epoch + 1))
         save.with_suffix(".new").rename(save)
 

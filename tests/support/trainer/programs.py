@@ -83,3 +83,12 @@ def check_picture(path: Path) -> None:
     """It is a PNG, and not an empty one."""
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 5_000
+
+
+def check_logs(path: Path) -> None:
+    """TensorBoard finds a scalar and a histogram of each epoch, and one profile."""
+    (events,) = path.glob("events.out.tfevents*")
+    content = events.read_bytes()
+    assert b"test_accuracy" in content
+    assert b"histograms" in content
+    assert len(list(path.rglob("*.xplane.pb"))) == 1

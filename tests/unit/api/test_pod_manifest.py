@@ -184,9 +184,17 @@ def test_the_environment_of_the_training_container() -> None:
     job = a_job().storage().container(env=[{"name": "OUT", "value": "$(TFTRAINING_DIR)/out"}])
     names = [each["name"] for each in main(job)["env"]]
     # A variable expands only those before it.
-    assert names.index("TFTRAINING_DIR") == 0 and names.index("OUT") == len(names) - 1
+    assert names.index("TFTRAINING_DIR") < names.index("OUT") == len(names) - 1
     assert env(job)["TFTRAINING_DIR"] == "/training/mnist"
     assert {"TF_CONFIG", "PYTHONUNBUFFERED"} <= set(names)
+
+
+@pytest.mark.parametrize("job", [a_job(), a_launched_job()], ids=["Recreate", "InPlace"])
+def test_the_programs_of_a_job_know_its_identity_which_the_user_may_replace(job: JobBuilder) -> None:
+    named = {"name": "WANDB_RUN_ID", "value": "$(TFTRAINING_JOB_UID)"}
+    told = env(job.container(env=[named, {"name": "TFTRAINING_JOB_NAME", "value": "mine"}]))
+    assert (told["TFTRAINING_JOB_UID"], told["TFTRAINING_JOB_NAME"], told["TFTRAINING_ATTEMPT"]) == (UID, "mine", "0")
+    assert list(told).index("TFTRAINING_JOB_UID") < list(told).index("WANDB_RUN_ID")
 
 
 def test_other_containers_get_no_environment_of_ours() -> None:

@@ -47,6 +47,13 @@ def test_steps_that_are_made_again_count_once() -> None:
     assert training_records.kept_steps(rounds, begin=1.0, end=40.0) == 26 - 1
 
 
+def test_a_stop_has_lost_the_steps_that_were_made_twice() -> None:
+    rounds = [steps(1, 21, at=0.0), steps(19, 30, at=40.0), steps(31, 33, at=60.0)]
+    assert training_records.repeated_steps(rounds) == 3
+    assert training_records.longest_pause(rounds, since=21.0) == pytest.approx(20.0)
+    assert training_records.longest_pause(rounds, since=45.0) == pytest.approx(9.0)
+
+
 def test_the_share_of_the_time_between_batches() -> None:
     made = steps(1, 11, at=0.0, seconds=1.0, blocked=0.25)
     assert training_records.blocked_share(made, (0.0, 20.0)) == pytest.approx(0.25)

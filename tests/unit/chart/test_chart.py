@@ -233,6 +233,13 @@ def test_values_reach_the_pod() -> None:
     assert environment(manifests)["TFTRAINING_LOG_LEVEL"] == "debug"
 
 
+def test_a_digest_takes_the_place_of_the_tag() -> None:
+    digest = "sha256:" + "0" * 64
+    manifests = render({"image": {"repository": "mirror/operator", "tag": "7", "digest": digest}})
+    assert operator_pod(manifests)["containers"][0]["image"] == f"mirror/operator@{digest}"
+    assert environment(manifests)["TFTRAINING_IMAGE"] == f"mirror/operator@{digest}"
+
+
 def test_an_account_of_ones_own() -> None:
     manifests = render({"serviceAccount": {"create": False, "name": "mine"}})
     assert not of_kind(manifests, "ServiceAccount")
@@ -260,6 +267,7 @@ def test_the_service_monitor_finds_the_operator(default: list[Manifest]) -> None
         ({"copies": 3}, "copies"),
         ({"image": {"repo": "x"}}, "repo"),
         ({"image": {"repository": ""}}, "/image/repository"),
+        ({"image": {"digest": "sha256:beef"}}, "/image/digest"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"watchNamespaces": "red"}, "/watchNamespaces"),
         ({"watchNamespaces": ["Red"]}, "/watchNamespaces/0"),

@@ -211,6 +211,8 @@ def test_an_older_definition_is_told_with_the_fields_that_it_lacks() -> None:
     found = judge_definition({"spec": {"versions": [version]}})
     assert found.result == "failed" and "it lacks spec.launcher, spec.launcher.image" in found.text
     assert judge_definition({"spec": {"versions": [{"name": "v0", "served": True}]}}).result == "failed"
+    # The chart has the definition as a template: a release with crds.install upgrades it.
+    assert "helm upgrade" in found.fix and "does not update" not in found.fix
 
 
 def test_an_operator_is_there_ready_and_alone() -> None:

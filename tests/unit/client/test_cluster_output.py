@@ -192,6 +192,15 @@ def test_there_is_advice_for_every_reason_with_which_a_job_fails() -> None:
     failed = [name.strip("` ") for row in rows if row[2].strip().startswith("Failed") for name in row[1].split(",")]
     assert len(failed) > 10
     assert [name for name in failed if advice("Failed", name) == FALLBACK] == []
+    restarting = [
+        name.strip("` ")
+        for row in rows
+        if row[2].strip().startswith(("Starting", "Restarting"))
+        for name in row[1].split(",")
+        if row[3].strip()[:10] != "reasons of"
+    ]
+    assert len(restarting) > 15
+    assert [name for name in restarting if advice("Restarting", name) == FALLBACK] == []
     assert advice("Failed", "SomethingNew") == FALLBACK
     assert advice("Running", "Training") == "" and "doctor" in advice("Pending", "")
 

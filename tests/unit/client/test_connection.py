@@ -1,5 +1,6 @@
 """Which cluster is meant: kubeconfig files, contexts, the service account of a pod, exec plugins."""
 
+import socket
 import sys
 import time
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 import yaml
 from kubernetes.aio.config import incluster_config
 
+from tftraining_api.kube.api import ApiError
 from tftraining_client import UserError
-from tftraining_client.cluster import connection
+from tftraining_client.cluster import connection, credentials
 from tftraining_client.cluster.connection import Connection, connect
+from tftraining_client.cluster.transport import IDLE_SECONDS, Transport, keepalive_socket
 
 
 def kubeconfig(path: Path, name: str, user: dict[str, Any], namespace: str = "", current: str | None = None) -> Path:
@@ -65,7 +68,8 @@ async def test_in_a_pod_without_a_kubeconfig_the_service_account_counts(
     for name, text in (("token", "secret"), ("ca.crt", "certificate"), ("namespace", "team")):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(connection, "SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setattr(connection, "ApiClient", lambda configuration: configuration)
+    for each in ("ApiClient", "Transport"):
+        monkeypatch.setattr(connection, each, lambda configuration: configuration)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -100,10 +104,54 @@ async def test_a_plugin_runs_again_only_for_a_token_that_expires(
     path = kubeconfig(tmp_path / "config", "one", plugin(tmp_path, 600))
     found = await connect(None, str(path))
     assert [await token(found), await token(found)] == ["Bearer token-1", "Bearer token-1"]
-    later = time.time() + 600 - connection.EARLY_SECONDS + 1
-    monkeypatch.setattr(connection, "now", lambda: later)
+    later = time.time() + 600 - credentials.EARLY_SECONDS + 1
+    monkeypatch.setattr(credentials, "now", lambda: later)
     assert await token(found) == "Bearer token-2"
     await found.api.close()
+
+
+async def test_a_plugin_that_fails_once_keeps_the_token_while_it_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kubeconfig(tmp_path / "config", "one", plugin(tmp_path, 600))
+    found = await connect(None, str(path))
+    program = (tmp_path / "plugin.py").read_text()
+    (tmp_path / "plugin.py").write_text("import sys; sys.exit('no network')")
+    began, passed = time.time(), 0.0
+    monkeypatch.setattr(credentials, "now", lambda: began + passed)
+    passed = 600 - credentials.EARLY_SECONDS + 1
+    assert await token(found) == "Bearer token-1"
+    passed = 601
+    with pytest.raises(ApiError, match=r"the exec plugin of the kubeconfig failed: .*no network"):
+        await token(found)
+    (tmp_path / "plugin.py").write_text(program)
+    assert await token(found) == "Bearer token-2"
+    await found.api.close()
+
+
+async def test_each_connection_has_keepalive(tmp_path: Path) -> None:
+    found = await connect(None, str(kubeconfig(tmp_path / "config", "one", {"token": "t"})))
+    assert isinstance(found.api._client.rest_client, Transport)
+    await found.api.close()
+    with keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == IDLE_SECONDS
+
+
+async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("first\n")
+    found = await connect(None, str(kubeconfig(tmp_path / "config", "one", {"tokenFile": "token"})))
+    (tmp_path / "token").write_text("second\n")
+    assert await token(found) == "Bearer first"
+    later = time.time() + credentials.FILE_SECONDS + 1
+    monkeypatch.setattr(credentials, "now", lambda: later)
+    assert await token(found) == "Bearer second"
+    (tmp_path / "token").unlink()
+    monkeypatch.setattr(credentials, "now", lambda: later + credentials.FILE_SECONDS)
+    assert await token(found) == "Bearer second"
+    await found.api.close()
+    with pytest.raises(UserError, match=r"cannot be used: .*token"):
+        await opened(kubeconfig=tmp_path / "config")
 
 
 async def test_a_plugin_that_fails_or_is_missing_is_told(tmp_path: Path) -> None:

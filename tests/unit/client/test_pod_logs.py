@@ -5,10 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
+import aiohttp
 import pytest
 
+from tests.support.fake_api_server import Answer, serving
+from tftraining_api.kube import api as kube_api
 from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_client.cluster import pod_logs
+from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.log_position import LogPosition, parse_line
 from tftraining_client.cluster.models import Job, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, read_logs
@@ -81,10 +85,11 @@ class Following:
         self.api = ScriptedApi()
         self.jobs, self.pods = ScriptedWatch(), ScriptedWatch()
         self.notices: list[str] = []
+        self.followed = FollowedJob(Job.of(job()))
 
     def lines(self) -> AsyncGenerator[LogLine, None]:
         watches = (cast(Watch, self.jobs), cast(Watch, self.pods))
-        return Follower(cast(Api, self.api), Job.of(job()), LogQuery(), self.notices.append, *watches).lines()
+        return Follower(cast(Api, self.api), self.followed, LogQuery(), self.notices.append, *watches).lines()
 
     async def run(self) -> list[str]:
         async with asyncio.timeout(20):
@@ -190,6 +195,55 @@ async def test_a_deleted_job_ends_the_following_after_the_last_lines() -> None:
         assert (await anext(lines)).text == "one"
         with pytest.raises(JobDeleted, match="job job was deleted while its logs were followed"):
             await anext(lines)
+
+
+async def test_a_job_that_is_gone_before_the_first_list_ends_the_following() -> None:
+    following = Following()
+    following.pods.say("LISTED")
+    following.jobs.say("LISTED")
+    with pytest.raises(JobDeleted, match="job job was deleted while its logs were followed"):
+        await following.run()
+
+
+async def test_a_job_that_is_deleted_at_its_end_has_ended() -> None:
+    following = Following()
+    following.api.scripts["job-worker-0"] = [[at(1, "one")]]
+    following.pods.say("ADDED", pod(0, "terminated"))
+    following.pods.say("LISTED")
+    following.jobs.say("ADDED", job())
+    following.jobs.say("DELETED", job("Failed"))
+    assert await following.run() == ["worker-0: one"]
+    assert following.followed.job.failed
+
+
+class DeadConnection(ScriptedApi):
+    """The first opening of a log gives its lines and then nothing, as a connection whose other end is gone."""
+
+    async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
+        async for line in super().lines(path, query):
+            yield line
+        if len(self.asked) == 1:
+            await asyncio.sleep(60)
+
+
+async def test_the_end_of_a_log_is_read_over_a_dead_connection() -> None:
+    following = Following()
+    following.api = DeadConnection()
+    following.api.scripts = {"job-worker-0": [[at(1, "one")], [at(1, "one"), at(2, "two")]]}
+    ended(following, pod(0, "terminated"))
+    assert await following.run() == ["worker-0: one", "worker-0: two"]
+    assert following.notices == []
+
+
+async def test_a_silent_log_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_api, "STREAM_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_read=0.2))
+    async with serving() as (fake, api):
+        path = "/api/v1/namespaces/ns/pods/job-worker-0/log"
+        first, second = at(1, "one") + b"\n", at(1, "one") + b"\n" + at(2, "two") + b"\n"
+        fake.on(f"GET {path}", Answer(first, hold=True), Answer(second, hold=True))
+        log = pod_logs._PodLog(api, "ns", Pod.of(pod(0)), LogQuery(), print)
+        async with asyncio.timeout(10), aclosing(log.follow()) as lines:
+            assert [(await anext(lines)).text, (await anext(lines)).text] == ["one", "two"]
 
 
 async def test_a_missing_right_ends_the_following() -> None:

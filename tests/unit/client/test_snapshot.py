@@ -68,6 +68,19 @@ async def test_without_the_right_to_read_jobs_there_is_no_snapshot() -> None:
         await anext(follow(ScriptedWatch(FORBIDDEN), ScriptedWatch(LISTED), ScriptedWatch(LISTED)))
 
 
+async def test_a_job_that_is_gone_before_the_first_list_ends_the_following() -> None:
+    with pytest.raises(JobDeleted, match="job digits was deleted while it was followed"):
+        await anext(follow(ScriptedWatch(LISTED), ScriptedWatch(LISTED), ScriptedWatch(LISTED)))
+
+
+async def test_the_end_of_a_job_that_is_deleted_at_once_is_told() -> None:
+    ended = a_job(phase="Succeeded").raw
+    jobs = ScriptedWatch(change("ADDED", RAW), LISTED, change("MODIFIED", ended), change("DELETED", ended))
+    snapshots = follow(jobs, ScriptedWatch(LISTED), ScriptedWatch(LISTED))
+    assert (await anext(snapshots)).job.succeeded
+    await snapshots.aclose()
+
+
 @pytest.mark.parametrize("uid", ["u", "another"])
 async def test_a_job_that_is_deleted_or_created_again_ends_the_following(uid: str) -> None:
     raw = {**RAW, "metadata": {**RAW["metadata"], "uid": uid}}

@@ -69,7 +69,10 @@ def test_what_is_complete_is_left_as_it_is() -> None:
     assert validate(full()) == full()
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "examples").glob("*.yaml")), ids=lambda path: path.name)
+EXAMPLES = [*(REPOSITORY / "examples").glob("*.yaml"), *(REPOSITORY / "examples" / "lessons").glob("*.yaml")]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_example_is_accepted(path: Path) -> None:
     job, _ = read_manifest(str(path), None, fail)
     assert validate(job)["kind"] == "TFTrainingJob"

@@ -47,7 +47,7 @@ NO_REASONS = {
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
-    "conditions, which have a table of their own": "NoProgress Ready Unreadable",
+    "conditions, which have a table of their own": "MemoryBackup NoProgress Ready Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
     ),

@@ -28,7 +28,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield "tftraining.launch" if node.level == 1 else node.module or ""
+            yield "tftraining.launch" if node.level else node.module or ""
 
 
 def test_the_scan_finds_modules() -> None:

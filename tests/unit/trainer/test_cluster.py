@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tftraining.cluster import Task, TFConfigError, task_from_environment
+from tftraining.cluster import Task, TFConfigError, scaled, task_from_environment
 
 
 def environment(role: str, index: object, **cluster: int) -> dict[str, str]:
@@ -70,3 +70,9 @@ def test_what_is_wrong_is_said_in_one_line(text: str, message: str) -> None:
     with pytest.raises(TFConfigError, match=message) as error:
         task_from_environment({"TF_CONFIG": text})
     assert "\n" not in str(error.value)
+
+
+def test_the_rate_is_proportional_to_the_workers_of_the_round() -> None:
+    assert scaled(0.1, {}) == 0.1
+    assert scaled(0.1, {"TFTRAINING_WORKERS": "2"}) == 0.1  # of a launcher without the other variable
+    assert scaled(0.1, {"TFTRAINING_WORKERS": "3", "TFTRAINING_MAX_WORKERS": "4"}) == pytest.approx(0.075)

@@ -9,7 +9,16 @@ import pytest
 
 from tftraining.lib import options
 from tftraining.lib.data import DataError
-from tftraining.lib.options import MARK, Defaults, UsageError, check_packages, make_directory, make_parser, run_program
+from tftraining.lib.options import (
+    MARK,
+    Defaults,
+    UsageError,
+    add_devices,
+    check_packages,
+    make_directory,
+    make_parser,
+    run_program,
+)
 
 DEFAULTS = Defaults(3, 16, 0.5, batch="for each worker", optimizer="Adam")
 
@@ -45,8 +54,28 @@ def test_wrong_options_end_the_program(wrong: list[str]) -> None:
     assert end.value.code == 2
 
 
+def test_devices_are_chosen_by_their_numbers() -> None:
+    parser = argparse.ArgumentParser()
+    add_devices(parser.add_argument_group("this program"))
+    assert parser.parse_args([]).devices is None
+    assert parser.parse_args(["--devices", "0,2"]).devices == [0, 2]
+    for wrong in ("", "0,0", "one", "-1", "0;2"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--devices={wrong}"])
+
+
+def test_a_span_of_steps() -> None:
+    parser = make_parser("program", "One line.", DEFAULTS)
+    assert parser.parse_args(["--profile-steps", "10:20"]).profile_steps == (10, 20)
+    for wrong in ("10", "20:10", "10:10", "a:b", "-1:5"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--profile-steps={wrong}"])
+    with pytest.raises(UsageError, match="--profile-steps needs --logdir"):
+        check_packages(parser.parse_args(["--profile-steps", "10:20"]))
+
+
 def test_a_package_that_an_option_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    options_given = argparse.Namespace(plot="curves.png", logdir=None)
+    options_given = argparse.Namespace(plot="curves.png", logdir=None, profile_steps=None)
     check_packages(options_given)
     monkeypatch.setattr(options, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="--plot needs the package matplotlib"):
@@ -94,6 +123,9 @@ def test_what_cannot_be_done_is_one_line(error: Exception, capsys: pytest.Captur
     def run(options: argparse.Namespace) -> None:
         raise error
 
-    assert run_program("program", argparse.Namespace(plot=None, logdir=None), run) == 2
+    assert run_program("program", argparse.Namespace(plot=None, logdir=None, profile_steps=None), run) == 2
     assert capsys.readouterr().err == f"program: {error}\n"
-    assert run_program("program", argparse.Namespace(plot=None, logdir=None), lambda options: None) == 0
+    assert (
+        run_program("program", argparse.Namespace(plot=None, logdir=None, profile_steps=None), lambda options: None)
+        == 0
+    )

@@ -14,7 +14,9 @@ from tftraining.lib.training_log import TrainingLog, read_history
 
 @pytest.fixture
 def options(tmp_path: Path) -> argparse.Namespace:
-    return argparse.Namespace(directory=str(tmp_path), plot=str(tmp_path / "plots" / "curves.png"), logdir=None)
+    return argparse.Namespace(
+        directory=str(tmp_path), plot=str(tmp_path / "plots" / "curves.png"), logdir=None, profile_steps=None
+    )
 
 
 def test_a_training_in_lines(options: argparse.Namespace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ Every device gets its part of each batch, and with --model-parts also only a par
 by its outputs and the second by its inputs, so that one sum over the parts gives the result. Layers and optimizer are
 plain TensorFlow (tftraining.lib.mesh). What is trained does not depend on the mesh, and neither does the state in
 `<directory>/state.npz`: a program that is started again goes on from the last epoch, on the same mesh or another. At
-the end the whole weights go to `<directory>/weights.npz`, and are measured once more by a program without a mesh.
+the end the whole weights go to `<directory>/weights.npz` and, as a SavedModel to serve, to `<directory>/model`, and are
+measured once more without a mesh.
 """
 
 from __future__ import annotations
@@ -227,6 +228,32 @@ def logits_of(weights: State, images: NDArray[np.float32]) -> NDArray[np.float32
     return values
 
 
+class Served(tf.Module):  # type: ignore[misc]
+    """The perceptron with whole weights, without a mesh, as a SavedModel serves it."""
+
+    def __init__(self, weights: State) -> None:
+        super().__init__()
+        self.layers = [
+            [tf.Variable(weights[f"dense_{number}/{part}"]) for part in ("kernel", "bias")] for number in range(3)
+        ]
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def logits(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Map images (n, height, width, 1) to logits (n, classes)."""
+        values = tf.reshape(images, (tf.shape(images)[0], -1))
+        for kernel, bias in self.layers[:-1]:
+            values = tf.nn.relu(tf.matmul(values, kernel) + bias)
+        kernel, bias = self.layers[-1]
+        return {"logits": tf.matmul(values, kernel) + bias}
+
+
+def save_model(weights: State, shape: Sequence[int], path: Path) -> None:
+    """Write a SavedModel with the signature `serving_default`, for images (n, *shape)."""
+    served = Served(weights)
+    images = tf.TensorSpec((None, *shape), tf.float32, "images")
+    tf.saved_model.save(served, str(path), signatures=served.logits.get_concrete_function(images))
+
+
 def measure(weights: State, examples: Examples) -> dict[str, float]:
     """The loss and accuracy of exported weights, without a mesh."""
     logits = logits_of(weights, examples.images)
@@ -253,7 +280,9 @@ def run(options: argparse.Namespace) -> None:
     sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
     state = train(options, MeshTraining(mesh, sizes, options), examples, training_log)
     save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
-    measured = measure(load_state(Path(options.directory) / "weights.npz"), examples.test)
+    weights = load_state(Path(options.directory) / "weights.npz")
+    save_model(weights, examples.test.images.shape[1:], Path(options.directory) / "model")
+    measured = measure(weights, examples.test)
     training_log.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})
 
 

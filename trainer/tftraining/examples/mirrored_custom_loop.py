@@ -7,7 +7,8 @@ three styles that train the same: `dataset` walks over the data, `iterator` take
 iterator, and `epoch` does a whole epoch inside one tf.function, with the fewest returns to Python.
 
 Every second epoch a checkpoint goes to `<directory>/checkpoints`, and a program that is started again goes on from the
-last one. At the end it is restored without any strategy and measured on the test data, as whoever uses it will do.
+last one. At the end it is restored without any strategy, saved to `<directory>/model` and measured on the test data, as
+whoever uses it will do.
 """
 
 from __future__ import annotations
@@ -16,8 +17,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
-from tftraining.lib.options import STYLES, Defaults, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import (
+    STYLES,
+    Defaults,
+    add_devices,
+    check_early,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
 
 DEFAULTS = Defaults(10, 64, 0.001, batch="for each device", optimizer="Adam")
 TEST_BATCH = 500
@@ -27,9 +38,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("mirrored_custom_loop", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
-    group.add_argument(
-        "--logical-devices", type=positive, metavar="N", help="split the CPU into N logical devices, and use no GPU"
-    )
+    add_devices(group)
     group.add_argument("--style", choices=STYLES, default="epoch", help="how the loop iterates over the data (epoch)")
     group.add_argument("--weight-decay", type=float, default=0.0, metavar="L2", help="L2 loss of the weights (none)")
     group.add_argument(
@@ -87,6 +96,7 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps = order.steps(len(examples.train))
     state = State(training.train_step, options.directory)
+    training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, steps)
     tensors = as_tensors(examples.train)
     for epoch in range(state.epoch, options.epochs):
@@ -105,14 +115,16 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
     examples = data.load(options.data, options.data_dir)
-    devices = device_setup.prepare(options, options.logical_devices)
+    devices = device_setup.chosen(device_setup.prepare(options, options.logical_devices), options.devices)
     make_directory("mirrored_custom_loop", options, "data", "precision")
     strategy = tf.distribute.MirroredStrategy(devices)
     say(f"{len(examples.train)} images of {options.data} on {', '.join(devices)}, into {options.directory}")
     training_log = TrainingLog(options.epochs, options)
     shape = examples.train.images.shape[1:]
     checkpoint = train(options, make_training(strategy, shape, options), examples, training_log)
-    measured = evaluate(restored(make_model(shape), checkpoint), plain_batches(examples.test, TEST_BATCH))
+    alone = restored(make_model(shape), checkpoint)
+    alone.save(str(Path(options.directory) / "model"))
+    measured = evaluate(alone, plain_batches(examples.test, TEST_BATCH))
     training_log.finish(
         {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "devices": len(devices)},
     )

@@ -52,8 +52,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, with --loop custom, Keras 3 (legacy)")
     add("--save-freq", type=_save_freq, default="epoch", help="when to back up: each 'epoch', or every N steps")
     add("--keep-checkpoints", action="store_true", help="keep a checkpoint of every epoch, for an evaluator")
+    add(
+        "--validation-steps",
+        type=_steps_or_all,
+        default=0,
+        metavar="STEPS",
+        help="batches of the test data to evaluate after each epoch, or 'all' (none)",
+    )
     add("--save-every", type=positive, help="also save the model every N epochs, not only at the end")
     add("--auto-shard", choices=AUTO_SHARD, default="data", help="how the data are sharded among the workers (data)")
+    add(
+        "--records",
+        type=positive,
+        metavar="FILES",
+        help="read the training data from so many TFRecord files in DIRECTORY/records, written first if missing",
+    )
     add(
         "--communication",
         choices=COMMUNICATION,
@@ -67,6 +80,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="GPUs per worker on a machine that all workers share; default: all",
     )
     return parser.parse_args(argv)
+
+
+def _steps_or_all(text: str) -> int:
+    return -1 if text == "all" else positive(text)  # as Dataset.take counts
 
 
 def _save_freq(text: str) -> str | int:
@@ -90,8 +107,13 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
         raise UsageError("--precision mixed_float16 needs --loop fit: choose mixed_bfloat16")
     if options.loop == "fit" and options.jit and task.workers > 1:
         raise UsageError("--jit with several workers needs --loop custom: XLA cannot wait for other workers")
-    if options.auto_shard == "file" and task.workers > 1:
-        raise UsageError("--auto-shard file needs files, and these data sets are in memory: choose data or off")
+    if options.auto_shard == "file" and task.workers > (options.records or 1):
+        raise UsageError(
+            f"--auto-shard file needs a file for each worker, and these data sets are in memory: set --records"
+            f" {task.workers} at least, or choose data or off"
+        )
+    if options.records and options.loop == "custom":
+        raise UsageError("--records needs --loop fit: the custom loop computes the order of the data, in memory")
 
 
 if __name__ == "__main__":
@@ -103,12 +125,13 @@ import tf_keras
 
 from tftraining import paths
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import LogEpochs, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, ProfileSteps, SaveEvery
 from tftraining.lib.checkpoints import State, checkpoints_of
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
 from tftraining.lib.evaluator import Evaluator, measure_with
 from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches
+from tftraining.lib.record_files import read_records, write_records
 from tftraining.lib.train_step import TrainStep, metrics_of_training
 from tftraining.lib.training_log import TrainingLog, say
 from tftraining.lib.verify_model import VerificationError, verify
@@ -149,7 +172,12 @@ def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) ->
     Under the policy `off`, each worker draws from all the data, so each needs an order of its own.
     """
     order = order_for(options, task)
-    dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
+    if options.records:
+        folder = Path(options.directory) / "records"
+        write_records(examples, folder, options.records)
+        dataset = read_records(folder, examples.images.shape[1:])
+    else:
+        dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
     dataset = dataset.shuffle(len(examples), seed=order.seed).repeat().batch(order.batch_size)
     return sharded(dataset, options.auto_shard).prefetch(tf.data.AUTOTUNE)
 
@@ -182,11 +210,18 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
     return model
 
 
-def train(options: argparse.Namespace, task: Task, examples: Examples, training_log: TrainingLog) -> None:
+def validation_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset | None:
+    """The test data of each evaluation, in batches for all workers together; None without --validation-steps."""
+    batches = plain_batches(examples, TEST_BATCH).take(options.validation_steps)
+    policy = "data" if options.auto_shard == "file" else options.auto_shard  # the test data are in memory
+    return sharded(batches, policy) if options.validation_steps else None
+
+
+def train(options: argparse.Namespace, task: Task, examples: data.Data, training_log: TrainingLog) -> None:
     """Train to the last epoch and save. All workers must call this."""
     strategy = make_strategy(options.communication)
     with strategy.scope():
-        model = make_model(examples.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
+        model = make_model(examples.train.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
 
     def save() -> None:
         model.save(paths.write_filepath(Places(options.directory, options.keras).model, task))
@@ -195,9 +230,8 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, training_
     train_step = TrainStep(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
     if options.loop == "fit":
         state = State(train_step, options.directory, task, resume=False) if options.keep_checkpoints else None
-        train_by_fit(
-            options, model, make_dataset(examples, options, task), training_log, callbacks_of(options, save, state)
-        )
+        datasets = make_dataset(examples.train, options, task), validation_batches(examples.test, options)
+        train_by_fit(options, model, datasets, training_log, callbacks_of(options, save, state))
         if state is not None:
             state.save(options.epochs)
     else:
@@ -207,28 +241,31 @@ def train(options: argparse.Namespace, task: Task, examples: Examples, training_
 
 def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -> list[Any]:
     """The callbacks that save during `fit`."""
-    saving = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
+    saving: list[Any] = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
     return saving if state is None else [*saving, SaveEvery(1, state.save)]
 
 
 def train_by_fit(
     options: argparse.Namespace,
     model: Any,
-    dataset: tf.data.Dataset,
+    datasets: tuple[tf.data.Dataset, tf.data.Dataset | None],
     training_log: TrainingLog,
     callbacks: Sequence[Any],
 ) -> None:
-    """Train with Keras's own loop."""
+    """Train with Keras's own loop, on the first of the datasets; the second is for the validation."""
     # The backup outlives `fit`: if a worker dies while the model is saved, all workers restart, and need to repeat only
     # the saving.
     backup = tf_keras.callbacks.BackupAndRestore(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
+    dataset, validation = datasets
+    profiling = [ProfileSteps(training_log)] if options.profile_steps else []
     model.fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, LogEpochs(training_log), *callbacks],
+        validation_data=validation,
+        callbacks=[backup, LogEpochs(training_log), *profiling, *callbacks],
         verbose=0,
     )
 
@@ -237,19 +274,21 @@ def train_by_hand(
     options: argparse.Namespace,
     task: Task,
     training: Training,
-    examples: Examples,
+    examples: data.Data,
     training_log: TrainingLog,
     save: Save,
 ) -> None:
     """Train with a custom loop, with a checkpoint after each epoch, or also every --save-freq steps."""
     state = State(training.train_step, options.directory, task)
+    training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
-    tensors = as_tensors(examples)
+    tensors, validation = as_tensors(examples.train), validation_batches(examples.test, options)
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
         batches = epoch_batches(tensors, order_for(options, task), epoch, state.place)
         tallies = train_epoch(options, training, sharded(batches, options.auto_shard), state, training_log)
-        training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch))
+        tested = training.test(validation) if validation is not None else {}
+        training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch) | tested)
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
             save()
@@ -332,17 +371,19 @@ def run(options: argparse.Namespace) -> None:
     check(options, task, device_setup.take_gpus(options.gpus_each, task.rank))
     device_setup.prepare(options, keras=keras_of(options))
     loaded = data.load(options.data, options.data_dir)
-    make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision")
+    make_directory("multi_worker_mnist", options, "data", "loop", "keras", "precision", "records")
     if task.type == "evaluator":
         evaluate(options, loaded.test)
     else:
-        take_part(options, task, loaded.train)
+        take_part(options, task, loaded)
 
 
-def take_part(options: argparse.Namespace, task: Task, examples: Examples) -> None:
+def take_part(options: argparse.Namespace, task: Task, examples: data.Data) -> None:
     """Run the chief or a worker."""
     training_log = TrainingLog(options.epochs, options if task.is_chief else None)
-    say(f"{task.name}: {task.workers} workers, {len(examples)} images of {options.data}, into {options.directory}")
+    say(
+        f"{task.name}: {task.workers} workers, {len(examples.train)} images of {options.data}, into {options.directory}"
+    )
     train(options, task, examples, training_log)
     if task.is_chief:
         finish(options, task, training_log)

@@ -8,8 +8,9 @@ With weights at hand (--weights FILE or imagenet) the network below the last lay
 is trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
 decoded and resized by tf.data on all cores, and trained on under MirroredStrategy on all GPUs or on the CPU.
 
-The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation; the state after each
-epoch in `<directory>/checkpoints`, from which a program that is started again goes on.
+The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation, and saved to
+`<directory>/model` at the end; the state after each epoch is in `<directory>/checkpoints`, from which a program that is
+started again goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tftraining.lib.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import (
+    Defaults,
+    UsageError,
+    add_devices,
+    check_early,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
 
 DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
 
@@ -29,11 +39,13 @@ DEFAULTS = Defaults(5, 32, 0.005, batch="for each device", optimizer="Adam")
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("transfer_learning", __doc__, DEFAULTS)
-    add = parser.add_argument_group("this program").add_argument
+    group = parser.add_argument_group("this program")
+    add = group.add_argument
     add(
         "--folders",
         metavar="FOLDER",
-        help="folder with the pictures, one folder per class (default DIRECTORY/pictures)",
+        help="folder with the pictures, one folder per class, or with train/CLASS and test/CLASS"
+        " (default DIRECTORY/pictures)",
     )
     add("--make-folders", action="store_true", help="create these folders from --data if they are missing")
     add("--pictures", type=positive, metavar="N", help="number of pictures for --make-folders (all)")
@@ -47,7 +59,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="initial weights: a file, another run's best/weights, imagenet, or none (none)",
     )
     add("--fine-tune", action="store_true", help="train all layers, pretrained ones included")
-    add("--logical-devices", type=positive, metavar="N", help="split the CPU into N logical devices, and use no GPU")
+    add("--skip-unreadable", action="store_true", help="leave out the pictures that cannot be decoded")
+    add_devices(group)
     return parser.parse_args(argv)
 
 
@@ -78,7 +91,14 @@ from tqdm import tqdm
 from tftraining.lib import data, device_setup
 from tftraining.lib.checkpoints import State, restored
 from tftraining.lib.custom_loop import Training
-from tftraining.lib.image_folders import Pictures, find_pictures, picture_batches, split, write_folders
+from tftraining.lib.image_folders import (
+    Pictures,
+    find_parts,
+    naming_unreadable,
+    picture_batches,
+    unreadable,
+    write_folders,
+)
 from tftraining.lib.input_pipeline import order_of
 from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.lib.training_log import TrainingLog, say
@@ -114,6 +134,7 @@ def train(
     """Train to the last epoch, from the last checkpoint if there is one; the path of the best checkpoint."""
     order = order_of(options, training.strategy.num_replicas_in_sync)
     steps, state = order.steps(len(parts[0])), State(training.train_step, options.directory)
+    training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, steps)
     best = Path(options.directory) / "best" / "weights"
     saver = tf.train.Checkpoint(model=training.train_step.model)
@@ -148,26 +169,36 @@ def make_training(strategy: tf.distribute.Strategy, classes: int, options: argpa
     return Training(strategy, TrainStep(model, optimizer, batch_size, jit=options.jit))
 
 
-def pictures_of(options: argparse.Namespace) -> Pictures:
-    """The images to train on; --make-folders writes them first."""
+def pictures_of(options: argparse.Namespace) -> tuple[Pictures, Pictures]:
+    """The images for training and for the test; --make-folders writes them first."""
     folder = Path(options.folders or Path(options.directory) / "pictures")
     if options.make_folders and not folder.exists():
         count = write_folders(data.load(options.data, options.data_dir).train, folder, options.pictures)
         say(f"wrote {count} pictures of {options.data} into {folder}")
-    return find_pictures(folder)
+    parts = find_parts(folder, options.validation, options.seed)
+    if not options.skip_unreadable:
+        return parts
+    bad = {file for part in parts for file in unreadable(part)}
+    for file in sorted(bad):
+        say(f"skipped {file}: it cannot be decoded")
+    train, test = (part.without(bad) for part in parts)
+    return train, test
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
     check(options)
-    devices = device_setup.prepare(options, options.logical_devices)
+    devices = device_setup.chosen(device_setup.prepare(options, options.logical_devices), options.devices)
     make_directory("transfer_learning", options, "width", "precision")
-    parts = split(pictures_of(options), options.validation, options.seed)
+    parts = pictures_of(options)
     names = parts[0].names
     say(f"{len(parts[0])} pictures of {len(names)} classes on {', '.join(devices)}, into {options.directory}")
     training_log = TrainingLog(options.epochs, options)
     training = make_training(tf.distribute.MirroredStrategy(devices), len(names), options)
-    best = restored(make_model(len(names), options), str(train(options, training, parts, training_log)))
+    with naming_unreadable(*parts):
+        checkpoint = train(options, training, parts, training_log)
+    best = restored(make_model(len(names), options), str(checkpoint))
+    best.save(str(Path(options.directory) / "model"))
     order = order_of(options, len(devices))
     measured = evaluate(best, picture_batches(parts[1], order, options.size, None))
     values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}

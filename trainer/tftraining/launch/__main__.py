@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tftraining.launch.config.settings import VARIABLE, SettingsError, read, with_tf_config
+from tftraining.launch.config.settings import VARIABLE, SettingsError, read, with_code_path, with_tf_config
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.launcher import Launcher
@@ -32,7 +32,7 @@ def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any])
 async def _run(command: Sequence[str]) -> int:
     asyncio.get_running_loop().set_exception_handler(_report_loop_error)
     try:
-        environment = with_tf_config(os.environ)
+        environment = with_code_path(with_tf_config(os.environ))
         return await Launcher(read(environment), command, environment).run()
     finally:
         left = asyncio.all_tasks() - {asyncio.current_task()}

@@ -33,6 +33,7 @@ from tftraining.launch.failure.result import (
 )
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
+from tftraining.launch.history_file import HistoryFile
 from tftraining.launch.http import pages
 from tftraining.launch.http.long_polls import LongPolls
 from tftraining.launch.http.revision import RevisionCounter
@@ -83,8 +84,11 @@ class Launcher:
         self._has_verdict = False
         self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
+        self._history_file: HistoryFile | None = None
         if settings.is_chief:
             self._rendezvous = RendezvousServer(self._make_coordinator(), secret, self._record_success)
+            history, uid = self._rendezvous.coordinator.history, settings.job["uid"]
+            self._history_file = HistoryFile(settings.directory, uid, history, self._program.log)
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
         self._revisions = RevisionCounter(self._control.incarnation, self._watched_fields)
         waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
@@ -116,6 +120,8 @@ class Launcher:
             if self._backups is not None:
                 await self._backups.remove_stored()
         await self._write_termination_message(result)
+        if self._history_file is not None:
+            await self._history_file.close()
         await self._http_server.close()
         await self._program.close()
         return self._exit_code(result)
@@ -129,7 +135,8 @@ class Launcher:
         )
         if isinstance(earlier_result, Result):
             return earlier_result
-        if self._rendezvous is not None:
+        if self._rendezvous is not None and self._history_file is not None:
+            self._history_file.open()
             open_files.raise_limit()
             self._warn_of_open_file_limit(len(self._rendezvous.coordinator.membership.gang))
             await self._bind("rendezvous", partial(self._rendezvous.open, host), self._settings.rendezvous[1])

@@ -16,8 +16,10 @@ QUIET_START = 30.0
 QUIET_PROGRESS = 60.0
 
 _COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step", "checkpoint")
+_METRICS_PLACE = ("metrics_step", "metrics_epoch")
 _TIMES = ("first_step_time", "last_step_time")
-_NUMBERS = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(("steps_per_second", "updated", *_TIMES), float)}
+_CLOCK_FREE = (*_COUNTS, *_METRICS_PLACE, "steps_per_second", "updated", "metrics_time")
+_NUMBERS = {**dict.fromkeys((*_CLOCK_FREE, *_TIMES), float), **dict.fromkeys((*_COUNTS, *_METRICS_PLACE), int)}
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Snapshot:
     `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
     whole training. `connecting`: the program waits for its peers, in a call of TensorFlow. `first_epoch` and
     `first_step` are the epochs and iterations finished before this round. `checkpoint` is the step of the last
-    checkpoint that this round saved or resumed from. Times are CLOCK_MONOTONIC in seconds, `updated` is
+    checkpoint that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and
+    were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are
     CLOCK_REALTIME.
     """
 
@@ -44,11 +47,14 @@ class Snapshot:
     first_step: int | None = None
     connecting: bool = False
     checkpoint: int | None = None
+    metrics_step: int | None = None
+    metrics_epoch: int | None = None
+    metrics_time: float | None = None
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
     """The known fields, times as ages at `now` (monotonic seconds)."""
-    frame: dict[str, Any] = {name: getattr(snapshot, name) for name in (*_COUNTS, "steps_per_second", "updated")}
+    frame: dict[str, Any] = {name: getattr(snapshot, name) for name in _CLOCK_FREE}
     for name in _TIMES:
         at = getattr(snapshot, name)
         frame[name] = None if at is None else max(0.0, now - at)

@@ -6,12 +6,10 @@ fail: write errors go to the caller.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from pathlib import Path
 
+from tftraining.launch.atomic_file import read_file, write_file
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.failure.result import SUCCEEDED, Result
 
@@ -21,21 +19,7 @@ FILE_BYTES = 4096
 
 def write_success(directory: Path, uid: str) -> None:
     """Write the verdict file: the job `uid` has succeeded. OSError if that fails."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for leftover in directory.glob(f"{FILE}.*"):  # left by a launcher that was killed during the write
-        leftover.unlink(missing_ok=True)
-    # In a container every launcher has the same pid.
-    temporary = directory / f"{FILE}.{secrets.token_hex(4)}"
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-            json.dump({"version": 1, "uid": uid, "verdict": SUCCEEDED}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(directory / FILE)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    write_file(directory / FILE, json.dumps({"version": 1, "uid": uid, "verdict": SUCCEEDED}))
 
 
 def read_success(directory: Path | None, uid: str) -> Result | None:
@@ -43,8 +27,7 @@ def read_success(directory: Path | None, uid: str) -> Result | None:
     if directory is None:
         return None
     try:
-        with os.fdopen(os.open(directory / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            found = parse(file.read(FILE_BYTES))
+        found = parse(read_file(directory / FILE, FILE_BYTES))
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):

@@ -25,6 +25,7 @@ class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has
         if self._first_epoch is None:
             self._first_epoch = epoch
             self._log_resumption(epoch)
+            self.training_log.weights = self.model.trainable_variables
         self.training_log.begin()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -39,6 +40,18 @@ class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has
 
     def _log_resumption(self, epoch: int) -> None:
         self.training_log.resume(epoch, int(self.model.optimizer.iterations.numpy()))
+
+
+class ProfileSteps(keras.callbacks.Callback):  # type: ignore[misc]
+    """Profiles the steps of --profile-steps. Only for a training with this option: it slows each step down."""
+
+    def __init__(self, training_log: TrainingLog) -> None:
+        super().__init__()
+        self.training_log = training_log
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Begin or end the profile."""
+        self.training_log.profile(int(self.model.optimizer.iterations.numpy()))
 
 
 class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]

@@ -38,6 +38,14 @@ def prepare(
     return [f"GPU:{index}" for index in range(len(gpus))] or ["CPU:0"]
 
 
+def chosen(devices: Sequence[str], places: Sequence[int] | None) -> list[str]:
+    """The devices at these places, or all (None); UsageError for a place without a device."""
+    for place in places or ():
+        if place >= len(devices):
+            raise UsageError(f"--devices: there is no device {place}, only 0 to {len(devices) - 1}")
+    return list(devices) if places is None else [devices[place] for place in places]
+
+
 def take_gpus(each: int | None, rank: int) -> int:
     """Limit this process to `each` of the machine's GPUs by its rank, or leave all (None); the number of GPUs."""
     gpus = tf.config.list_physical_devices("GPU")

@@ -1,12 +1,15 @@
 """Images in one folder per class: written from a data set, and read as tf.data.
 
-    FOLDER/cats/1.png, FOLDER/dogs/7.jpg, …
+    FOLDER/cats/1.png, FOLDER/dogs/7.jpg, … or FOLDER/train/cats/1.png, FOLDER/test/cats/2.png, …
 
 The sorted names of the folders are the classes. This module must never put one image into both training and test.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,8 @@ from tftraining.lib.data import DataError, Examples
 from tftraining.lib.input_pipeline import Order
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+HELD_BACK = ("test", "validation")  # names of the folder beside `train`
+NAMED = 3  # unreadable pictures in a message
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class Pictures:
     def chosen(self, places: np.ndarray) -> Pictures:
         """The images at these positions, with all classes."""
         return Pictures(tuple(self.files[i] for i in places), tuple(self.labels[i] for i in places), self.names)
+
+    def without(self, files: Collection[str]) -> Pictures:
+        """The images but these, with all classes."""
+        return self.chosen(np.asarray([i for i, file in enumerate(self.files) if file not in files], np.int64))
 
 
 def write_folders(examples: Examples, folder: Path, limit: int | None = None) -> int:
@@ -64,6 +73,24 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
 
 
+def find_parts(folder: Path, part: float, seed: int) -> tuple[Pictures, Pictures]:
+    """The images for training and for the test: those of the folders `train` and `test` (or `validation`) of `folder`.
+
+    Otherwise the fraction `part` of all images is for the test. DataError if the two folders have different classes.
+    """
+    trees = [tree for name in HELD_BACK if _has_folders(tree := folder / name)]
+    if not trees or not _has_folders(folder / "train"):
+        return split(find_pictures(folder), part, seed)
+    train, test = find_pictures(folder / "train"), find_pictures(trees[0])
+    if different := sorted(set(train.names) ^ set(test.names)):
+        raise DataError(f"{folder / 'train'} and {trees[0]} must have the same classes: only one has {different[0]}")
+    return train, test
+
+
+def _has_folders(folder: Path) -> bool:
+    return folder.is_dir() and any(path.is_dir() for path in folder.iterdir())
+
+
 def split(pictures: Pictures, part: float, seed: int) -> tuple[Pictures, Pictures]:
     """The images for training and for validation (the fraction `part`); the same seed gives the same split."""
     order = np.random.default_rng(seed).permutation(len(pictures))
@@ -91,3 +118,36 @@ def read_picture(file: tf.Tensor, size: int) -> tf.Tensor:
     """One file as float32 (size, size, 3) with values from -1 to 1, as MobileNetV2 takes it."""
     picture = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
     return tf.image.resize(picture, (size, size)) / 127.5 - 1.0
+
+
+def unreadable(pictures: Pictures) -> list[str]:
+    """The files that cannot be decoded; reads all of them."""
+
+    def fails(file: str) -> bool:
+        try:
+            read_picture(tf.constant(file), 1)
+        except tf.errors.OpError:
+            return True
+        return False
+
+    with ThreadPoolExecutor() as threads:
+        failed = list(threads.map(fails, pictures.files))
+    return [file for file, bad in zip(pictures.files, failed, strict=True) if bad]
+
+
+@contextmanager
+def naming_unreadable(*parts: Pictures) -> Iterator[None]:
+    """DataError with the names of the unreadable images, if there are any, instead of an error of TensorFlow.
+
+    TensorFlow's error does not name the file. The images are searched only after such an error.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        files = [file for part in parts for file in unreadable(part)]
+        if not files:
+            raise
+        names = ", ".join(files[:NAMED]) + (f" and {len(files) - NAMED} more" if len(files) > NAMED else "")
+        raise DataError(
+            f"cannot decode {names}: replace the pictures, or leave them out by --skip-unreadable"
+        ) from error

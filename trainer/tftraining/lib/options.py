@@ -103,7 +103,13 @@ def _add_output(group: argparse._ArgumentGroup, program: str) -> None:
         help=f"directory for checkpoints and the result (default $TFTRAINING_DIR, otherwise {own})",
     )
     group.add_argument("--plot", metavar="FILE.png", help="plot loss and accuracy")
-    group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard")
+    group.add_argument("--logdir", metavar="FOLDER", help="write logs for TensorBoard, with histograms of the weights")
+    group.add_argument(
+        "--profile-steps",
+        type=_span,
+        metavar="10:20",
+        help="profile the steps between these two into --logdir; where one tf.function has many steps, all of them",
+    )
 
 
 def _add_machine(group: argparse._ArgumentGroup) -> None:
@@ -112,6 +118,30 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--jit", action="store_true", help="compile with XLA")
     group.add_argument("--memory-growth", action="store_true", help="allocate GPU memory on demand, not all at once")
+
+
+def add_devices(group: argparse._ArgumentGroup) -> None:
+    """Add the options that choose the devices of one process."""
+    group.add_argument(
+        "--logical-devices", type=positive, metavar="N", help="split the CPU into N logical devices, and use no GPU"
+    )
+    group.add_argument(
+        "--devices", type=_indexes, metavar="0,2", help="train on these of the GPUs, or of the logical devices (all)"
+    )
+
+
+def _indexes(text: str) -> list[int]:
+    numbers = [number.strip() for number in text.split(",")]
+    if not all(number.isdecimal() for number in numbers) or len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"{text} must be different numbers of devices, such as 0,2")
+    return [int(number) for number in numbers]
+
+
+def _span(text: str) -> tuple[int, int]:
+    first, _, last = text.partition(":")
+    if not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
+        raise argparse.ArgumentTypeError(f"{text} must be two numbers of steps, the smaller one first, such as 10:20")
+    return int(first), int(last)
 
 
 def positive(text: str) -> int:
@@ -140,7 +170,9 @@ def local_path(text: str) -> str:
 
 
 def check_packages(options: argparse.Namespace) -> None:
-    """UsageError if an option needs a missing package; checked before the training, which would fail at its end."""
+    """UsageError if an option needs a missing package or option; checked before the training, not at its end."""
+    if options.profile_steps and not options.logdir:
+        raise UsageError("--profile-steps needs --logdir, the folder for the profile")
     for given, package, option in ((options.plot, "matplotlib", "--plot"), (options.logdir, "tensorboard", "--logdir")):
         if given and find_spec(package) is None:
             raise UsageError(f"{option} needs the package {package}: pip install {package}")

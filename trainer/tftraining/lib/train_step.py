@@ -17,13 +17,28 @@ LOSS, RIGHT, COUNT = range(3)
 
 
 def per_example_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross entropy, (n,) float32, of logits (n, classes) of any float type and labels (n,)."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
+    """Cross entropy, (n,) float32, of logits (n, …, classes) of any float type and labels (n, …).
+
+    An example with several labels, such as one for each pixel, has the mean of its losses.
+    """
+    return _per_example(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32)))
 
 
-def scaled_loss(losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: int) -> tf.Tensor:
-    """A replica's part of the loss of a batch; `batch_size` counts the examples of all replicas. The parts add up."""
-    loss = tf.nn.compute_average_loss(losses, global_batch_size=batch_size)
+def _per_example(values: tf.Tensor) -> tf.Tensor:
+    """The mean over all dimensions but the first."""
+    dimensions = list(range(1, values.shape.rank))
+    return tf.reduce_mean(values, axis=dimensions) if dimensions else values
+
+
+def scaled_loss(
+    losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: int, sample_weight: tf.Tensor | None = None
+) -> tf.Tensor:
+    """A replica's part of the loss of a batch; `batch_size` counts the examples of all replicas. The parts add up.
+
+    `sample_weight` (n,) weighs the losses (n,) of the examples; the sum is divided by the number of examples all the
+    same, as in Keras.
+    """
+    loss = tf.nn.compute_average_loss(losses, sample_weight=sample_weight, global_batch_size=batch_size)
     if weight_losses:
         loss += tf.nn.scale_regularization_loss(tf.add_n(weight_losses))
     return loss
@@ -31,8 +46,8 @@ def scaled_loss(losses: tf.Tensor, weight_losses: list[tf.Tensor], batch_size: i
 
 def tally(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """The tally of a step, float32 of shape (3,): see LOSS, RIGHT, COUNT."""
-    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32))
-    return tf.stack([loss, right, tf.cast(tf.shape(labels)[0], tf.float32)])
+    right = _per_example(tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32))
+    return tf.stack([loss, tf.reduce_sum(right), tf.cast(tf.shape(labels)[0], tf.float32)])
 
 
 class TrainStep:
@@ -45,16 +60,19 @@ class TrainStep:
         # XLA compiles only the gradients: applying them synchronizes the replicas, which XLA cannot do.
         self._gradients = tf.function(self._gradients_of, jit_compile=True) if jit else self._gradients_of
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def train(self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
         """Train one step on this replica's part of a batch; the tally of that part."""
-        tallies, gradients = self._gradients(images, labels)
+        tallies, gradients = self._gradients(images, labels, sample_weight)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return tallies
 
-    def _gradients_of(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _gradients_of(
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
-            loss = scaled_loss(per_example_losses(logits, labels), self.model.losses, self.batch_size)
+            losses = per_example_losses(logits, labels)
+            loss = scaled_loss(losses, self.model.losses, self.batch_size, sample_weight)
             goal = self._scaled_up(loss)
         gradients = tape.gradient(goal, self.model.trainable_variables)
         return tally(loss, logits, labels), self._scaled_down(gradients)

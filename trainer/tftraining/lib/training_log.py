@@ -11,12 +11,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tftraining
 from tftraining.lib.options import write_atomically
+from tftraining.lib.profiler import Profiler
 
 Record = dict[str, float]
 Batch = TypeVar("Batch")
@@ -52,6 +53,8 @@ class TrainingLog:
         self._steps_per_epoch = self._epoch = 0
         self._options = options
         self._made = self._began = time.monotonic()
+        self.weights: Sequence[Any] = ()  # variables to log as histograms
+        self._profiler = Profiler(options.logdir, options.profile_steps) if options is not None else None
         self._logs: Any = None  # made at the first line: TensorFlow refuses collectives after any other operation
 
     def start(self, epoch: int, step: int, steps_per_epoch: int) -> None:
@@ -62,6 +65,8 @@ class TrainingLog:
 
     def resume(self, epoch: int, step: int) -> None:
         """Print that `epoch` epochs and `step` steps were completed before, if any, and load their curves."""
+        if self._profiler is not None:
+            self._profiler.begin(step)
         if not step:
             return
         self.resumed_from = epoch
@@ -87,6 +92,12 @@ class TrainingLog:
         if step != self._step:
             tftraining.report(step=step)
         self._step = step
+        self.profile(step)
+
+    def profile(self, step: int) -> None:
+        """Begin or end the profile of --profile-steps, after `step` steps of the training."""
+        if self._profiler is not None:
+            self._profiler.reach(step)
 
     def end(self, epoch: int, values: Mapping[str, float]) -> None:
         """End epoch number `epoch` (from 1): `epoch 3/10 loss 0.4100 accuracy 0.8800 (1.2 s)`."""
@@ -102,10 +113,12 @@ class TrainingLog:
             write_atomically(self._file("history.json"), json.dumps(self.history) + "\n")
         if self._options is not None and self._options.logdir:
             self._logs = self._logs or summary_writer(self._options.logdir)
-            write_summaries(self._logs, epoch, metrics)
+            write_summaries(self._logs, epoch, metrics, self.weights)
 
     def finish(self, values: Mapping[str, Any]) -> None:
         """End the training: draw the curves, write `<directory>/result.json`, print the result as the last line."""
+        if self._profiler is not None:
+            self._profiler.end()
         times = {"resumed_from": self.resumed_from, "seconds": round(time.monotonic() - self._made, 1)}
         result = {"epochs": self.epochs, **values, **times}
         if self._options is not None and self._options.plot:
@@ -136,11 +149,14 @@ def summary_writer(directory: str) -> Any:
     return tf.summary.create_file_writer(directory)
 
 
-def write_summaries(writer: Any, epoch: int, metrics: Record) -> None:
-    """Log the metrics of an epoch."""
+def write_summaries(writer: Any, epoch: int, metrics: Record, weights: Sequence[Any] = ()) -> None:
+    """Log the metrics of an epoch, and histograms of these variables."""
     import tensorflow as tf  # noqa: PLC0415
 
     with writer.as_default():
         for name, value in metrics.items():
             tf.summary.scalar(name, value, step=epoch)
+        for variable in weights:
+            values = tf.convert_to_tensor(variable)  # which may be sharded, or on another machine
+            tf.summary.histogram(getattr(variable, "path", variable.name), values, step=epoch)
     writer.flush()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.support.simulated_gang.simulation import exited, hello, make_coordinator
 from tftraining.launch.gang import memory_backups
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.in_user_process import backup_interval, memory_copy
-from tftraining.launch.in_user_process.backup_interval import Measured
-from tftraining.launch.in_user_process.memory_copy import HEAD, Slots, held
+from tftraining.launch.in_user_process.memory_backup import copy_file, interval
+from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Slots, held
+from tftraining.launch.in_user_process.memory_backup.interval import Measured
 
 COPIES = st.frozensets(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=4)
 STATE = 128  # bytes
@@ -196,7 +196,7 @@ def test_a_kill_at_any_moment_costs_one_copy_at_most(data: st.DataObject) -> Non
         assert common == ((1, everywhere) if everywhere else None)
         for directory in directories if common is not None else ():
             number, step = common or (0, 0)
-            assert set(memory_copy.Copy(str(directory), number, step).state) == {everywhere}
+            assert set(copy_file.Copy(str(directory), number, step).state) == {everywhere}
 
 
 def test_the_restored_copy_outlives_the_begin_of_the_next_one(tmp_path: Path) -> None:
@@ -221,16 +221,16 @@ def test_a_copy_comes_back_as_it_was(tmp_path: Path) -> None:
     slots = Slots(str(tmp_path), STATE, None)
     slots.reserve()
     write(slots, 7, value=9)
-    copy = memory_copy.Copy(str(tmp_path), 1, 7)
+    copy = copy_file.Copy(str(tmp_path), 1, 7)
     assert (copy.step, copy.exponent, bytes(copy.state)) == (7, 4, bytes([9]) * STATE)
     copy.close()
 
 
-@pytest.mark.parametrize("text", [b"", b"x" * HEAD, memory_copy.MAGIC + b"\xff" * HEAD])
+@pytest.mark.parametrize("text", [b"", b"x" * HEAD, copy_file.MAGIC + b"\xff" * HEAD])
 def test_a_file_that_is_no_copy_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "copy-1-1").write_bytes(text)
     with pytest.raises((OSError, ValueError)):
-        memory_copy.Copy(str(tmp_path), 1, 1)
+        copy_file.Copy(str(tmp_path), 1, 1)
 
 
 def test_memory_that_is_not_there_is_noticed_before_it_is_written(tmp_path: Path) -> None:
@@ -250,8 +250,16 @@ def test_the_interval_keeps_the_blocked_time_below_the_share(blocked: float, ste
     measured.start(0.0, 0)
     measured.stop(100 * step, 100)
     measured.blocked(blocked)
-    assert measured.exponent(4, 0.01) == exponent
-    assert exponent == backup_interval.LARGEST or blocked <= 0.01 * step * 2**exponent
+    assert measured.exponent(interval.LARGEST, 0.01) == exponent
+    assert exponent == interval.LARGEST or blocked <= 0.01 * step * 2**exponent
+
+
+def test_a_busy_moment_makes_the_interval_a_few_times_longer_at_most() -> None:
+    measured = Measured()
+    measured.start(0.0, 0)
+    measured.stop(2.4, 100)
+    measured.blocked(1.2)
+    assert measured.exponent(4, 0.01) == 6
 
 
 def test_what_is_not_measured_changes_nothing() -> None:
@@ -272,9 +280,11 @@ def test_one_slow_copy_does_not_count() -> None:
 @given(st.integers(0, 1000), st.integers(1, 70), st.integers(0, 6))
 def test_a_multiple_of_the_interval_is_never_missed(before: int, made: int, exponent: int) -> None:
     multiples = [step for step in range(before + 1, before + made + 1) if step % 2**exponent == 0]
-    assert backup_interval.crosses(before, before + made, exponent) == bool(multiples)
+    assert interval.crosses(before, before + made, exponent) == bool(multiples)
 
 
 def test_votes_become_rare_but_never_end() -> None:
-    votes = [count for count in range(1, 200) if backup_interval.votes_after(count)]
+    votes = [count for count in range(1, 200) if interval.votes_after(count, interval.FIRST)]
     assert votes == [2, 4, 8, 16, 32, 64, 128, 192]
+    assert [count for count in range(1, 50) if interval.votes_after(count, 6)] == [2, 4, 8, 16, 32, 48]
+    assert all(interval.votes_after(count, interval.LARGEST) for count in range(2, 200))

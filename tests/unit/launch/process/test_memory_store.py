@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
-from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 from tftraining.launch.process.copy_files import CHUNK_BYTES, CopyGoneError, IncomingCopy, OutgoingCopy
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 
@@ -23,7 +23,7 @@ def names(directory: Path) -> list[str]:
 def write_report(store: MemoryStore, text: str) -> None:
     new = store.directory / "new"
     new.write_text(text)
-    new.rename(store.directory / backup_report.NAME)
+    new.rename(store.directory / copy_report.NAME)
 
 
 def test_a_temporary_store_goes_with_its_launcher(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_copies_of_another_job_are_not_taken_over_but_removed(tmp_path: Path
 def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
     store = MemoryStore.temporary(LIMITS, tmp_path)
     told = store.variables([1, 5], "Peer", fetching=True)
-    assert json.loads(told[memory_copy.VARIABLE]) == {
+    assert json.loads(told[copy_file.VARIABLE]) == {
         "directory": str(store.directory),
         "percent": 1.0,
         "restore": [1, 5],
@@ -195,8 +195,8 @@ def test_only_a_file_of_its_own_is_a_copy(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_incomplete_foreign_or_long_copy_gets_no_name(tmp_path: Path) -> None:
-    for harm in (b"", b"x" * memory_copy.HEAD):
-        target = IncomingCopy(tmp_path, (1, 5), memory_copy.HEAD, "fetch-1-5")
+    for harm in (b"", b"x" * copy_file.HEAD):
+        target = IncomingCopy(tmp_path, (1, 5), copy_file.HEAD, "fetch-1-5")
         target.reserve()
         target.write(harm)
         with pytest.raises(ValueError, match="no complete copy"):

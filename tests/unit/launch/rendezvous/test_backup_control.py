@@ -16,7 +16,8 @@ import pytest
 from tests.support.launchers.copies import is_whole, write_copy
 from tests.support.launchers.harness import until
 from tftraining.launch.config.settings import read
-from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
+from tftraining.launch.process.copy_files import OutgoingCopy
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
 from tftraining.launch.rendezvous import backup_control
@@ -68,7 +69,7 @@ async def member(place: Path, index: int = 0) -> AsyncIterator[Member]:
 
 
 def told(variables: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(variables[memory_copy.VARIABLE])
+    found: dict[str, Any] = json.loads(variables[copy_file.VARIABLE])
     return found
 
 
@@ -149,7 +150,7 @@ async def test_a_round_whose_members_make_no_copies_frees_the_memory_of_earlier_
 
 async def test_a_round_whose_members_make_no_copies_tells_the_program_nothing(tmp_path: Path) -> None:
     async with member(tmp_path) as own:
-        (own.store.directory / backup_report.NAME).write_text('{"on": true}')
+        (own.store.directory / copy_report.NAME).write_text('{"on": true}')
         assert own.makes_copies
         assert own.begin_round(None) == {}
         assert (own.report(), own.makes_copies) == (None, False)
@@ -162,7 +163,7 @@ async def test_a_report_after_a_request_is_passed_on_at_once_until_the_round_end
         def write(step: int) -> None:
             path = own.store.directory / "new"
             path.write_text(json.dumps({"step": step}))
-            path.rename(own.store.directory / backup_report.NAME)
+            path.rename(own.store.directory / copy_report.NAME)
 
         write(16)
         own.request_copy(20, lambda: reports.append(own.report()))
@@ -240,10 +241,54 @@ async def test_storage_that_hangs_holds_up_nothing(
     given_up.set()
 
 
+async def test_a_hung_storage_delays_the_start_by_the_time_of_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit of its own the look took as long as the load of a large copy may take."""
+    answers = threading.Event()
+    monkeypatch.setattr(StoredCopy, "find", lambda _: answers.wait(20) and None)
+    monkeypatch.setattr(backup_control, "FIND_SECONDS", 0.2)
+    async with member(tmp_path) as chief:
+        begin = time.monotonic()
+        await chief.load_stored(lambda: True)
+        assert time.monotonic() - begin < 4
+        assert chief.lines == [
+            "tftraining: cannot look for a backup in memory in the job's storage: not finished in 0.2 s"
+        ]
+    answers.set()
+
+
+@pytest.mark.parametrize(("newer", "stored"), [([90], 90), ([90, 110, 130], 130), ([], None)])
+async def test_a_copy_that_is_overwritten_while_it_is_stored_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: list[int], stored: int | None
+) -> None:
+    """A program that has not ended yet goes on making copies: each look at the first bytes finds the next one gone."""
+    left, read = list(newer), OutgoingCopy.read
+
+    def overtaken(self: OutgoingCopy, offset: int) -> bytes:
+        if left or not newer:
+            self._path.unlink()
+        if left:
+            write_copy(self._path.parent, 3, left.pop(0))
+        return read(self, offset)
+
+    monkeypatch.setattr(OutgoingCopy, "read", overtaken)
+    async with member(tmp_path) as chief:
+        write_copy(chief.store.directory, 3, 70)
+        await chief.save_stored(20.0, lambda: True)
+        gone = "copy-3-70 was overwritten or removed meanwhile"
+        assert chief.lines[0] == f"tftraining: cannot store the backup in memory of step 70: {gone}"
+        assert len(chief.lines) == len(newer) + 1
+    found = StoredCopy(tmp_path / "job", "uid").find()
+    assert found == (None if stored is None else (3, stored))
+    if stored is not None:
+        assert is_whole(tmp_path / "job" / ".tftraining-memory" / "uid" / f"copy-3-{stored}", stored)
+
+
 async def test_storage_that_fails_is_one_line_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "job").write_text("no directory")
     async with member(tmp_path) as chief:
         await chief.load_stored(lambda: True)
         write_copy(chief.store.directory, 3, 70)
         await chief.save_stored(5.0, lambda: True)
-        assert [line.partition(": ")[2][:11] for line in chief.lines] == ["cannot load", "cannot stor"]
+        assert [line.partition(": ")[2][:11] for line in chief.lines] == ["cannot look", "cannot stor"]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
 from tests.support.launchers.harness import until
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.process import copy_files
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.rendezvous import copy_client, copy_server, protocol
@@ -66,7 +66,7 @@ async def test_a_copy_arrives_whole(tmp_path: Path) -> None:
     write_copy(tmp_path, 2, 5, SIZE)
     async with served(tmp_path) as server, client(tmp_path) as (receiver, directory):
         assert server.port is not None
-        assert await receiver.fetch((2, 5), HOST, server.port) == SIZE + memory_copy.HEAD
+        assert await receiver.fetch((2, 5), HOST, server.port) == SIZE + copy_file.HEAD
         assert left(directory) == ["copy-2-5"]
         assert is_whole(directory / "copy-2-5", 5)
 
@@ -156,7 +156,7 @@ async def test_a_copy_above_the_size_limit_is_not_fetched(tmp_path: Path) -> Non
 # A peer that is a member of the job, and sends rubbish.
 
 Harm = Callable[[Channel], Awaitable[None]]
-WHOLE = memory_copy.MAGIC.ljust(memory_copy.HEAD, b"\0")
+WHOLE = copy_file.MAGIC.ljust(copy_file.HEAD, b"\0")
 
 
 async def refuse(channel: Channel) -> None:
@@ -176,12 +176,12 @@ async def announce_nothing(channel: Channel) -> None:
 
 
 async def send_too_much(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     await channel.send_chunk(WHOLE + b"x")
 
 
 async def send_more_behind(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     await channel.send_chunk(WHOLE)
     with contextlib.suppress(ProtocolError):
         while True:
@@ -189,28 +189,28 @@ async def send_more_behind(channel: Channel) -> None:
 
 
 async def send_a_frame_in_place_of_a_chunk(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     channel.send({"type": "whole"})
 
 
 async def send_an_empty_chunk(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     await channel.send_chunk(b"")
 
 
 async def send_no_copy(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
-    await channel.send_chunk(bytes(memory_copy.HEAD))
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
+    await channel.send_chunk(bytes(copy_file.HEAD))
     channel.send({"type": "whole"})
 
 
 async def send_a_forged_chunk(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
-    channel._writer.write(b"0" * 64 + b" %d\n" % memory_copy.HEAD + WHOLE)
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
+    channel._writer.write(b"0" * 64 + b" %d\n" % copy_file.HEAD + WHOLE)
 
 
 async def send_an_endless_chunk(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     channel._writer.write(b"0" * 64 + b" 99999999999\n")
 
 
@@ -219,14 +219,14 @@ async def send_an_endless_line(channel: Channel) -> None:
 
 
 async def leave_in_the_middle(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": 2 * memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": 2 * copy_file.HEAD})
     await channel.send_chunk(WHOLE)
     channel.close()
     await asyncio.sleep(0.1)
 
 
 async def fall_silent(channel: Channel) -> None:
-    channel.send({"type": "copy", "bytes": memory_copy.HEAD})
+    channel.send({"type": "copy", "bytes": copy_file.HEAD})
     await asyncio.sleep(20)
 
 

@@ -14,7 +14,7 @@ from tests.support.fake_api_server import Answer, FakeServer, pod, serving
 from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.names import Key
-from tftraining_api.model.status import Progress, Status
+from tftraining_api.model.status import History, Progress, Status
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
@@ -157,6 +157,22 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
         await reconcile(KEY)
         assert len(writes(fake)) == count
         assert (KEY in reconcile._queue._timers) == (not count)
+
+
+async def test_a_history_that_an_older_definition_of_the_resource_drops_causes_no_write() -> None:
+    history = History(start_time=NOW, steps=(1,), epochs=(1,), seconds=(0.0,), metrics={"loss": (0.5,)})
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.update(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6, phase="Running", attempt=1, progress={"step": 2})))
+        reconcile.clock = lambda: NOW + timedelta(days=1)
+        reconcile._plan = lambda job, seen, now: Step(
+            msgspec.structs.replace(job.status, progress=Progress(step=2), history=history)
+        )
+        reconcile._memory(JOB, NOW)
+        for _ in range(3):
+            await reconcile(KEY)
+        assert len(writes(fake)) == 1
+        assert KEY not in reconcile._queue._timers
 
 
 def expired(version: int, **run_policy: int) -> dict[str, Any]:

@@ -54,6 +54,27 @@ def has_volume(cluster: SimulatedCluster, member: str) -> bool:
     return any(each["name"] == "tftraining-memory-backup" for each in volumes)
 
 
+def forget_condition(cluster: SimulatedCluster) -> None:
+    """The status is one of the operator before the condition."""
+    status = cluster.api.job["status"]
+    status["conditions"] = [each for each in status["conditions"] if each["type"] != "MemoryBackup"]
+
+
+def pass_with_an_older_definition(cluster: SimulatedCluster, passes: int = 1) -> None:
+    """Passes of the operator whose writes lose the fields that an older definition of the resource lacks."""
+    for _ in range(passes):
+        cluster.wait(20).step()
+        status = cluster.api.job["status"]
+        status.pop("memoryBackupOff", None)
+        for name in ("backup", "backupReason"):
+            status["progress"].pop(name, None)
+
+
+def told_condition(cluster: SimulatedCluster) -> tuple[str, str, str] | None:
+    found = cluster.status.condition("MemoryBackup")
+    return None if found is None else (found.status, found.reason, found.message)
+
+
 def notes(cluster: SimulatedCluster) -> list[tuple[str, str, str]]:
     return [(each.type, each.reason, each.message) for each in cluster.events if "MemoryBackup" in each.reason]
 
@@ -140,6 +161,48 @@ def test_the_end_of_the_pods_is_the_end_of_their_memory() -> None:
         cluster.step()
         assert cluster.status.progress is not None and cluster.status.phase == phase
         assert cluster.status.progress.backup is None, phase
+
+
+def test_the_condition_tells_what_the_events_told() -> None:
+    cluster = training()
+    assert told_condition(cluster) == ("True", "MemoryBackupOn", "the first at step 170, 76.0 MB a member")
+    cluster.launchers.in_memory = {**NEWEST, "on": False, "reason": FULL}
+    cluster.wait(20).run()
+    assert told_condition(cluster) == ("False", "MemoryBackupOff", FULL)
+    cluster.launchers.in_memory = {**NEWEST, "step": 400}
+    cluster.wait(20).run()
+    assert [each[1] for each in notes(cluster)] == ["MemoryBackupOn", "MemoryBackupOff", "MemoryBackupOn"]
+    cluster.api.edit("runPolicy.suspend", True)
+    assert told_condition(cluster.run()) is None
+
+
+def test_a_status_from_before_the_condition_is_no_news() -> None:
+    cluster = training()
+    cluster.events.clear()
+    forget_condition(cluster)
+    cluster.wait(20).run()
+    assert (notes(cluster), told_condition(cluster)) == (
+        [],
+        ("True", "MemoryBackupOn", "the first at step 170, 76.0 MB a member"),
+    )
+
+
+def test_an_older_definition_of_the_resource_repeats_no_event() -> None:
+    cluster = training()
+    pass_with_an_older_definition(cluster, 3)
+    cluster.launchers.in_memory = {**NEWEST, "on": False, "reason": FULL}
+    cluster.wait(20).run()
+    pass_with_an_older_definition(cluster, 3)
+    cluster.exit("worker-1", code=137, reason="OOMKilled").wait(20)
+    pass_with_an_older_definition(cluster, 3)
+    reason = "worker-1 was OOMKilled"
+    assert notes(cluster)[1:] == [
+        ("Warning", "MemoryBackupOff", f"no more backups in memory: {FULL}"),
+        ("Warning", "MemoryBackupOff", f"{reason}: new pods make no backups in memory"),
+    ]
+    cluster.run()
+    assert (has_volume(cluster, "worker-1"), told(cluster, "worker-1")["off"]) == (False, reason)
+    assert told_condition(cluster) == ("False", "OOMKilled", reason)
 
 
 # --- restarts
@@ -263,6 +326,7 @@ def test_an_oom_kill_of_the_version_before_is_no_news() -> None:
     """An upgrade of the operator writes nothing: only an OOMKilled from then on counts."""
     cluster = training().exit("worker-1", code=137, reason="OOMKilled").run()
     del cluster.api.job["status"]["memoryBackupOff"]
+    forget_condition(cluster)
     cluster.launchers.in_memory = None
     cluster.run().wait(20).run()
     assert cluster.status.memory_backup_off is None

@@ -42,6 +42,7 @@ MAY_NOT: dict[str, Any] = {
     "replicaSpecs.ps": {"replicas": 1, "port": 2222},
     "replicaSpecs.evaluator": {"replicas": 1, "port": 2222},
     "minReplicas": 2,
+    "code": {"configMap": {"name": "program"}, "digest": "sha256:" + "0" * 64},
     "storage": {"volume": {"emptyDir": {}}, "mountPath": "/training", "saveDirs": ["."]},
     "restartPolicy.mode": "Recreate",
     "restartPolicy.scope": "Pod",

@@ -5,6 +5,7 @@ Must never guess: a missing or wrong field raises SettingsError, one line that n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,14 @@ def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
         return {**environment, NAME: text(cluster, str(told["task"]["type"]), int(told["task"]["index"]))}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SettingsError(f"{VARIABLE}: cluster: {{role: [count, address]}} and task: {{type, index}}") from None
+
+
+def with_code_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the directory of spec.code first in PYTHONPATH, before that of the image. SettingsError if
+    the settings are no object."""
+    told = _object(environment, VARIABLE) if VARIABLE in environment else {}
+    paths = [str(told.get("code") or ""), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))} if paths[0] else dict(environment)
 
 
 def read(environment: Mapping[str, str]) -> Settings:

@@ -25,6 +25,7 @@ from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 from tftraining.launch.gang.rounds import Rounds
+from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.progress import QUIET_PROGRESS
 
 
@@ -38,6 +39,7 @@ class Coordinator:
         self.last_incident: Incident | None = None
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
         self.backups = MemoryBackups(self.membership)
+        self.history = TrainingHistory()
         self.outbox = Outbox(self.membership, self.decisions)
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, wall)
@@ -90,6 +92,7 @@ class Coordinator:
             peer.left_cleanly = True
         elif frame["type"] == "beat":
             peer.record_heartbeat(frame, now)
+            self._record_history(peer)
             self.rounds.record_first_step(peer, now)
             self._announced_stop.record_copy(peer)
             self._stop_if_announced(now)
@@ -100,6 +103,11 @@ class Coordinator:
             peer.memory_copies = memory_backups.from_frame(frame.get("copies"))
             peer.state, peer.pid = "ready", None
             self._start_ready(now)
+
+    def _record_history(self, peer: Peer) -> None:
+        """Note new metrics. Those of the chief come first; `tick` looks for another member that reports some."""
+        if peer.name == self.membership.chief:
+            self.history.record(self.rounds.reporter)
 
     def _learn_earlier_rounds(self, last_round: int, frame: Mapping[str, Any], now: float) -> None:
         """A restarted chief's launcher learns from a member the last round number, when the round stopped, and whether
@@ -130,6 +138,7 @@ class Coordinator:
     def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         program_exit = exit_from_frame(frame["exit"])
         peer.record_exit(program_exit, frame, now)
+        self._record_history(peer)
         self.rounds.record_first_step(peer, now)  # the program may have ended before its first heartbeat
         if peer.name in self.membership.evaluators:
             self._handle_evaluator_exit(peer, now)
@@ -191,6 +200,7 @@ class Coordinator:
 
     def _check_running_round(self, now: float) -> None:
         self.rounds.update_training(now)
+        self.history.record(self.rounds.reporter)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
         self._announced_stop.retry(now)
@@ -219,6 +229,7 @@ class Coordinator:
     def _start_round(self, members: list[Peer], now: float) -> None:
         for peer in self.membership.members:
             self._record_lost_step(peer.progress.step)
+        self.history.mark_restart(self.last_incident)
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round()
@@ -229,6 +240,7 @@ class Coordinator:
         """Start one member in a round number of its own; the others run on."""
         if self.rounds.begin_for_member(peer):
             self.decisions.count_restart()
+        self.history.mark_restart(self.last_incident)
         if self.last_incident is not None and self.last_incident.member == peer.name:
             self.member_back_at = now
         self._start_program(peer, self.rounds.number, now, **self.membership.describe_round())
@@ -259,6 +271,7 @@ class Coordinator:
 
     def _stop_round(self, incident: Incident, now: float) -> None:
         """End the round because of an incident; the next round or the verdict follows."""
+        self.history.record(self.rounds.reporter)
         incident = self.backups.judge(self._announced_stop.end(incident, now))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident

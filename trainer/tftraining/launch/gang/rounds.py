@@ -56,10 +56,16 @@ class Rounds:
         Epoch and metrics come from the last round while they are unreported. With successPolicy AllWorkers, members
         that still work come before finished ones, which say nothing about the job.
         """
-        together = self._membership.policy.all_workers
-        trainers = sorted(self._membership.trainers, key=lambda peer: together and peer.has_succeeded)
-        reported = next((peer.progress for peer in trainers if has_reports(peer.progress)), None)
-        return self._previous_progress if reported is None else carry_over(self._previous_progress, reported)
+        reporter = self.reporter
+        return self._previous_progress if reporter is None else carry_over(self._previous_progress, reporter.progress)
+
+    @property
+    def reporter(self) -> Peer | None:
+        """The trainer whose progress is that of the gang; None before the first report of the round."""
+        trainers = self._membership.trainers
+        if self._membership.policy.all_workers:
+            trainers = sorted(trainers, key=lambda peer: peer.has_succeeded)
+        return next((peer for peer in trainers if has_reports(peer.progress)), None)
 
     @property
     def missing(self) -> list[str]:

@@ -65,7 +65,8 @@ def gang_status(coordinator: Coordinator, now: float) -> dict[str, Any]:
 def gang_summary(coordinator: Coordinator) -> dict[str, Any]:
     """The chief's part of /status without the members."""
     progress = to_status(coordinator.rounds.progress)
-    return {**_gang_fields(coordinator), "progress": progress, "backup": _backup(coordinator)}
+    own = {"progress": progress, "backup": _backup(coordinator), "history": coordinator.history.to_status()}
+    return {**_gang_fields(coordinator), **own}
 
 
 def _backup(coordinator: Coordinator) -> dict[str, Any] | None:

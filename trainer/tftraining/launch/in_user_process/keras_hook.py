@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .import_hook import after_import
-from .memory_copy import VARIABLE as MEMORY_BACKUP
+from .memory_backup.copy_file import VARIABLE as MEMORY_BACKUP
 from .tracker import Tracker
 
 EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
@@ -79,9 +79,9 @@ def _back_up_in_memory(
     """Extend `module` to back up the state of `fit` in memory."""
     try:
         if (cls := _claim_callback_list(module, _BACKED_UP)) is not None:
-            from . import backup_settings, memory_backup  # noqa: PLC0415  # a process without Keras need not import them
+            from .memory_backup import fit_hook, settings  # noqa: PLC0415  # a process without Keras need not import them
 
-            memory_backup.extend(backup_settings.Settings(memory_settings, environment), takes_part, cls)
+            fit_hook.extend(settings.Settings(memory_settings, environment), takes_part, cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: no backups in memory: {type(error).__name__}: {error}\n")
 

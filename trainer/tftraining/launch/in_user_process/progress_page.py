@@ -22,11 +22,13 @@ SIZE = 16384
 SEQUENCE = struct.Struct("<Q")
 PIDS = struct.Struct("<qq")  # the process that writes, and the one that dumps its stacks (stack_dump.py)
 NUMBERS = struct.Struct("<7q4d")
+METRICS = struct.Struct("<2qd")  # the metrics' step and epoch, each plus 1 (0 if unknown), and their time (0 for none)
 GPUS = struct.Struct("<q")  # how many GPUs TensorFlow lists, plus 1; 0 if unknown
 CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, plus 1; 0 for none
 CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 8, 16, 32, 64, 192, 200, 208
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT = 8, 16, 32, 64
+METRICS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 152, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
 NONE = -1
@@ -125,6 +127,7 @@ class PageWriter:
             *(self.first_time, self.last_time, time.time(), self.rate),
         )
         if text is not None:
+            METRICS.pack_into(self._map, METRICS_AT, self.step + 1, self.epoch + 1, time.time())
             LENGTH.pack_into(self._map, LENGTH_AT, len(text))
             self._map[TEXT_AT : TEXT_AT + len(text)] = text
         self._sequence += 1

@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file
 
 Name = tuple[int, int]  # round and step
 CHUNK_BYTES = 256 * 1024
@@ -27,7 +27,7 @@ class OutgoingCopy:
 
     def __init__(self, directory: Path, name: Name) -> None:
         self.size = 0
-        self._path = directory / memory_copy.name_of(*name)
+        self._path = directory / copy_file.name_of(*name)
         self._fd = -1
         self._file = (0, 0)
 
@@ -36,7 +36,7 @@ class OutgoingCopy:
         self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         found = os.fstat(self._fd)
         self._file, self.size = (found.st_dev, found.st_ino), found.st_size
-        if not stat.S_ISREG(found.st_mode) or self.size < memory_copy.HEAD:
+        if not stat.S_ISREG(found.st_mode) or self.size < copy_file.HEAD:
             raise CopyGoneError(f"{self._path.name} is no copy")
 
     def read(self, offset: int) -> bytes:
@@ -61,7 +61,7 @@ class IncomingCopy:
     """A copy of `size` bytes that arrives in order, as the file `temporary` until it is complete. Always `close` it."""
 
     def __init__(self, directory: Path, name: Name, size: int, temporary: str) -> None:
-        self._path, self._final = directory / temporary, directory / memory_copy.name_of(*name)
+        self._path, self._final = directory / temporary, directory / copy_file.name_of(*name)
         self._size, self._written = size, 0
         self._fd = -1
 
@@ -88,7 +88,7 @@ class IncomingCopy:
 
     def complete(self, *, durable: bool = False) -> None:
         """Give the copy its name. `durable`: it survives a crash of the machine. ValueError if it is no whole copy."""
-        if self._written != self._size or os.pread(self._fd, len(memory_copy.MAGIC), 0) != memory_copy.MAGIC:
+        if self._written != self._size or os.pread(self._fd, len(copy_file.MAGIC), 0) != copy_file.MAGIC:
             raise ValueError("it is no complete copy of this version")
         if durable:
             os.fsync(self._fd)

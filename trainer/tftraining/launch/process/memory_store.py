@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.in_user_process import backup_report, copy_request, memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 
 PLACE = Path("/dev/shm")
 PREFIX = "tftraining-memory-"
@@ -73,11 +73,11 @@ class MemoryStore:
 
     def held(self) -> list[tuple[int, int]]:
         """Round and step of every complete copy, the oldest first. Ask only while no program runs."""
-        return memory_copy.held(str(self.directory))
+        return copy_file.held(str(self.directory))
 
     def begin_round(self) -> None:
         """Forget the report and the request of the last round's program, and what was not fetched. OSError."""
-        self._remove(memory_copy.FETCHED, memory_copy.FAILED, backup_report.NAME)
+        self._remove(copy_file.FETCHED, copy_file.FAILED, copy_report.NAME)
         self._report = self._reported = None
         self.request(0)
 
@@ -97,7 +97,7 @@ class MemoryStore:
             "sizeLimit": self.limits.size,
             "waitSteps": WAIT_STEPS,
         }
-        return {memory_copy.VARIABLE: json.dumps(told)}
+        return {copy_file.VARIABLE: json.dumps(told)}
 
     def request(self, step: int) -> None:
         """Ask the program for a copy at the end of this step; 0: for none. OSError if the file cannot be written."""
@@ -110,7 +110,7 @@ class MemoryStore:
     def report(self) -> dict[str, Any] | None:
         """The newest report of this round's program; None without one."""
         try:
-            found = (self.directory / backup_report.NAME).lstat()
+            found = (self.directory / copy_report.NAME).lstat()
             if self._reported != (changed := (found.st_mtime_ns, found.st_ino)):
                 self._report, self._reported = self._read_report(), changed
         except (OSError, ValueError):
@@ -118,7 +118,7 @@ class MemoryStore:
         return self._report
 
     def _read_report(self) -> dict[str, Any] | None:
-        fd = os.open(self.directory / backup_report.NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(self.directory / copy_report.NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             told = parse(os.read(fd, REPORT_BYTES))
         finally:
@@ -128,13 +128,13 @@ class MemoryStore:
     def make_room(self) -> None:
         """Before a copy is fetched: remove what the program would not keep beside it. OSError."""
         held = self.held()
-        for each in held[: max(0, len(held) + 1 - memory_copy.SLOTS)]:
-            (self.directory / memory_copy.name_of(*each)).unlink(missing_ok=True)
+        for each in held[: max(0, len(held) + 1 - copy_file.SLOTS)]:
+            (self.directory / copy_file.name_of(*each)).unlink(missing_ok=True)
         self._remove("free-")
 
     def fail(self, name: tuple[int, int]) -> None:
         """Tell the program that this copy will not come. OSError if that fails."""
-        path = self.directory / memory_copy.failed_name(*name)
+        path = self.directory / copy_file.failed_name(*name)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
     def _remove(self, *prefixes: str) -> None:

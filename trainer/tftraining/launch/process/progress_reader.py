@@ -73,6 +73,7 @@ def _decode(data: bytes) -> Snapshot:
     connecting = bool(data[page.CONNECTING_AT])
     if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
         return Snapshot(connecting=connecting)
+    metrics_step, metrics_epoch, metrics_time = page.METRICS.unpack_from(data, page.METRICS_AT)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
     return Snapshot(
         epoch=_number_or_none(epoch),
@@ -81,6 +82,9 @@ def _decode(data: bytes) -> Snapshot:
         steps_per_epoch=_number_or_none(per_epoch),
         steps_per_second=rate,
         metrics=_metrics(data),
+        metrics_step=_number_or_none(metrics_step - 1),
+        metrics_epoch=_number_or_none(metrics_epoch - 1),
+        metrics_time=metrics_time if math.isfinite(metrics_time) and metrics_time > 0 else None,
         updated=updated,
         first_step_time=first_time,
         last_step_time=last_time,

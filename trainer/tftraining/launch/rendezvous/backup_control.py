@@ -21,6 +21,7 @@ from tftraining.launch.rendezvous.copy_server import CopyServer, describe
 from tftraining.launch.rendezvous.protocol import Frame
 
 FRAME_ERRORS = (KeyError, TypeError, ValueError)
+FIND_SECONDS = 5.0  # for the look whether a copy is there: a storage that hangs delays the gang's start by this
 LOAD_SECONDS = 30.0  # for a copy in the job's storage; the members import TensorFlow meanwhile
 REMOVE_SECONDS = 5.0
 CHECK_SECONDS = 0.1
@@ -87,50 +88,58 @@ class BackupControl:
         """Take the copy that an earlier launcher of the chief has stored, if this one has none."""
         if self._stored is None or self.store.held():
             return
-        stored, directory, abandoned = self._stored, self.store.directory, threading.Event()
+        stored, what = self._stored, "look for a backup in memory in the job's storage"
+        name = await self._in_time(lambda _: stored.find(), what, FIND_SECONDS, is_wanted)
+        if name is None:
+            return
 
-        def load() -> Name | None:
-            if (name := stored.find()) is not None:
-                stored.load(directory, name, abandoned)
-            return name
+        def load(abandoned: threading.Event) -> bool:
+            stored.load(self.store.directory, name, abandoned)
+            return True
 
-        what = "load the backup in memory from the job's storage"
-        name = await self._in_time(load, abandoned, what, LOAD_SECONDS, is_wanted)
-        if name is not None:
+        what = f"the backup in memory of step {name[1]} from the job's storage"
+        if await self._in_time(load, f"load {what}", LOAD_SECONDS, is_wanted):
             self._loaded = True
-            self._log(f"tftraining: loaded the backup in memory of step {name[1]} from the job's storage")
+            self._log(f"tftraining: loaded {what}")
 
     async def save_stored(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-        """Store the newest copy, because this gang's launchers end. It stops when it is no longer wanted."""
-        if self._stored is None or not (held := self.store.held()):
-            return
-        stored, name, abandoned = self._stored, held[-1], threading.Event()
+        """Store the newest copy, because this gang's launchers end. It stops when it is no longer wanted. A program
+        that still trains may overwrite the copy meanwhile: then the next newest is stored."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while self._stored is not None and (held := self.store.held()):
+            name, left = held[-1], end - loop.time()
+            if await self._save(self._stored, name, left, is_wanted):
+                self._log(f"tftraining: stored the backup in memory of step {name[1]} in the job's directory")
+                return
+            if name in self.store.held() or loop.time() >= end or not is_wanted():
+                return
 
-        def save() -> Name:
+    async def _save(self, stored: StoredCopy, name: Name, seconds: float, is_wanted: Callable[[], bool]) -> bool:
+        def save(abandoned: threading.Event) -> bool:
             stored.save(self.store.directory, name, abandoned)
-            return name
+            return True
 
         what = f"store the backup in memory of step {name[1]}"
-        if await self._in_time(save, abandoned, what, seconds, is_wanted) is not None:
-            self._log(f"tftraining: stored the backup in memory of step {name[1]} in the job's directory")
+        return bool(await self._in_time(save, what, seconds, is_wanted))
 
     async def remove_stored(self) -> None:
         """Remove the stored copy, because the job has ended."""
         if self._stored is not None:
-            what = "remove the backup in memory from the job's storage"
-            await self._in_time(self._stored.remove, threading.Event(), what, REMOVE_SECONDS)
+            stored, what = self._stored, "remove the backup in memory from the job's storage"
+            await self._in_time(lambda _: stored.remove(), what, REMOVE_SECONDS)
 
     async def _in_time(
         self,
-        step: Callable[[], _T],
-        abandoned: threading.Event,
+        step: Callable[[threading.Event], _T],
         what: str,
         seconds: float,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> _T | None:
-        """The result of a step, in a thread of its own; None if it fails, takes too long or is not wanted any more."""
-        loop = asyncio.get_running_loop()
-        running, end = loop.run_in_executor(None, step), loop.time() + seconds
+        """The result of a step, in a thread of its own; None if it fails, takes too long or is not wanted any more.
+        The step's event says that nobody waits for it."""
+        loop, abandoned = asyncio.get_running_loop(), threading.Event()
+        running, end = loop.run_in_executor(None, step, abandoned), loop.time() + seconds
         while not running.done() and loop.time() < end and is_wanted():
             await asyncio.wait({running}, timeout=min(CHECK_SECONDS, max(0.0, end - loop.time())))
         abandoned.set()

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-from tftraining.launch.in_user_process import memory_copy
+from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.process.copy_files import CHUNK_BYTES, IncomingCopy, Name
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.rendezvous.copy_server import in_thread
@@ -54,7 +54,7 @@ class CopyClient:
             timers.renew()
             size = self._size(await channel.receive())
             await in_thread(self._threads, self._store.make_room)
-            temporary = f"{memory_copy.FETCHED}{name[0]}-{name[1]}"
+            temporary = f"{copy_file.FETCHED}{name[0]}-{name[1]}"
             incoming = IncomingCopy(self._store.directory, name, size, temporary)
             try:
                 await in_thread(self._threads, incoming.reserve)
@@ -73,8 +73,8 @@ class CopyClient:
         """The announced size. OSError or ValueError if there is no copy, or one that is too large."""
         if answer["type"] != "copy":
             raise ProtocolError(str(answer.get("why"))[:200])
-        size, most = answer["bytes"], (self._store.limits.size or LARGEST) // memory_copy.SLOTS
-        if not isinstance(size, int) or not memory_copy.HEAD <= size <= most:
+        size, most = answer["bytes"], (self._store.limits.size or LARGEST) // copy_file.SLOTS
+        if not isinstance(size, int) or not copy_file.HEAD <= size <= most:
             raise ValueError(f"a copy of {str(size)[:40]} bytes, where at most {most} are allowed")
         return size
 

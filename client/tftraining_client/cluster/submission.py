@@ -1,0 +1,143 @@
+"""What `submit` creates: the job, the ConfigMaps of its file, and the ConfigMap with its program.
+
+The ConfigMap with the program belongs to the job (owner reference), so that both are deleted together.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tftraining_api.kube.api import Api, ApiError, Query
+from tftraining_api.model.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from tftraining_api.model.spec import Manifest
+from tftraining_client.errors import UserError
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The objects of one job. `archive` is the ConfigMap with the program, None if the job has none."""
+
+    job: Manifest
+    config_maps: tuple[Manifest, ...] = ()
+    archive: Manifest | None = None
+
+    @property
+    def objects(self) -> list[Manifest]:
+        """All objects, the job last."""
+        return [*self.config_maps, *([self.archive] if self.archive else []), self.job]
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that the manifest names."""
+        named = (self.job.get("metadata") or {}).get("namespace")
+        return str(named) if named else None
+
+
+def prepare(
+    manifest: Mapping[str, Any] | str | Path,
+    notify: Callable[[str], None],
+    *,
+    job: str | None = None,
+    code: str | Path | None = None,
+    git: str | None = None,
+    git_secret: str | None = None,
+) -> Submission:
+    """The objects of a manifest or a file, with a directory (`code`) or a commit (`git`, URL@SHA) as its program."""
+    if code is not None and git is not None:
+        raise UserError("a job has one program: use --code or --git")
+    if git_secret is not None and git is None:
+        raise UserError("--git-secret is for the repository of --git URL@SHA")
+    raw, config_maps = _read(manifest, job, notify)
+    if code is None and git is None:
+        return Submission(raw, tuple(config_maps))
+    from tftraining_client.code import pack, with_git, with_package  # noqa: PLC0415  only for programs
+
+    if git is not None:
+        return Submission(with_git(raw, git, git_secret), tuple(config_maps))
+    packed = pack(str(code))
+    raw, archive = with_package(raw, packed)
+    return Submission(raw, tuple(config_maps), archive)
+
+
+def _read(
+    manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
+) -> tuple[Manifest, list[Manifest]]:
+    if isinstance(manifest, Mapping):
+        return dict(manifest), []
+    from tftraining_client.manifest import read_submission  # noqa: PLC0415  only for files
+
+    return read_submission(str(manifest), job, notify)
+
+
+async def create(api: Api, namespace: str, submission: Submission, dry_run: bool) -> Manifest:
+    """Create the objects; the job as the API server has it. ApiError, or UserError for a ConfigMap of other content."""
+    query: Query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
+    jobs = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
+    # First the job as a dry run: a wrong manifest must leave no ConfigMap behind.
+    if len(submission.objects) > 1 and not dry_run:
+        await api.request("POST", jobs, submission.job, [*query, ("dryRun", "All")])
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for each in submission.config_maps:
+        await _create_config_map(api, path, each, query)
+    if submission.archive is None:
+        return await api.request("POST", jobs, submission.job, query)
+    submission, created = await _create_archive(api, path, submission, submission.archive, query)
+    archive = f"{path}/{submission.archive['metadata']['name']}" if submission.archive else ""
+    try:
+        job = await api.request("POST", jobs, submission.job, query)
+    except BaseException:
+        if created and not dry_run:
+            with suppress(ApiError):
+                await api.request("DELETE", archive)
+        raise
+    if not dry_run:
+        await api.request("PATCH", archive, {"metadata": {"ownerReferences": [_owner(job)]}})
+    return job
+
+
+def _owner(job: Manifest) -> Manifest:
+    metadata = job["metadata"]
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
+
+
+async def _create_config_map(api: Api, path: str, raw: Manifest, query: Query) -> None:
+    """Create a ConfigMap; one that is there already must have the same content."""
+    present = await _create_or_get(api, path, raw, query)
+    if present is not None and not _same(present, raw):
+        name, namespace = raw["metadata"]["name"], present["metadata"]["namespace"]
+        raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
+
+
+async def _create_archive(
+    api: Api, path: str, submission: Submission, archive: Manifest, query: Query
+) -> tuple[Submission, bool]:
+    """Create the ConfigMap of the program; whether it is new. One that belongs to another job, such as a deleted one of
+    the same name, may go at any moment: the program then gets a ConfigMap of another name."""
+    present = await _create_or_get(api, path, archive, query)
+    if present is None:
+        return submission, True
+    if _same(present, archive) and present.get("immutable") and not present["metadata"].get("ownerReferences"):
+        return submission, False
+    from tftraining_client.code.submission import renamed  # noqa: PLC0415  only for programs
+
+    job, other = renamed(submission.job, archive, f"{archive['metadata']['name']}-{secrets.token_hex(3)}")
+    await api.request("POST", path, other, query)
+    return replace(submission, job=job, archive=other), True
+
+
+async def _create_or_get(api: Api, path: str, raw: Manifest, query: Query) -> Manifest | None:
+    """None for a ConfigMap that was created; the present one if there is one of the name."""
+    try:
+        await api.request("POST", path, raw, query)
+    except ApiError as error:
+        if not error.exists:
+            raise
+        return await api.request("GET", f"{path}/{raw['metadata']['name']}")
+    return None
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    return all((one.get(part) or {}) == (other.get(part) or {}) for part in ("data", "binaryData"))

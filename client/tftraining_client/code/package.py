@@ -1,0 +1,154 @@
+"""Packs a directory. The same files give the same archive: sorted, without times, owners and other metadata."""
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from tftraining_client.code.ignore import IgnoreRules
+from tftraining_client.errors import UserError
+
+# A directory with more has data or results among the program; the message names the largest files.
+UNPACKED_LIMIT = 256 << 20
+ENTRY_LIMIT = 20_000
+REMEDY = "list what the program does not need in .tftjignore"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, or a symbolic link with its target. `size` is in bytes."""
+
+    path: PurePosixPath
+    source: Path
+    size: int = 0
+    executable: bool = False
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A program as tar.gz archive. `largest` are its largest files with their sizes, the largest first."""
+
+    data: bytes
+    files: int
+    largest: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the archive: `sha256:…`."""
+        return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
+
+
+def pack(directory: Path | str) -> Package:
+    """The package of a directory, without what .gitignore files and .tftjignore exclude. UserError names what cannot be
+    packed: no directory, no files, an unreadable file, a socket, a link that leaves the directory, too many bytes."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise UserError(f"{directory}: {'not a directory' if root.exists() else 'no such directory'}")
+    try:
+        entries = _entries(root)
+        _check_size(directory, entries)
+        contents = {str(each.path): (each, each.source.read_bytes() if not each.target else b"") for each in entries}
+    except OSError as error:
+        raise UserError(f"{error.filename or directory}: {(error.strerror or str(error)).lower()}") from error
+    if not contents:
+        raise UserError(f"{directory}: no files to submit: the directory is empty, or its ignore files exclude all")
+    return _package(contents)
+
+
+def pack_files(files: Mapping[str, bytes]) -> Package:
+    """The package of files by their paths."""
+    entries = {path: Entry(PurePosixPath(path), Path(path), len(data)) for path, data in files.items()}
+    return _package({path: (entry, files[path]) for path, entry in entries.items()})
+
+
+def files_of(package: Package) -> dict[str, bytes]:
+    """The regular files of a package by their paths."""
+    with tarfile.open(fileobj=io.BytesIO(package.data)) as tar:
+        found = [(member.name, tar.extractfile(member)) for member in tar if member.isreg()]
+        return {name: file.read() for name, file in found if file is not None}
+
+
+def _entries(root: Path) -> list[Entry]:
+    rules, found = IgnoreRules(root), []
+    for place, directories, names in os.walk(root, onerror=_raise):
+        here = PurePosixPath(Path(place).relative_to(root).as_posix())
+        rules.enter(here)
+        links = [name for name in directories if Path(place, name).is_symlink()]
+        directories[:] = [name for name in directories if name not in links and not rules.excludes(here / name, True)]
+        kept = [name for name in (*names, *links) if not rules.excludes(here / name, False)]
+        found += [_entry(root, here / name) for name in kept]
+        if len(found) > ENTRY_LIMIT:
+            raise UserError(f"{root}: more than {ENTRY_LIMIT} files: {REMEDY}")
+    return sorted(found, key=lambda each: each.path.parts)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _entry(root: Path, path: PurePosixPath) -> Entry:
+    source = root / path
+    if source.is_symlink():
+        return Entry(path, source, target=_target(root, path))
+    if not source.is_file():
+        raise UserError(f"{source}: neither a file nor a directory (a socket, a pipe or a device): {REMEDY}")
+    status = source.stat()
+    return Entry(path, source, status.st_size, bool(status.st_mode & 0o100))
+
+
+def _target(root: Path, path: PurePosixPath) -> str:
+    """The target of a link, which must lie in the directory."""
+    target = (root / path).readlink()
+    if target.is_absolute():
+        raise UserError(f"{root / path}: a link to the absolute path {target}: use a relative one, or {REMEDY}")
+    if not (root / path).resolve().is_relative_to(root.resolve()):
+        raise UserError(f"{root / path}: a link that leaves the directory, to {target}: {REMEDY}")
+    return target.as_posix()
+
+
+def _check_size(directory: Path | str, entries: Iterable[Entry]) -> None:
+    sizes = {str(each.path): each.size for each in entries}
+    if sum(sizes.values()) > UNPACKED_LIMIT:
+        raise UserError(
+            f"{directory}: more than {UNPACKED_LIMIT >> 20} MiB of files; the largest: {named(largest(sizes))}: "
+            f"{REMEDY}"
+        )
+
+
+def largest(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The three largest files."""
+    return tuple(sorted(sizes.items(), key=lambda each: -each[1])[:3])
+
+
+def named(files: Iterable[tuple[str, int]]) -> str:
+    """Files with their sizes, for a message."""
+    return ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in files)
+
+
+def _package(contents: Mapping[str, tuple[Entry, bytes]]) -> Package:
+    archive = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=archive, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for entry, data in (contents[path] for path in sorted(contents)):
+            tar.addfile(_header(entry, len(data)), io.BytesIO(data))
+    sizes = {path: len(data) for path, (_, data) in contents.items()}
+    return Package(archive.getvalue(), len(contents), largest(sizes))
+
+
+def _header(entry: Entry, size: int) -> tarfile.TarInfo:
+    """The header of a file: a new one has neither a time nor an owner."""
+    header = tarfile.TarInfo(str(entry.path))
+    header.mode = 0o755 if entry.executable else 0o644
+    if entry.target:
+        header.type, header.linkname, header.mode = tarfile.SYMTYPE, entry.target, 0o777
+    else:
+        header.size = size
+    return header

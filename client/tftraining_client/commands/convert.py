@@ -1,0 +1,79 @@
+"""`tftj convert`: the TFTrainingJob of a TFJob on standard output, a note for each difference on standard error."""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+import yaml
+
+from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.commands.output import hint, note
+from tftraining_client.errors import UserError
+from tftraining_client.manifest import read_documents
+from tftraining_client.tfjob import KIND, convert, is_tfjob
+from tftraining_client.tfjob.notes import Json
+from tftraining_client.validation import validate
+from tftraining_client.validation.problems import InvalidManifest
+
+WIDTH = 120
+
+
+def convert_file(path: str, entrypoint: str, gang_scheduler: str | None, output: str | None) -> int:
+    """Print the jobs of the TFJobs in a file (`-`: standard input); the exit code."""
+    documents = [item for each in read_documents(path) for item in _expanded(each)]
+    tfjobs = [each for each in documents if is_tfjob(each)]
+    if not tfjobs:
+        kinds = sorted({f"{each.get('kind')} ({each.get('apiVersion')})" for each in documents})
+        raise UserError(f"{path}: found no {KIND} of kubeflow.org, only {', '.join(kinds)}")
+    for each in documents:
+        if not is_tfjob(each):
+            name = (each.get("metadata") or {}).get("name")
+            note(f"{each.get('kind')} {name} is not converted: apply it as before")
+    return print_jobs([_converted(each, entrypoint, gang_scheduler, path) for each in tfjobs], output)
+
+
+async def convert_from_cluster(
+    client: AsyncClient, name: str, entrypoint: str, gang_scheduler: str | None, output: str | None
+) -> int:
+    """Print the job of a TFJob on the cluster; the exit code."""
+    return print_jobs([_converted(await client.tfjob(name), entrypoint, gang_scheduler, f"TFJob {name}")], output)
+
+
+def print_jobs(jobs: Sequence[Json], output: str | None) -> int:
+    """Print the jobs as YAML, JSON or names; the exit code."""
+    if output == "name":
+        print("\n".join(str(job["metadata"]["name"]) for job in jobs))
+    elif output == "json":
+        document = jobs[0] if len(jobs) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(jobs)}
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        text = yaml.safe_dump_all(jobs, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
+        print(text, end="")
+    hint("convert FILE > job.yaml", "submit -f job.yaml --dry-run", "run job.yaml")
+    return 0
+
+
+def _converted(tfjob: Json, entrypoint: str, gang_scheduler: str | None, where: str) -> Json:
+    """The job of a TFJob, as the API server will accept it."""
+    try:
+        words = shlex.split(entrypoint)
+    except ValueError as error:
+        raise UserError(f"--entrypoint {entrypoint}: {error}") from error
+    try:
+        conversion = convert(tfjob, words, gang_scheduler)
+        validate(conversion.job)
+    except InvalidManifest as error:
+        raise UserError(f"{where}: the converted job is refused; correct the TFJob: {error}") from error
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    for each in conversion.notes:
+        note(str(each))
+    return conversion.job
+
+
+def _expanded(document: Json) -> list[Json]:
+    """The items of a List, as `kubectl get -o yaml` prints several objects."""
+    found = document.get("items")
+    if str(document.get("kind")).endswith("List") and isinstance(found, list):
+        return [each for each in found if isinstance(each, dict)]
+    return [document]

@@ -1,0 +1,119 @@
+"""Converts a TFJob of Kubeflow or Arena into a TFTrainingJob, with a note for each difference. Pure.
+
+The field table of docs/migration.md says what each field becomes.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tftraining_client.errors import UserError
+from tftraining_client.tfjob.notes import Json, Note, Notes, mapping
+from tftraining_client.tfjob.policies import restart_policy, run_policy, run_policy_of, success_policy
+from tftraining_client.tfjob.replicas import read_replicas
+from tftraining_client.tfjob.storage import take_storage
+from tftraining_client.tfjob.templates import DEFAULT_PORT, RoleTemplate, role_template, shared_template
+
+GROUP, KIND = "kubeflow.org", "TFJob"
+API_VERSION, OUR_KIND = "tftraining.dev/v1", "TFTrainingJob"
+LONGEST_NAME = 51
+# Written by Arena's chart, for Helm and for `arena list`.
+ARENA_LABELS = ("app", "chart", "release", "heritage", "createdBy", "app.kubernetes.io/managed-by")
+DROPPED_ANNOTATIONS = (
+    *("kubectl.kubernetes.io/last-applied-configuration", "meta.helm.sh/release-name"),
+    "meta.helm.sh/release-namespace",
+)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The job, and what differs."""
+
+    job: Json
+    notes: tuple[Note, ...]
+
+
+def is_tfjob(document: Json) -> bool:
+    """Whether the object is a TFJob of some version."""
+    group, _, _ = str(document.get("apiVersion")).partition("/")
+    return document.get("kind") == KIND and group == GROUP
+
+
+def convert(tfjob: Json, entrypoint: Sequence[str] = (), gang_scheduler: str | None = None) -> Conversion:
+    """The job of a TFJob. `entrypoint` is that of the images, for containers without a command.
+
+    UserError with one line for a TFJob that its own operator would not run either, and for a command that is unknown.
+    """
+    notes = Notes()
+    metadata, spec = mapping(tfjob.get("metadata"), "metadata"), mapping(tfjob.get("spec"), "spec")
+    name = _name(metadata, notes)
+    roles = read_replicas(spec, notes)
+    policy = run_policy_of(spec, notes)
+    templates = [role_template(each, entrypoint, (str(metadata.get("name")), name), notes) for each in roles]
+    storage, converted = take_storage(templates, name, notes)
+    schedulers = {str(each.template["spec"].get("schedulerName") or "") for each in converted}
+    gang_size = sum(each.count for each in roles if each.role != "evaluator")
+    parts = {
+        "storage": storage,
+        "restartPolicy": restart_policy(roles, policy, notes),
+        "runPolicy": run_policy(policy, gang_size, schedulers, gang_scheduler, notes),
+        **success_policy(spec, notes),
+    }
+    shared = shared_template(converted)
+    job = {
+        "apiVersion": API_VERSION,
+        "kind": OUR_KIND,
+        "metadata": _metadata(metadata, name, notes),
+        "spec": {
+            "replicaSpecs": _replica_specs(converted, shared),
+            **{key: value for key, value in parts.items() if value},
+            "template": shared,
+        },
+    }
+    return Conversion(job, tuple(notes.found))
+
+
+def _replica_specs(templates: Sequence[RoleTemplate], shared: Json) -> Json:
+    """spec.replicaSpecs: a role whose template differs from the shared one has its own."""
+    text = json.dumps(shared, sort_keys=True)
+    specs: Json = {}
+    for each in templates:
+        own = {} if json.dumps(each.template, sort_keys=True) == text else {"template": each.template}
+        port = {} if each.port == DEFAULT_PORT else {"port": each.port}
+        specs[each.replicas.role] = {"replicas": each.replicas.count, **port, **own}
+    return specs
+
+
+def _name(metadata: Json, notes: Notes) -> str:
+    """The name of the job: that of the TFJob as far as it may stay."""
+    given = str(metadata.get("name") or "")
+    if not given and metadata.get("generateName"):
+        given = str(metadata["generateName"]).rstrip("-")
+        notes.add("metadata.generateName", f"is the name {given}: change it for each further job")
+    if not given:
+        raise UserError("the TFJob has no metadata.name")
+    name = re.sub(r"[^-a-z0-9]", "-", given.lower())
+    name = (name if re.match("[a-z]", name) else f"tf-{name}")[:LONGEST_NAME].strip("-")
+    if name != given:
+        notes.add(
+            "metadata.name",
+            f"is {name}: at most {LONGEST_NAME} characters, a letter first, then letters, digits and '-'",
+        )
+    return name
+
+
+def _metadata(metadata: Json, name: str, notes: Notes) -> Json:
+    labels = mapping(metadata.get("labels"), "metadata.labels")
+    if gone := [each for each in ARENA_LABELS if each in labels and {"release", "createdBy"} & {*labels}]:
+        notes.add("metadata.labels", f"Arena's and Helm's labels are left out ({', '.join(gone)}): use `tftj list`")
+        labels = {key: value for key, value in labels.items() if key not in gone}
+    annotations = {
+        key: value
+        for key, value in mapping(metadata.get("annotations"), "metadata.annotations").items()
+        if key not in DROPPED_ANNOTATIONS
+    }
+    if metadata.get("ownerReferences"):
+        notes.add("metadata.ownerReferences", "is left out: the job is not deleted with the TFJob's owner")
+    kept = {"namespace": metadata.get("namespace"), "labels": labels, "annotations": annotations}
+    return {"name": name, **{key: value for key, value in kept.items() if value}}

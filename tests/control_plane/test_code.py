@@ -1,0 +1,174 @@
+"""A program without an image (spec.code) on a real API server: the objects of `tftj submit --code`, and its pods."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.control_plane.test_client import client, tftj
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import TrainingJob, wait_until
+from tests.support.control_plane.manifests import Manifest, minimal, template
+from tests.support.control_plane.operator_process import OperatorProcess
+from tftraining_client import Client, UserError, WaitTimeout, distributed
+from tftraining_client.code import pack
+from tftraining_client.function import Handle
+
+__all__ = ["client"]  # a fixture
+DIRECTORY = "/opt/tftraining-code"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A directory with a program."""
+    directory = tmp_path / "program"
+    directory.mkdir()
+    (directory / "train.py").write_text("print('trained')\n")
+    return directory
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """The file of a job that runs the program."""
+    path = tmp_path / "job.yaml"
+    job = minimal("job")
+    job["spec"]["template"] = template(command=["python", "train.py"])
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def config_maps(plane: ControlPlane, namespace: str) -> dict[str, Manifest]:
+    items = plane.request("GET", f"/api/v1/namespaces/{namespace}/configmaps")["items"]
+    return {each["metadata"]["name"]: each for each in items if each["metadata"]["name"] != "kube-root-ca.crt"}
+
+
+def assert_pod_unpacks(pod: Manifest, name: str, digest: str) -> None:
+    spec = pod["spec"]
+    (init,) = spec["initContainers"]
+    assert f"--digest={digest}" in init["command"] and init["command"][4:6] == ["--code", DIRECTORY]
+    (container,) = spec["containers"]
+    assert container["workingDir"] == DIRECTORY and container["command"][-2:] == ["python", "train.py"]
+    sources = [each["configMap"]["name"] for each in spec["volumes"] if "configMap" in each]
+    assert sources == [name]
+    settings = json.loads(next(each["value"] for each in container["env"] if each["name"] == "TFTRAINING_LAUNCHER"))
+    assert settings["code"] == DIRECTORY
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_submitted_code_belongs_to_the_job_and_is_the_same_for_a_later_pod(
+    operator: OperatorProcess, control_plane: ControlPlane, namespace: str, program: Path, manifest: Path
+) -> None:
+    digest = pack(program).digest
+    words = ["submit", "-f", str(manifest), "--code", str(program), "-n", namespace]
+    sent = tftj(control_plane.kubeconfig, *words)
+    assert (sent.returncode, sent.stdout) == (0, "tftrainingjob.tftraining.dev/job created\n"), sent.stderr
+    job = TrainingJob(control_plane, namespace)
+    ((name, archive),) = config_maps(control_plane, namespace).items()
+    (owner,) = archive["metadata"]["ownerReferences"]
+    assert owner["uid"] == job.raw()["metadata"]["uid"] and archive["immutable"] is True
+    assert digest[7:19] in name
+
+    (program / "train.py").write_text("print('something else')\n")
+    pods = job.wait_for_pods(attempt=1)
+    for pod in pods.values():
+        assert_pod_unpacks(pod, name, digest)
+    wait_until(lambda: job.status().get("code") == {"digest": digest}, "the digest stands in the status")
+    control_plane.kubectl("scale", "tftrainingjob/job", "--replicas=3", "--namespace", namespace)
+    assert_pod_unpacks(wait_until(lambda: job.pods().get("job-worker-2", {}), "a third worker"), name, digest)
+
+    job.patch_pod(
+        "job-worker-0", init_container_failed(f"the archive has the digest sha256:…, not {digest}"), "/status"
+    )
+    reached = wait_until(lambda: job.status().get("lastRestart", {}), "a failed init container restarts the pod")
+    assert reached["reason"] == "InitContainerFailed"
+    assert any("the archive has the digest" in " ".join(map(str, event)) for event in job.events())
+
+
+def init_container_failed(message: str) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}
+    entry = {"image": "i", "imageID": "", "restartCount": 0, "ready": False}
+    init = {"name": "tftraining-launcher", "state": state, **entry}
+    main = {"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}, **entry}
+    return {"status": {"phase": "Failed", "initContainerStatuses": [init], "containerStatuses": [main]}}
+
+
+def test_the_printed_objects_can_be_applied_by_kubectl(
+    operator: OperatorProcess, control_plane: ControlPlane, namespace: str, program: Path, manifest: Path
+) -> None:
+    words = ["submit", "-f", str(manifest), "--code", str(program), "-n", namespace, "--dry-run", "-o", "yaml"]
+    small = tftj(control_plane.kubeconfig, *words)
+    assert (small.returncode, small.stderr) == (0, "")
+    assert [each["kind"] for each in yaml.safe_load_all(small.stdout)] == ["ConfigMap", "TFTrainingJob"]
+    (program / "noise.bin").write_bytes(os.urandom(400 << 10))
+    large = tftj(control_plane.kubeconfig, *words)
+    assert "kubectl apply --server-side -f FILE" in large.stderr
+    assert config_maps(control_plane, namespace) == {}, "a dry run creates nothing"
+
+    apply = ["apply", "--validate=strict", "--namespace", namespace, "--filename=-"]
+    control_plane.kubectl(*apply, "--dry-run=server", stdin=small.stdout)
+    control_plane.kubectl(*apply, "--server-side", stdin=large.stdout)
+    ((name, _),) = config_maps(control_plane, namespace).items()
+    job = TrainingJob(control_plane, namespace)
+    for pod in job.wait_for_pods(attempt=1).values():
+        assert_pod_unpacks(pod, name, pack(program).digest)
+
+
+def test_what_cannot_be_submitted_leaves_nothing_behind(
+    client: Client, control_plane: ControlPlane, namespace: str, program: Path, manifest: Path, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(manifest.read_text().replace("replicas: 2", "replicas: 0"))
+    assert wrong.read_text() != manifest.read_text()
+    url = "https://git.example.com/a.git"
+    with pytest.raises(UserError, match=r"spec\.replicaSpecs\.worker\.replicas"):
+        client.submit(wrong, code=program)
+    with pytest.raises(UserError, match="a job has one program: use --code or --git"):
+        client.submit(manifest, code=program, git=f"{url}@{'0' * 40}")
+    with pytest.raises(UserError, match="'main' is not the full SHA of a commit"):
+        client.submit(manifest, git=f"{url}@main")
+    refused = tftj(control_plane.kubeconfig, "submit", "-f", str(manifest), "--code", str(tmp_path / "nowhere"))
+    assert (refused.returncode, refused.stderr) == (2, f"tftj: {tmp_path}/nowhere: no such directory\n")
+    assert config_maps(control_plane, namespace) == {} and client.list() == []
+
+
+def test_the_same_code_again_does_not_depend_on_the_config_map_of_a_deleted_job(
+    client: Client, control_plane: ControlPlane, namespace: str, program: Path, manifest: Path
+) -> None:
+    """Garbage collection, which does not run here, may remove the ConfigMap of the first job at any moment."""
+    first = client.submit(manifest, code=program)
+    with pytest.raises(UserError, match="already exists"):
+        client.submit(manifest, code=program)
+    ((name, _),) = config_maps(control_plane, namespace).items()
+    client.delete(first.name, wait=True)
+    second = client.submit(manifest, code=program)
+    chosen = second.raw["spec"]["code"]["configMap"]["name"]
+    assert chosen.startswith(f"{name}-")
+    (owner,) = config_maps(control_plane, namespace)[chosen]["metadata"]["ownerReferences"]
+    assert owner["uid"] == second.uid != first.uid
+
+
+def train(epochs: int) -> None:
+    """Never runs: there is no node."""
+
+
+def test_a_function_is_submitted_from_a_program_with_an_event_loop(
+    operator: OperatorProcess, control_plane: ControlPlane, namespace: str
+) -> None:
+    async def notebook() -> Handle:
+        options = {"namespace": namespace, "kubeconfig": str(control_plane.kubeconfig), "name": "job"}
+        return distributed(workers=2, **options)(train)(3)
+
+    handle = asyncio.run(notebook())
+    job = TrainingJob(control_plane, namespace)
+    pod = job.wait_for_pods(attempt=1)["job-worker-1"]
+    assert pod["spec"]["containers"][0]["command"][-2:] == ["python", "run_function.py"]
+    ((_, archive),) = config_maps(control_plane, namespace).items()
+    assert archive["metadata"]["ownerReferences"][0]["uid"] == job.raw()["metadata"]["uid"]
+    with pytest.raises(WaitTimeout):
+        handle.wait(timeout=0.2)
+    handle.delete()
+    wait_until(job.is_gone, "the job is gone")

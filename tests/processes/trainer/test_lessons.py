@@ -1,0 +1,70 @@
+"""A lesson by hand in two terminals, and a second stage that reads the output of the first."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_ports
+from tests.support.repository import REPOSITORY
+from tests.support.trainer.lessons import ACCURACY
+
+SECONDS = 240
+
+
+def commands() -> list[str]:
+    """The two commands of docs/programs.md."""
+    page = (REPOSITORY / "docs" / "programs.md").read_text(encoding="utf-8")
+    return re.findall(r"^TF_CONFIG='.*\\\n.*$", page, re.MULTILINE)
+
+
+def started(command: str, directory: Path, ports: list[int]) -> subprocess.Popen[str]:
+    """A command of the page, with free ports and with this Python and this directory."""
+    for shown, real in (("12345", str(ports[0])), ("23456", str(ports[1])), ("/tmp/by-hand", str(directory))):
+        assert shown in command
+        command = command.replace(shown, real)
+    command = command.replace(" python ", f" exec {sys.executable} ")
+    environment = {**os.environ, "TMPDIR": str(directory.parent)}
+    return subprocess.Popen(["bash", "-c", command], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow_fault
+def test_two_workers_by_hand(tmp_path: Path) -> None:
+    """As the page says, with no launcher: both print the same curves, and only the chief's model is in its place."""
+    job, ports = tmp_path / "by-hand", free_ports(2)
+    workers = [started(command, job, ports) for command in commands()]
+    assert len(workers) == 2
+    try:
+        chief, other = (worker.communicate(timeout=SECONDS)[0] for worker in workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert [worker.returncode for worker in workers] == [0, 0]
+    measured = [re.findall(r"loss: .* val_accuracy: [\d.]+", text) for text in (chief, other)]
+    assert measured[0] == measured[1]
+    assert len(measured[0]) == 10
+    assert float(ACCURACY.findall(chief)[-1]) > 0.93
+    assert ACCURACY.findall(other) == []
+    assert (job / "model.keras").exists()
+    assert (job / "workertemp_1" / "model.keras").exists()
+
+
+@pytest.mark.slow_fault
+def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) -> None:
+    measured = []
+    for stage in ("head", "fine-tune"):
+        environment = {**os.environ, "TFTRAINING_DIR": str(tmp_path), "STAGE": stage}
+        command = [sys.executable, "-m", "tftraining.lessons.transfer_learning"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
+        measured.append([float(each) for each in ACCURACY.findall(done.stdout)])
+        assert "accuracy=" in done.stderr  # the bar
+        assert "loss=" in done.stderr
+    assert [len(each) for each in measured] == [5, 5]
+    assert measured[1][0] > measured[0][-1] - 0.05 > 0.75
+    assert (tmp_path / "fine-tune.keras").exists()

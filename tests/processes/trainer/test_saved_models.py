@@ -1,0 +1,43 @@
+"""A model saved under one strategy is loaded under another, or under none, and trained on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from tftraining.examples import multi_worker_mnist as program
+from tftraining.lib import data, device_setup
+from tftraining.lib.input_pipeline import Order, endless_batches
+
+
+def scope(name: str) -> AbstractContextManager[Any]:
+    """The scope of a strategy on two devices, or none."""
+    two = ["CPU:0", "CPU:1"]
+    return tf.distribute.MirroredStrategy(two).scope() if name == "mirrored" else nullcontext()
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("loaded", ["plain", "mirrored"])
+@pytest.mark.parametrize("saved", ["plain", "mirrored"])
+def test_a_loaded_model_is_trained_on(tmp_path: Path, saved: str, loaded: str) -> None:
+    """For two epochs of 20 steps, with the optimizer and the metrics with which it was saved."""
+    device_setup.set_seed(1)
+    digits = data.load("digits")
+    batches = endless_batches(digits.train, Order(64, seed=1))
+    with scope(saved):
+        model = program.make_model((8, 8, 1), 0.1)
+    model.fit(batches, epochs=1, steps_per_epoch=20, verbose=0)
+    model.save(tmp_path / "model")
+    with scope(loaded):
+        again = keras.models.load_model(tmp_path / "model")
+    images = digits.test.images
+    np.testing.assert_allclose(again.predict(images, verbose=0), model.predict(images, verbose=0), atol=1e-5)
+    curves = again.fit(batches, epochs=2, steps_per_epoch=20, verbose=0).history
+    assert curves["accuracy"][1] > curves["accuracy"][0] > 0.6
+    assert int(again.optimizer.iterations.numpy()) == 60

@@ -1,0 +1,218 @@
+"""A directory becomes an archive: the same for the same files, without what does not belong to the program."""
+
+import io
+import os
+import socket
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.needed import need_or_skip
+from tftraining.launch.unpack import unpack
+from tftraining_client.code import LIMIT, Package, pack, pack_files, parse_git, with_git, with_package
+from tftraining_client.code.package import ENTRY_LIMIT
+from tftraining_client.errors import UserError
+
+JOB: dict[str, Any] = {"metadata": {"name": "digits", "namespace": "team"}, "spec": {"replicaSpecs": {"worker": {}}}}
+SHA = "0123456789" * 4
+
+
+def write(root: Path, **files: str) -> Path:
+    """Write files; `__` in a name separates directories, `_dot_` is a dot."""
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def members(package: Package) -> list[tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(package.data)) as tar:
+        return tar.getmembers()
+
+
+def names(package: Package) -> list[str]:
+    return [each.name for each in members(package)]
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[None]:
+    """Root reads every file: drop to another user for the test."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_the_same_files_give_the_same_archive(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", b_dot_py="b", a_dot_py="a", lib__c_dot_py="c")
+    two = write(tmp_path / "two", lib__c_dot_py="c", a_dot_py="a", b_dot_py="b")
+    os.utime(two / "a.py", (1, 1))
+    (two / "b.py").chmod(0o600)
+    assert pack(one) == pack(two)
+    assert names(pack(one)) == ["a.py", "b.py", "lib/c.py"]
+    header = members(pack(one))[0]
+    assert (header.mtime, header.uid, header.gid, header.uname, header.mode) == (0, 0, 0, "", 0o644)
+    write(two, a_dot_py="changed")
+    assert pack(one).digest != pack(two).digest
+    (two / "run.sh").touch(mode=0o700)
+    assert members(pack(two))[-1].mode == 0o755
+
+
+def test_the_archive_can_be_unpacked_to_the_same_package(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", train_dot_py="1", ü__data_dot_txt="2")
+    (source / "link").symlink_to("ü/data.txt")
+    (source / "directory").symlink_to("ü")
+    package = pack(source)
+    (tmp_path / "archive").write_bytes(package.data)
+    unpack(tmp_path / "archive", package.digest, tmp_path / "copy")
+    assert pack(tmp_path / "copy") == package
+    assert (tmp_path / "copy" / "directory" / "data.txt").read_text() == "2"
+
+
+def test_ignore_files_are_read_as_by_git(tmp_path: Path) -> None:
+    need_or_skip("git")
+    write(
+        tmp_path,
+        _dot_gitignore="*.log\n/data/\n!kept.log\nsecret\n",
+        train_dot_py="",
+        a_dot_log="",
+        kept_dot_log="",
+        data__big="",
+        lib___dot_gitignore="!b.log\n*.tmp\n/own\n",
+        lib__b_dot_log="",
+        lib__c_dot_tmp="",
+        lib__own="",
+        lib__data__here="",
+        lib__deep__own="",
+        lib__secret__x="",
+    )
+    listed = subprocess.run(
+        "git init -q && git ls-files --others --exclude-standard",
+        cwd=tmp_path,
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert names(pack(tmp_path)) == sorted(listed.stdout.split())
+    assert "lib/b.log" in listed.stdout and "lib/own" not in listed.stdout.split()
+
+
+def test_tftjignore_comes_before_gitignore_and_some_directories_never_belong_to_a_program(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        _dot_gitignore="labels.txt\n",
+        _dot_tftjignore="!labels.txt\nnotebooks/\n",
+        labels_dot_txt="",
+        notebooks__a_dot_ipynb="",
+        env__pyvenv_dot_cfg="",
+        env__lib__x_dot_py="",
+        pkg____pycache____x_dot_pyc="",
+    )
+    (tmp_path / "pkg" / "__pycache__").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "pkg" / "__pycache__" / "a.pyc").touch()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").touch()
+    kept = [name for name in names(pack(tmp_path)) if "pycache" not in name]
+    assert kept == [".gitignore", "labels.txt"]
+    assert "pkg/__pycache__/a.pyc" not in names(pack(tmp_path))
+
+
+def test_a_directory_that_cannot_be_submitted_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere: no such directory"):
+        pack(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no files to submit"):
+        pack(tmp_path)
+    with pytest.raises(UserError, match=r"train\.py: not a directory"):
+        pack(write(tmp_path, train_dot_py="") / "train.py")
+
+
+def test_a_link_out_of_the_directory_is_refused(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", train_dot_py="")
+    (root / "link").symlink_to("/etc/passwd")
+    with pytest.raises(UserError, match=r"link: a link to the absolute path /etc/passwd"):
+        pack(root)
+    (root / "link").unlink()
+    (root / "link").symlink_to("../other")
+    with pytest.raises(UserError, match=r"link: a link that leaves the directory, to \.\./other.*\.tftjignore"):
+        pack(root)
+    write(root, _dot_tftjignore="link\n")
+    assert names(pack(root)) == ["train.py"]
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("here")
+        with pytest.raises(UserError, match="here: neither a file nor a directory"):
+            pack(".")
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path, unprivileged: None) -> None:
+    root = Path("/tmp") / f"unreadable-{os.getpid()}"
+    root.mkdir()
+    try:
+        (root / "key.pem").touch(mode=0)
+        with pytest.raises(UserError, match=r"key\.pem: permission denied"):
+            pack(root)
+    finally:
+        (root / "key.pem").unlink()
+        root.rmdir()
+
+
+def test_a_package_that_no_config_map_can_hold_is_refused_with_its_largest_files(tmp_path: Path) -> None:
+    (tmp_path / "noise.bin").write_bytes(os.urandom(LIMIT + 1))
+    write(tmp_path, train_dot_py="")
+    with pytest.raises(UserError, match=r"0\.9 MiB.*at most 900 KiB.*noise\.bin \(0\.9 MiB\).*--git URL@SHA.*image"):
+        with_package(JOB, pack(tmp_path))
+
+
+def test_a_directory_with_data_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match=r"more than 256 MiB of files; the largest: data\.bin \(1048576\.0 MiB\)"):
+        pack(tmp_path)
+
+
+def test_the_config_map_carries_the_digest_in_its_name() -> None:
+    package = pack_files({"train.py": b"1"})
+    job, config_map = with_package(JOB, package)
+    name = f"digits-code-{package.digest[7:19]}"
+    assert job["spec"]["code"] == {"configMap": {"name": name}, "digest": package.digest}
+    assert config_map["metadata"] == {
+        "name": name,
+        "namespace": "team",
+        "labels": {"tftraining.dev/job-name": "digits"},
+    }
+    assert config_map["immutable"] is True
+    assert "code" not in JOB["spec"]
+
+
+def test_a_commit_is_named_by_its_whole_sha() -> None:
+    url = "https://git.example.com/team/digits.git"
+    assert parse_git(f"{url}@{SHA}") == (url, SHA)
+    job = with_git(JOB, f"{url}@{SHA}", "token")
+    assert job["spec"]["code"] == {"git": {"url": url, "revision": SHA, "secretName": "token"}}
+    for address, words in {
+        url: "must be URL@SHA",
+        f"{url}@main": "'main' is not the full SHA of a commit",
+        f"{url}@{SHA[:7]}": "is not the full SHA",
+        f"git@git.example.com:team/digits.git@{SHA}": "must be an https URL",
+        f"https://me:pass@git.example.com/a@{SHA}": "must be an https URL",
+    }.items():
+        with pytest.raises(UserError, match=words) as refused:
+            parse_git(address)
+        assert "pass@" not in str(refused.value).partition(": ")[2]
+
+
+def test_too_many_files_are_refused() -> None:
+    assert ENTRY_LIMIT < 50_000  # what the pod unpacks at most

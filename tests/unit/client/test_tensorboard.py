@@ -1,0 +1,104 @@
+"""TensorBoard's pod, and the port-forward to it, against a server that speaks Kubernetes' protocol."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from tests.support.client.cluster_objects import a_job
+from tftraining_api.kube.api import Api, ApiError
+from tftraining_client.cluster.models import Job
+from tftraining_client.cluster.port_forward import PROTOCOL, forwarded
+from tftraining_client.cluster.tensorboard import pod_state, storage_of
+from tftraining_client.errors import UserError
+
+PATH = "/api/v1/namespaces/ns/pods/board"
+
+
+async def kubelet(request: web.Request) -> web.StreamResponse:
+    """Answers as a pod whose program shouts each chunk back; 403 for another port."""
+    if request.query["ports"] != "6006":
+        raise web.HTTPForbidden(text="no")
+    socket = web.WebSocketResponse(protocols=(PROTOCOL,))
+    await socket.prepare(request)
+    for channel in (0, 1):
+        await socket.send_bytes(bytes([channel]) + (6006).to_bytes(2, "little"))
+    async for message in socket:
+        assert message.data[0] == 0
+        if message.data[1:] == b"end":
+            await socket.send_bytes(b"\x01connection refused")
+        else:
+            await socket.send_bytes(b"\x00" + message.data[1:].upper())
+    return socket
+
+
+@pytest.fixture
+async def api() -> Any:
+    app = web.Application()
+    app.router.add_get(f"{PATH}/portforward", kubelet)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    api = Api(ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    yield api
+    await api.close()
+    await runner.cleanup()
+
+
+async def test_connections_are_forwarded_at_the_same_time(api: Api) -> None:
+    async with asyncio.timeout(20), forwarded(api, PATH, 6006, 0) as (port, _):
+        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for number, (reader, writer) in enumerate(ends):
+            writer.write(f"chunk {number}".encode())
+            assert await reader.readexactly(7) == f"CHUNK {number}".encode()
+        reader, writer = ends[0]
+        writer.write(b"end")
+        assert await reader.read() == b"", "an error in the pod ends the connection, not the forwarding"
+        for _, writer in ends:
+            writer.close()
+
+
+async def test_a_refusal_ends_the_forwarding(api: Api) -> None:
+    async with asyncio.timeout(20), forwarded(api, PATH, 7000, 0) as (port, forward):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ApiError, match="403"):
+            await forward.failed
+
+
+async def test_a_port_that_is_taken_is_told(api: Api) -> None:
+    async with forwarded(api, PATH, 6006, 0) as (port, _):
+        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: .*; choose another --port"):
+            async with forwarded(api, PATH, 6006, port):
+                pass
+
+
+def test_a_job_without_a_shared_storage_is_told() -> None:
+    with pytest.raises(UserError, match=r"job digits has no spec\.storage"):
+        storage_of(a_job())
+    raw = a_job().raw
+    raw["spec"] = {**raw["spec"], "storage": {"volume": {"emptyDir": {}}}, "template": {"spec": {"containers": []}}}
+    with pytest.raises(UserError, match="belongs to one pod"):
+        storage_of(Job.of(raw))
+
+
+def status(state: dict[str, Any], ready: bool = False) -> dict[str, Any]:
+    container = {"name": "tensorboard", "ready": ready, "state": state}
+    return {"status": {"phase": "Pending", "containerStatuses": [container]}}
+
+
+def test_the_pod_tells_what_it_waits_for_and_why_it_ended() -> None:
+    assert pod_state(status({"running": {}}, ready=True)) == ""
+    assert pod_state(status({"waiting": {"reason": "ErrImagePull"}})) == "ErrImagePull"
+    full = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+    assert pod_state({"status": {"phase": "Pending", "conditions": [full]}}) == "0/1 nodes are available"
+    ended = {"exitCode": 1, "message": "Traceback\nNo module named tensorboard"}
+    with pytest.raises(UserError, match=r"exit code 1: No module named tensorboard; choose an image .* --image"):
+        pod_state(status({"terminated": ended}))
+    with pytest.raises(UserError, match="DeadlineExceeded"):
+        pod_state({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})

@@ -1,0 +1,365 @@
+"""The copies of any training: their files, what the launcher hears and asks for, and a loss that is no number."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import threading
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_request, room
+from tftraining.launch.in_user_process.memory_backup.copier import Copier, LossIsNotFinite
+from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, held
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
+
+SIZE = 64
+
+
+class State:
+    """A number in place of variables."""
+
+    size = SIZE
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def grown(self) -> bool:
+        return False
+
+    def views(self, buffer: Any, start: int) -> list[Any]:
+        return [memoryview(buffer)[start : start + SIZE]]
+
+    def copy_to(self, views: list[Any]) -> None:
+        views[0][:] = bytes([self.value]) * SIZE
+
+    def restore_from(self, views: list[Any]) -> None:
+        self.value = views[0][0]
+
+
+class Training:
+    """A training of one member that makes a copy every second step; each value of its state is the step."""
+
+    def __init__(self, directory: Path, number: int, log: list[str], told: dict[str, Any]) -> None:
+        settings = json.dumps({"directory": str(directory), "percent": 1, **told})
+        self.sums: list[list[float]] = []
+        self.copier = Copier(Settings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, log.append)
+        self.directory, self.state, self.step = str(directory), State(), 0
+        self.copier.use(self.state, "this")
+        if (found := self.copier.find()) is not None:
+            self.step = found.step
+        if self.copier.agree(found, newer=True) is not None and found is not None:
+            self.copier.take(found)
+        self.copier.begin(self.step)
+        self.copier._exponent = 1
+
+    def sum(self, numbers: list[float]) -> list[float]:
+        self.sums.append(numbers)
+        if len(numbers) > 5 and not numbers[-1]:  # a vote: every second step, whatever this machine has measured
+            return [float(place == 1) for place in range(len(numbers))]
+        return numbers
+
+    def train(self, steps: int, loss: float = 1.0, at_a_time: int = 1) -> Training:
+        for _ in range(steps):
+            before, self.step = self.step, self.step + at_a_time
+            self.state.value = self.step
+            due, asked = self.copier.due(before, self.step), self.copier.asked(before, self.step)
+            if due:
+                self.copier.copy(self.step, {}, loss)
+            if asked:
+                self.copier.answer(self.step, {}, loss)
+        return self
+
+    def held(self) -> list[int]:
+        return [step for _, step in held(self.directory)]
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((Path(self.directory) / "report.json").read_text())
+        return found
+
+
+Begin = Callable[..., Training]
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def begin(tmp_path: Path, log: list[str]) -> Begin:
+    """A function that begins a training in this round, with these settings."""
+    return lambda number=1, **told: Training(tmp_path, number, log, told)
+
+
+def test_the_launcher_hears_of_each_copy(begin: Begin) -> None:
+    training = begin()
+    assert training.report() == {"round": 1, "on": False, "reason": "", "resumed": None, "epochResumed": "", "begun": 0}
+    training.train(5)
+    told = training.report()
+    assert told.pop("time") == pytest.approx(time.time(), abs=60)
+    assert 0 < told.pop("seconds") <= told.pop("blockedSeconds")
+    assert told == {
+        "round": 1,
+        "on": True,
+        "reason": "",
+        "resumed": None,
+        "epochResumed": "",
+        "begun": 0,
+        "step": 4,
+        "bytes": HEAD + SIZE,
+        "interval": 2,
+    }
+    training.copier.end("")
+    assert training.report()["reason"] == "the training has ended"
+    assert "step" not in training.report()
+    assert training.held() == []
+
+
+def test_a_report_that_cannot_be_written_disturbs_nothing(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "report.json.new").mkdir()
+    assert begin().train(4).held() == [2, 4]
+
+
+def test_after_a_restore_the_copy_before_it_stays_until_the_next_one(begin: Begin) -> None:
+    begin().train(5)
+    resumed = begin(2, restore=[1, 4], source="Peer")
+    assert resumed.state.value == 4
+    assert resumed.report()["resumed"] == {"from": "Peer", "step": 4}
+    assert resumed.report()["step"] == 4
+    assert resumed.train(1).held() == [2, 4]
+    assert resumed.train(1).held() == [4, 6]
+    assert held(resumed.directory) == [(1, 4), (2, 6)]
+
+
+def test_what_is_newer_than_the_restored_copy_goes(begin: Begin) -> None:
+    begin().train(5)
+    resumed = begin(2, restore=[1, 2])
+    assert resumed.held() == [2]
+    assert resumed.train(4).held() == [4, 6]
+
+
+def test_a_copy_of_another_size_is_not_kept(begin: Begin, tmp_path: Path) -> None:
+    begin().train(5)
+    with (tmp_path / "copy-1-2").open("ab") as file:
+        file.write(b"more")
+    assert begin(2, restore=[1, 4]).held() == [4]
+
+
+# The launcher fetches the copy from another member.
+
+
+def test_a_copy_that_is_being_fetched_is_waited_for(begin: Begin, tmp_path: Path) -> None:
+    begin().train(4)
+    (tmp_path / "copy-1-4").rename(tmp_path / "fetch-1")
+    later = threading.Timer(0.2, (tmp_path / "fetch-1").rename, [tmp_path / "copy-1-4"])
+    later.start()
+    assert begin(2, restore=[1, 4], source="Peer", fetching=True).state.value == 4
+    later.join()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_copy_that_does_not_come_is_not_restored(
+    begin: Begin, tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(copier, "FETCH_SECONDS", 60.0 if fails else 0.1)
+    if fails:
+        (tmp_path / "failed-1-4").touch()
+    training = begin(2, restore=[1, 4], source="Peer", fetching=True)
+    assert training.copier.resumed is None
+    assert log == ["the copy of step 4 could not be fetched from another member"]
+    assert training.train(2).held() == [2]
+    assert not (tmp_path / "failed-1-4").exists()
+
+
+def test_rubbish_that_was_fetched_is_not_restored(begin: Begin, tmp_path: Path, log: list[str]) -> None:
+    for content in (b"", b"rubbish" * 10_000, copy_file.MAGIC + b"\xff" * 10_000):
+        (tmp_path / "copy-1-4").write_bytes(content)
+        assert begin(2, restore=[1, 4]).copier.resumed is None
+        assert log.pop().startswith("the copy in memory cannot be read: ")
+
+
+# Whether there is memory.
+
+
+@pytest.mark.parametrize(("epoch", "copies"), [(None, [6]), (3, [4, 6])])
+def test_the_first_copy_waits_for_so_many_steps_or_the_end_of_an_epoch(
+    begin: Begin, epoch: int | None, copies: list[int]
+) -> None:
+    training = begin(waitSteps=6, memoryLimit=None, sizeLimit=1 << 20)
+    assert training.report()["reason"] == "waits for the end of an epoch, or 6 steps"
+    assert training.train(3).held() == []
+    if epoch is not None:
+        training.copier.epoch_ended()
+    assert training.train(3).held() == copies
+    assert training.report()["on"] is True
+
+
+def test_a_training_that_has_resumed_from_a_copy_waits_for_nothing(begin: Begin) -> None:
+    begin().train(4)
+    assert begin(2, restore=[1, 4], waitSteps=100, memoryLimit=None, sizeLimit=1 << 20).train(2).held() == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "why"),
+    [
+        (None, None, "no memory limit: set spec.launcher.memoryBackup.sizeLimit"),
+        (None, 16_000, "two copies need 0 MiB, and sizeLimit is 0 MiB"),
+        (1 << 20, None, "two copies need 0 MiB, more than half of what is left: the limit is 1 MiB, the peak "),
+    ],
+)
+def test_without_memory_there_are_no_copies_and_the_reason_is_told(
+    begin: Begin, log: list[str], memory: int | None, size: int | None, why: str
+) -> None:
+    training = begin(memoryLimit=memory, sizeLimit=size).train(4)
+    assert training.held() == []
+    assert not training.report()["on"]
+    assert training.report()["reason"].startswith(why)
+    assert log[-1].startswith(f"no backups in memory: {why}")
+
+
+def test_the_files_go_when_memory_gets_short(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = begin(memoryLimit=None, sizeLimit=1 << 20).train(3)
+    assert training.held() == [2]
+    monkeypatch.setattr(room, "shortage", lambda *_: "memory is short: ...")
+    training.train(3)  # copy 2 is followed by a vote
+    assert training.held() == []
+    assert training.report()["reason"] == "memory is short: ..."
+
+
+# A stop that the launcher announces.
+
+
+def ask(directory: Path, step: int) -> None:
+    """What the launcher does: in place, because the program has the file mapped."""
+    with (directory / "request").open("r+b" if (directory / "request").exists() else "wb") as file:
+        file.write(struct.pack("<Q", step))
+
+
+def take_back_after(directory: Path, seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, ask, [directory, 0])
+    timer.start()
+    return timer
+
+
+@pytest.mark.parametrize(
+    ("at_a_time", "asked", "copies"),
+    [(1, 5, [4, 5]), (1, 4, [2, 4]), (3, 4, [3, 6]), (3, 5, [3, 6])],
+)
+def test_the_step_that_is_asked_for_is_copied_and_nothing_follows(
+    begin: Begin, tmp_path: Path, at_a_time: int, asked: int, copies: list[int]
+) -> None:
+    ask(tmp_path, 0)
+    training = begin()
+    ask(tmp_path, asked)
+    thread = threading.Thread(target=training.train, args=[6], kwargs={"at_a_time": at_a_time})
+    thread.start()
+    time.sleep(0.3)
+    assert (training.step, training.held()) == (copies[-1], copies)
+    assert training.report()["step"] == copies[-1]
+    ask(tmp_path, 0)
+    thread.join()
+    assert training.step == 6 * at_a_time
+
+
+def test_a_step_that_has_passed_is_not_waited_at(begin: Begin, tmp_path: Path) -> None:
+    ask(tmp_path, 0)
+    training = begin().train(3)
+    ask(tmp_path, 3)
+    begun = time.monotonic()
+    assert training.train(2).held() == [2, 4]
+    assert time.monotonic() - begun < copy_request.HOLD_SECONDS / 2
+
+
+def test_if_the_training_goes_on_the_others_newest_copy_is_kept_until_the_next_one(
+    begin: Begin, tmp_path: Path
+) -> None:
+    """Another member may have heard of the request too late, and holds 2 and 4: they must share one at any time."""
+    ask(tmp_path, 0)
+    training = begin().train(4)
+    ask(tmp_path, 5)
+    timer = take_back_after(tmp_path, 0.2)
+    assert training.train(1).held() == [4, 5]
+    assert training.train(1).held() == [4, 6]
+    timer.join()
+
+
+def test_a_request_before_the_memory_is_judged_is_answered(begin: Begin, tmp_path: Path) -> None:
+    ask(tmp_path, 0)
+    training = begin(waitSteps=10, memoryLimit=None, sizeLimit=1 << 20)
+    ask(tmp_path, 3)
+    timer = take_back_after(tmp_path, 0.2)
+    assert training.train(4).held() == [3]
+    assert len(training.sums) == 1  # that of the begin: the other members need not have heard it
+    assert training.train(10).held() == [12, 14]
+    timer.join()
+
+
+def test_a_request_without_memory_is_waited_for_without_a_copy(begin: Begin, tmp_path: Path) -> None:
+    ask(tmp_path, 0)
+    training = begin(waitSteps=10, memoryLimit=None, sizeLimit=1)
+    ask(tmp_path, 3)
+    timer = take_back_after(tmp_path, 0.2)
+    assert training.train(3).held() == []
+    assert training.report()["reason"] == "two copies need 0 MiB, and sizeLimit is 0 MiB"
+    timer.join()
+
+
+def test_a_launcher_that_forgets_the_request_stops_the_training_for_a_while_only(tmp_path: Path) -> None:
+    ask(tmp_path, 5)
+    begun = time.monotonic()
+    copy_request.Request(str(tmp_path)).hold(0.05)
+    assert time.monotonic() - begun >= 0.05
+
+
+def test_an_older_launcher_asks_for_nothing(tmp_path: Path) -> None:
+    request = copy_request.Request(str(tmp_path))
+    assert request.step() == 0
+    assert not request.is_for(0, 10**9)
+
+
+# The loss.
+
+
+@pytest.mark.parametrize(("loss", "name"), [(math.nan, "NaN"), (-math.inf, "infinite")])
+def test_a_loss_that_is_no_number_right_after_a_restore_ends_the_program(begin: Begin, loss: float, name: str) -> None:
+    begin().train(4)
+    resumed = begin(2, restore=[1, 4])
+    with pytest.raises(LossIsNotFinite) as caught:
+        resumed.train(2, loss)
+    after = "2 steps after the restore of the copy of step 4; that copy is dropped"
+    assert str(caught.value) == f"tftraining: the loss is {name} {after}"
+    assert resumed.held() == [2, 4]  # the launcher removes 4, and goes back to 2
+
+
+def test_a_state_whose_loss_is_no_number_is_not_copied(begin: Begin) -> None:
+    training = begin().train(4).train(4, math.nan)
+    assert training.held() == [2, 4]
+    assert not training.report()["on"]
+    assert training.report()["reason"] == "the loss of step 8 is nan: the copies before it are kept"
+    assert training.report()["step"] == 4
+    assert training.train(2).held() == [4, 10]
+    assert training.report()["on"]
+
+
+@pytest.mark.parametrize("loss", [1.0, math.nan])
+def test_the_members_vote_at_the_same_steps_whatever_their_loss(begin: Begin, loss: float) -> None:
+    assert len(begin().train(16, loss).sums) == 5  # the begin, the memory, and after 2, 4 and 8 copies
+
+
+@pytest.mark.parametrize("newer", [1, 3])  # members that know the storage: the chief of `fit`, or all in a custom loop
+def test_the_interval_of_the_copy_is_kept_whoever_tells_it(tmp_path: Path, newer: int) -> None:
+    def sums(numbers: list[float]) -> list[float]:
+        able, found, *told = numbers
+        return [3 * able, 3 * found, *(newer * each for each in told)]
+
+    settings = Settings(json.dumps({"directory": str(tmp_path), "percent": 1}), {"TFTRAINING_ROUND": "2"})
+    own = Copier(settings, 3, sums, print)
+    assert own.agree(types.SimpleNamespace(exponent=5), True, 7) == 7  # type: ignore[arg-type]  # what it uses
+    assert own._exponent == 5

@@ -1,0 +1,1 @@
+"""Backups in memory, the part in the training process (docs/memory-backups-design.md)."""

@@ -1,0 +1,363 @@
+"""Makes the copies of one training in memory, whatever trains: when, into which file, and the agreement about them.
+
+The state is an object with the size of its values and methods that copy them (keras_state.py). All members must decide
+alike, or their collectives hang: what decides whether `sums` is called is equal for all, and a member that fails votes
+"no". It must never fail a training: after an error there are no more copies.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from . import copy_file, interval, room
+from .copy_report import Report
+from .copy_request import Request
+from .member_sums import Sums
+from .settings import Settings
+
+_OFF = interval.LARGEST + 1  # the vote against any further copy
+FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
+_OTHER = "another member cannot"
+
+
+class State(Protocol):
+    """The values that a copy has, in `size` bytes."""
+
+    size: int
+
+    def grown(self) -> bool:
+        """Whether there are more values than when `size` was measured."""
+
+    def views(self, buffer: Any, start: int) -> list[Any]:
+        """What `copy_to` and `restore_from` need to use this buffer from byte `start` on."""
+
+    def copy_to(self, views: list[Any]) -> None:
+        """Copy all values into the buffer."""
+
+    def restore_from(self, views: list[Any]) -> None:
+        """Take all values from the buffer, and share no memory with it."""
+
+
+class Copier:
+    """The copies of one training of this process, one of `members`. `sums`: the sums over all of them, a collective.
+
+    The order of the calls: `use` or `cannot`, `find`, `agree`, `take` if that says so, and if `agreed`: `begin`; after
+    each batch `due` and `asked`, and then `copy` or `answer`; `end`.
+    """
+
+    def __init__(self, settings: Settings, members: int, sums: Sums, log: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._members = members
+        self.sums = sums
+        self._log = log
+        self._state: State | None = None
+        self._identity = ""
+        self._request = Request(settings.directory)
+        self._slots: copy_file.Slots | None = None
+        self._views: dict[int, list[Any]] = {}
+        self._new_file = False  # the last copy was the first one of this process into its file
+        self._reserving: threading.Thread | None = None
+        self._measured = interval.Measured()
+        self._exponent = interval.FIRST
+        self._begun = 0  # the step at which the training of this process began
+        self._waits = False  # for the end of the first epoch, or so many steps
+        self._judged = False  # whether there is memory
+        self._turns = 0  # copies, and those that were left out because of the loss
+        self._newest = -1  # the step of the newest copy of this process
+        self._blocked = 0.0
+        self.report = Report(settings.directory, settings.round)
+        self.agreed = False  # all members make copies
+        self.why_not = ""  # why there are none; "" while there are
+        self.resumed: dict[str, Any] | None = None  # the head of the restored copy
+        self.restored_in = 0.0
+
+    # The begin.
+
+    def cannot(self, why: str) -> None:
+        """Say why this member can make no copies."""
+        self.why_not = why
+
+    def use(self, state: State, identity: str) -> None:
+        """Set the state, and the identity of the training: equal for all members, and after a restart."""
+        self._state, self._identity = state, identity
+
+    def find(self) -> copy_file.Copy | None:
+        """This member's file of the copy that all hold; None without one, or if it is of another training."""
+        if self._settings.restore is None or self._state is None:
+            return None
+        if self._settings.fetching and not self._fetched(*self._settings.restore):
+            return None
+        try:
+            copy = copy_file.Copy(self._settings.directory, *self._settings.restore)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._log(f"the copy in memory cannot be read: {describe(error)}")
+            return None
+        if copy.head.get("identity") == self._identity and len(copy.state) == self._state.size:
+            return copy
+        copy.close()
+        self._log("the copy in memory is of another training or another program")
+        return None
+
+    def _fetched(self, number: int, step: int) -> bool:
+        """Wait for the copy from another member: as late as possible, for the launcher fetches it all the while."""
+        fetched = copy_file.wait_for(self._settings.directory, number, step, FETCH_SECONDS)
+        if not fetched:
+            self._log(f"the copy of step {step} could not be fetched from another member")
+        return fetched
+
+    def agree(self, found: copy_file.Copy | None, newer: bool, number: int = 0) -> int | None:
+        """Whether all make copies, and whether all restore what they have `found`: a collective of all members.
+
+        `newer`: this member knows the storage, and the copy is not older. The answer is the `number` of such a member
+        if all restore the copy, and None if none does.
+        """
+        exponent = found.exponent if newer and found is not None else 0
+        told = self.sums([float(each) for each in (not self.why_not, found is not None, newer, number, exponent)])
+        self.agreed = round(told[0]) == self._members
+        if not self.agreed:
+            self.why_not = self.why_not or _OTHER
+            self.report.tell(reason=self.why_not)
+        if not self.agreed or round(told[1]) != self._members or not round(told[2]):
+            return None
+        self._exponent = round(told[4] / told[2])  # one member or all of them have told it
+        return round(told[3] / told[2])
+
+    def take(self, found: copy_file.Copy) -> None:
+        """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
+        assert self._state is not None
+        begin = time.monotonic()
+        views = self._state.views(found.state, 0)
+        self._state.restore_from(views)
+        views.clear()
+        self.resumed = found.head
+        self.restored_in = time.monotonic() - begin
+        self.report.tell(
+            resumed={"from": self._settings.source, "step": found.step},
+            step=found.step,
+            time=found.head.get("time"),
+            bytes=found.size,
+        )
+
+    def begin(self, step: int) -> None:
+        """Begin to train behind this step."""
+        assert self._state is not None
+        self._begun = step
+        self._waits = self.resumed is None and self._settings.wait_steps > 0
+        kept = self._settings.restore if self.resumed is not None else None
+        self._slots = copy_file.Slots(self._settings.directory, self._state.size, kept)
+        try:
+            self._slots.clear()
+        except OSError as error:
+            self.why_not = f"{error.filename}: {error.strerror}"
+        reason = f"waits for the end of an epoch, or {self._settings.wait_steps} steps" if self._waits else ""
+        self.report.tell(reason=reason, begun=step)
+
+    # The steps.
+
+    def epoch_ended(self) -> None:
+        """Note that an epoch has ended: what it needs is known now. All members call it at the same steps."""
+        self._waits = False
+
+    def due(self, before: int, after: int) -> bool:
+        """Whether a copy is due after the step `after`, when the one before the last batch was `before`.
+
+        Once it is a collective: when so much of the training is seen that its memory can be judged.
+        """
+        if self._waits and after - self._begun < self._settings.wait_steps:
+            return False
+        if not self._judged:
+            self._judge_together()
+        return self.agreed and interval.crosses(before, after, self._exponent)
+
+    def _judge_together(self) -> None:
+        self._judged = True
+        self._judge()
+        if round(self.sums([float(not self.why_not)])[0]) != self._members:
+            self.end(self.why_not or _OTHER)
+        elif self._slots is not None and not self._slots.reserved():
+            self._reserve_beside()
+
+    def _reserve_beside(self) -> None:
+        """Reserve the memory of the files beside the training; the first copy waits for it."""
+        self._reserving = threading.Thread(target=self._reserve, name="tftraining-memory", daemon=True)
+        self._reserving.start()
+
+    def _judge(self) -> None:
+        """Look whether there is memory for two copies."""
+        limits, state = self._settings.limits, self._state
+        if self.why_not or limits is None or state is None:
+            return
+        need = copy_file.SLOTS * (copy_file.HEAD + state.size)
+        resumed = self.resumed is not None
+        self.why_not = room.objection(need, limits, room.measure(limits.memory), resumed=resumed)
+
+    def _reserve(self) -> None:
+        assert self._slots is not None
+        try:
+            self._slots.reserve()
+        except Exception as error:  # the others make copies until the next vote
+            self.why_not = f"no memory for two copies: {describe(error)}"
+
+    def measure_from(self, step: int) -> None:
+        """Measure the speed of the training from the end of this step on."""
+        self._measured.start(time.monotonic(), step)
+
+    def measure_to(self, step: int) -> None:
+        """Measure it up to the end of this step: something else follows."""
+        self._measured.stop(time.monotonic(), step)
+
+    def step_seconds(self) -> float | None:
+        """The measured seconds of a step without copies; None before any is measured."""
+        return self._measured.step_seconds()
+
+    def copy(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
+        """Make a copy that is due, and vote if it is time to: all members call it at the same steps.
+
+        `where`: for the head. `loss`: if it is no finite number, the state is not copied; LossIsNotFinite if that is
+        the first time to copy after a restore, for the restored state may be the cause. The votes do not depend on it.
+        """
+        begin = time.monotonic()
+        self._measured.stop(begin, step)
+        finite = loss is None or math.isfinite(loss)
+        if not finite and self._turns == 0 and self.resumed is not None:
+            raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
+        if finite:
+            self._try_to_write(step, where)
+        else:
+            self.report.tell(on=False, reason=f"the loss of step {step} is {loss}: the copies before it are kept")
+        self._turns += 1
+        if finite and not self._new_file:  # its pages cost more, once
+            self._measured.blocked(time.monotonic() - begin)
+        if interval.votes_after(self._turns, self._exponent):
+            self._vote()
+        self._tell_copy(step, begin)
+        self._measured.start(time.monotonic(), step)
+
+    def _try_to_write(self, step: int, where: Mapping[str, Any]) -> None:
+        try:
+            if self._reserving is not None:
+                self._reserving.join()
+                self._reserving = None
+            if not self.why_not:
+                self._write(step, where)
+        except Exception as error:
+            self.why_not = self.why_not or describe(error)
+
+    def _write(self, step: int, where: Mapping[str, Any]) -> None:
+        assert self._slots is not None
+        assert self._state is not None
+        if self._newest < 0 and self._state.grown():
+            raise Unsupported("the training has created variables")
+        buffer = self._slots.begin()
+        views = self._views.get(id(buffer))
+        self._new_file = views is None
+        if views is None:
+            views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
+        self._state.copy_to(views)
+        told = {"identity": self._identity, "workers": self._members, "step": step, "exponent": self._exponent}
+        self._slots.commit(self._settings.round, step, {**where, **told, "time": time.time()})
+        self._newest = step
+
+    def _tell_copy(self, step: int, begin: float) -> None:
+        """Report a copy that was made, with the time that it has blocked the training."""
+        seconds = time.monotonic() - begin
+        self._blocked += seconds
+        if self._newest == step and self.agreed and self._state is not None:
+            self.report.tell(
+                on=True,
+                reason="",
+                step=step,
+                time=time.time(),
+                bytes=copy_file.HEAD + self._state.size,
+                seconds=round(seconds, 6),
+                interval=1 << self._exponent,
+                blockedSeconds=round(self._blocked, 6),
+            )
+        elif self.why_not:
+            self.report.tell(on=False, reason=self.why_not)
+
+    def _vote(self) -> None:
+        """Agree on the interval by the largest vote, a collective: all members call it after the same copies."""
+        limits = self._settings.limits
+        if limits is not None and not self.why_not:
+            self.why_not = room.shortage(limits, room.measure_now(limits.memory))
+        own = _OFF if self.why_not else self._measured.exponent(self._exponent, self._settings.share)
+        told = self.sums([float(place == own) for place in range(_OFF + 1)])
+        exponent = max(place for place, votes in enumerate(told) if round(votes))
+        if exponent == _OFF:
+            self.end(self.why_not or _OTHER)
+        elif exponent != self._exponent:
+            self._exponent = exponent
+
+    # A stop that the launcher announces.
+
+    def asked(self, before: int, after: int) -> bool:
+        """Whether the launcher asks for a copy after one of the steps behind `before` up to `after`."""
+        return self.agreed and self._request.is_for(before, after)
+
+    def answer(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
+        """Make the copy that the launcher asks for, and wait to be stopped.
+
+        Not all members need to hear it in time, so nothing here is a collective; and if the training goes on, the
+        next copy overwrites this one, and not the newest one that all have made.
+        """
+        begin = time.monotonic()
+        self._measured.stop(begin, step)
+        extra = self._newest != step and (loss is None or math.isfinite(loss))
+        if extra:
+            self._prepare_alone()
+            self._try_to_write(step, where)
+            self._tell_copy(step, begin)
+        self._request.hold()
+        if extra and self._newest == step and self._slots is not None:
+            self._slots.reuse()
+        self._measured.start(time.monotonic(), step)
+
+    def _prepare_alone(self) -> None:
+        """Reserve the memory of the files before all members have judged theirs."""
+        if self._judged or self.why_not:
+            return
+        self._judge()
+        if not self.why_not and self._slots is not None and not self._slots.reserved():
+            self._reserve()
+
+    # The end.
+
+    def end(self, why: str) -> None:
+        """Make no more copies, and free their memory. `why`: for the log; "" if the training is over."""
+        if why:
+            self._log(f"no backups in memory: {why}")
+        self.agreed, self.why_not = False, why
+        self._views.clear()
+        if self._reserving is not None:
+            self._reserving.join()
+        try:
+            if self._slots is not None:
+                self._slots.discard()
+        except OSError as error:
+            self._log(f"{error.filename}: {error.strerror}")
+        self.report.tell_end(why or "the training has ended")
+
+
+class Unsupported(Exception):
+    """The state cannot be copied; the message says why."""
+
+
+class LossIsNotFinite(ArithmeticError):
+    """The training has no finite loss right after a restore."""
+
+
+def _poisoned(loss: float | None, step: int, restored: int) -> str:
+    kind = "NaN" if loss is None or math.isnan(loss) else "infinite"
+    steps = step - restored
+    after = f"{steps} step{'s' * (steps != 1)} after the restore of the copy of step {restored}"
+    return f"tftraining: the loss is {kind} {after}; that copy is dropped"
+
+
+def describe(error: Exception) -> str:
+    """The error in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]

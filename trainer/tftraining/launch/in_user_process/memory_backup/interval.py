@@ -1,0 +1,67 @@
+"""Decides how many steps lie between two backups in memory: as few as keep the time that they block below a share.
+
+Pure; times come in. Intervals are powers of two, so the steps of a longer interval are steps of a shorter one. All
+members must use the same interval at the same step, so it changes only by a vote of all (fit_hook.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median_low
+
+FIRST = 4  # the exponent of the first interval, before anything is measured
+LARGEST = 24
+GROWTH = 2  # of the exponent in one vote: a moment in which the machine is busy must not cost many copies
+EVERY = 64  # copies between two votes with the first interval, after those that follow copy 2, 4, 8, 16 and 32
+COPIES = 0.8  # the part of the share that copies may take; the rest is for the votes
+_KEPT = 8  # measurements
+
+
+def votes_after(copies: int, exponent: int) -> bool:
+    """Whether the members vote after so many copies of a `fit`, the last ones with this interval.
+
+    A longer interval has fewer copies between two votes, so that as many steps lie between them.
+    """
+    every = max(1, EVERY >> max(0, exponent - FIRST))
+    return copies > 1 and (copies % every == 0 or copies & (copies - 1) == 0)
+
+
+def crosses(before: int, after: int, exponent: int) -> bool:
+    """Whether the steps after `before` up to `after` have a multiple of the interval among them."""
+    return before >> exponent != after >> exponent
+
+
+class Measured:
+    """What this member has measured: the seconds that a copy blocks, and the seconds of a step without copies."""
+
+    def __init__(self) -> None:
+        self._blocked: deque[float] = deque(maxlen=_KEPT)
+        self._steps: deque[float] = deque(maxlen=_KEPT)
+        self._mark: tuple[float, int] | None = None
+
+    def start(self, now: float, step: int) -> None:
+        """Measure the speed from now on: after the first step of an epoch, and after each copy."""
+        self._mark = (now, step)
+
+    def stop(self, now: float, step: int) -> None:
+        """Note the speed since the start, if steps were made: before each copy, and at the end of an epoch."""
+        if self._mark is not None and step > self._mark[1]:
+            self._steps.append((now - self._mark[0]) / (step - self._mark[1]))
+        self._mark = None
+
+    def blocked(self, seconds: float) -> None:
+        """Note how long a copy has blocked."""
+        self._blocked.append(seconds)
+
+    def step_seconds(self) -> float | None:
+        """The seconds of a step; None before that is measured."""
+        return median_low(self._steps) if self._steps else None
+
+    def exponent(self, present: int, share: float) -> int:
+        """The exponent of the interval that this member votes for; `present` while something is not measured."""
+        if not self._blocked or not self._steps:
+            return present
+        # The lower one of two: a busy moment is more frequent than a fast one.
+        steps = median_low(self._blocked) / max(share * COPIES * median_low(self._steps), 1e-9)
+        return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), present + GROWTH, LARGEST)

@@ -1,0 +1,35 @@
+"""What the launcher tells the program about backups in memory, in the variable TFTRAINING_MEMORY_BACKUP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .room import Limits
+
+SOURCE = "Memory"
+
+
+class Settings:
+    """Where to copy to, at which cost, and which copy all members hold. Every other field is optional."""
+
+    def __init__(self, told: str, environment: Mapping[str, str]) -> None:
+        settings: dict[str, Any] = json.loads(told)
+        self.directory = str(settings["directory"])
+        self.share = float(settings["percent"]) / 100
+        restore = settings.get("restore")
+        self.restore = (int(restore[0]), int(restore[1])) if restore else None
+        self.source = str(settings.get("source") or SOURCE)  # of that copy, for this member
+        self.fetching = bool(settings.get("fetching"))  # its file may not be there yet
+        self.limits = _limits(settings)
+        self.wait_steps = int(settings.get("waitSteps") or 0)  # or an epoch, before the first copy
+        self.round = int(environment["TFTRAINING_ROUND"])
+
+
+def _limits(settings: Mapping[str, Any]) -> Limits | None:
+    """The limits; None if the launcher knows of none, so that the memory is not judged."""
+    if "memoryLimit" not in settings and "sizeLimit" not in settings:
+        return None
+    memory, size = settings.get("memoryLimit"), settings.get("sizeLimit")
+    return Limits(None if memory is None else int(memory), None if size is None else int(size))
