@@ -39,7 +39,7 @@ lock:  ## Pin the Python dependencies again, with hashes.
 	@for extra in operator trainer trainer-cpu trainer-gpu client dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
 
-check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: about a minute.
+check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: a minute and a half.
 
 lint: $(VENV)/installed
 	@$(RUN)ruff check .

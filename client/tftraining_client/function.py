@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 
@@ -32,6 +32,10 @@ from tftraining_client.code import Package, pack, pack_files, with_package
 from tftraining_client.code.function_package import SCRIPT, function_files
 from tftraining_client.code.package import files_of
 from tftraining_client.errors import JobFailed, UserError, WaitTimeout
+
+if TYPE_CHECKING:
+    from tftraining_client.cluster.client import Client
+    from tftraining_client.history import History
 
 IMAGE = "tftraining-trainer:0.1.0"
 WORKDIR = "training"
@@ -83,7 +87,7 @@ class Handle(ABC):
         """The lines of all workers, `worker-0 | …`, until the job has ended."""
 
     @abstractmethod
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The curves of the metrics and the restarts (tftraining_client.history.History)."""
 
     @abstractmethod
@@ -120,17 +124,17 @@ class ClusterHandle(Handle):
             for line in client.logs(self.name, follow=True):
                 yield f"{line.replica} | {line.text}"
 
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The history in the job's status."""
         with self._client() as client:
-            return client.history(self.name)  # type: ignore[attr-defined,unused-ignore]
+            return client.history(self.name)
 
     def delete(self) -> None:
         """Delete the job, its pods and the ConfigMap of the function."""
         with self._client() as client:
             client.delete(self.name)
 
-    def _client(self) -> Any:
+    def _client(self) -> "Client":
         from tftraining_client.cluster.client import Client  # noqa: PLC0415  not for `where="local"`
 
         options = self._options
@@ -157,8 +161,6 @@ class LocalHandle(Handle):
         if sys.platform != "linux":
             raise UserError('where="local" needs Linux, as tftj run does')
         self._scratch = Path(tempfile.mkdtemp(prefix="tftj-function-"))
-        # Removed with the handle, or at the end of Python.
-        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         job, config_map = with_package(self._manifest, self._package)
         file = self._scratch / "job.yaml"
         file.write_text(yaml.safe_dump_all([config_map, job]), encoding="utf-8")
@@ -167,6 +169,8 @@ class LocalHandle(Handle):
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch
             )
+        # With the handle, or at the end of Python.
+        weakref.finalize(self, _remove_scratch, self._scratch, self._process)
         return self
 
     def wait(self, timeout: float | None = None) -> Self:
@@ -194,9 +198,9 @@ class LocalHandle(Handle):
             if rest:
                 yield rest
 
-    def history(self) -> Any:
+    def history(self) -> "History":
         """The history in the job's directory."""
-        from tftraining_client.history import History  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from tftraining_client.history import History  # noqa: PLC0415  only for this method
 
         try:
             columns = json.loads((self._workdir / self.name / HISTORY_FILE).read_text(encoding="utf-8"))
@@ -227,6 +231,12 @@ class LocalHandle(Handle):
         reason, message = found.groups() if found else ("LauncherFailed", lines[-1] if lines else f"exit code {code}")
         own = [line for line in lines if line.startswith(MEMBERS)]
         return JobFailed(self.name, reason or "Error", message, "\n".join((own or lines)[-LOG_TAIL:]))
+
+
+def _remove_scratch(scratch: Path, process: "subprocess.Popen[bytes]") -> None:
+    """Remove the files of a run that has ended. A run whose handle nobody keeps goes on, and needs them."""
+    if process.poll() is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def from_function(train: Callable[..., Any], *args: Any, **options: Any) -> Handle:

@@ -76,7 +76,7 @@ def test_only_the_page_with_the_token_gets_an_answer(control_plane: ControlPlane
         assert dashboard.ask("api/retry", "POST")[0] == 403
         assert dashboard.ask("api/retry", "POST", Origin=f"http://{dashboard.host}")[0] == 204
         assert dashboard.ask("api/jobs", "DELETE", Origin=f"http://{dashboard.host}")[0] == 405
-        taken = tftj(control_plane.kubeconfig, "dashboard", "--no-browser", "--port", dashboard.host.rpartition(":")[2])
+        taken = tftj(control_plane.kubeconfig, "dashboard", "--port", dashboard.host.rpartition(":")[2])
         assert taken.returncode == 2 and taken.stderr.endswith("Address already in use; choose another --port\n"), taken
 
 
@@ -93,7 +93,7 @@ def test_a_viewer_sees_one_namespace(control_plane: ControlPlane, namespace: str
         for path in ("", "/logs"):
             refused = dashboard.ask(f"api/jobs/{namespace}-other/job-of-{namespace}-other{path}")
             assert (refused[0], refused[2]) == (403, f"this dashboard is about namespace {namespace}\n")
-    everywhere = tftj(viewer, "dashboard", "-A", "--no-browser")
+    everywhere = tftj(viewer, "dashboard", "-A")
     assert everywhere.returncode == 2 and everywhere.stdout == ""
     assert "may not list tftrainingjobs.tftraining.dev in all namespaces" in everywhere.stderr
 

@@ -29,6 +29,8 @@ WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WAT
 # A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
 LOG_SILENCE = 300
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
+# For connections that a cancelled request has left in their TLS handshake, at the end.
+SECONDS_TO_CLOSE = 0.1
 MERGE = {"Content-Type": "application/merge-patch+json"}
 Query = list[tuple[str, str]]
 Decoded = TypeVar("Decoded")
@@ -67,10 +69,14 @@ class Api:
         self._refused = refused
         self.inside = inside
         self.requests: Counter[str] = Counter()
+        self._cancelled = False
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+        # A request that was cancelled may have left a connection in its TLS handshake; asyncio closes the socket only
+        # after the answer of the server.
+        await asyncio.sleep(SECONDS_TO_CLOSE if self._cancelled else 0)
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         """Send one request and return the object in the answer. Raises ApiError for any status but 2xx."""
@@ -128,7 +134,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
-            response.close()
+            _drop(response)
 
     async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
         """The lines of a text that the server sends bit by bit, such as a log that is followed. Raises ApiError."""
@@ -141,7 +147,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         finally:
-            response.close()
+            _drop(response)
 
     @asynccontextmanager
     async def websocket(
@@ -204,6 +210,9 @@ class Api:
         )
         try:
             answer = await self._client.call_api(method, url, headers, body=body, _request_timeout=patience)
+        except asyncio.CancelledError:
+            self._cancelled = True
+            raise
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         response: aiohttp.ClientResponse = answer.response
@@ -262,6 +271,15 @@ async def _lines(response: aiohttp.ClientResponse, unfinished: bool = False) -> 
                 yield line
     if rest and unfinished:
         yield rest
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """End a response whose rest is of no interest. Closing alone leaves the connection open until the server has
+    answered the end of TLS, which may be after the event loop's end."""
+    transport = response.connection.transport if response.connection is not None else None
+    response.close()
+    if transport is not None:
+        transport.abort()
 
 
 def _decoded(text: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:

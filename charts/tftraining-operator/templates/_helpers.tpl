@@ -14,7 +14,7 @@
 {{- end }}
 
 {{- define "tftraining.image" -}}
-{{- if .Values.image.digest }}
+{{- if and .Values.image.digest (not .Values.image.tag) }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
 {{- else }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}

@@ -17,6 +17,7 @@ HOST = "127.0.0.1"
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
 CHUNK = 65536
+ENDS = (401, 403, 404)  # statuses that hold for each further connection
 
 
 class PortForward:
@@ -32,13 +33,16 @@ class PortForward:
         """Forward one connection until either side ends it."""
         try:
             async with self._api.websocket(self._path, [("ports", str(self._port))], PROTOCOL) as socket:
-                sending = asyncio.create_task(_send(reader, socket))
+                # When one side ends, so does the other: TensorBoard keeps a connection that the browser has closed.
+                both = [asyncio.create_task(each) for each in (_send(reader, socket), _receive(socket, writer))]
                 try:
-                    await _receive(socket, writer)
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    sending.cancel()
+                    for each in both:
+                        each.cancel()
+                    await asyncio.gather(*both, return_exceptions=True)
         except ApiError as error:
-            if not self.failed.done():
+            if error.status in ENDS and not self.failed.done():
                 self.failed.set_exception(error)
         except (OSError, aiohttp.ClientError):
             pass  # the browser has closed the connection

@@ -15,6 +15,8 @@ from tftraining_api.model.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from tftraining_api.model.spec import Manifest
 from tftraining_client.errors import UserError
 
+ATTEMPTS = 5
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -128,15 +130,22 @@ async def _create_archive(
     return replace(submission, job=job, archive=other), True
 
 
-async def _create_or_get(api: Api, path: str, raw: Manifest, query: Query) -> Manifest | None:
+async def _create_or_get(api: Api, path: str, raw: Manifest, query: Query, attempts: int = ATTEMPTS) -> Manifest | None:
     """None for a ConfigMap that was created; the present one if there is one of the name."""
     try:
         await api.request("POST", path, raw, query)
     except ApiError as error:
         if not error.exists:
             raise
+    else:
+        return None
+    try:
         return await api.request("GET", f"{path}/{raw['metadata']['name']}")
-    return None
+    except ApiError as error:
+        # The ConfigMap of a deleted job may be removed between the two requests.
+        if error.status != 404 or attempts == 1:
+            raise
+    return await _create_or_get(api, path, raw, query, attempts - 1)
 
 
 def _same(one: Manifest, other: Manifest) -> bool:

@@ -15,7 +15,7 @@ LIMIT = 900 << 10  # bytes of the archive: a ConfigMap has at most 1 MiB
 # kubectl apply keeps the object in an annotation of at most 256 KiB; base64 takes a third more than the archive.
 ANNOTATION_LIMIT = 180 << 10
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_HTTPS = re.compile(r"https?://[^/@\s]+/\S+")
+_HTTPS = re.compile(r"https://[^/@\s]+/\S+")
 
 
 def with_package(job: Mapping[str, Any], package: Package, limit: int | None = LIMIT) -> tuple[Manifest, Manifest]:

@@ -402,7 +402,9 @@ def _dashboard(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="port on 127.0.0.1 (default: a free one)")
     ] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="only print the address")] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="open the browser; other users of this machine may see its arguments")
+    ] = False,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -410,7 +412,7 @@ def _dashboard(
     from tftraining_client.commands.dashboard import command
 
     return _on_cluster(
-        lambda client: command.show(client, all_namespaces, port, not no_browser), context, kubeconfig, namespace
+        lambda client: command.show(client, all_namespaces, port, browser), context, kubeconfig, namespace
     )
 
 

@@ -106,9 +106,13 @@ class Reflector(Generic[K]):
             ("timeoutSeconds", str(self._seconds)),
             ("resourceVersion", self._version),
         ]
-        async for event in self._api.watch(self.path, query):
-            self._last_event_at = self.clock()
+        # Opening counts: the first bookmark of a watch comes a minute after it, however long ago the last one came.
+        async for event in self._api.watch(self.path, query, opened=self._answered):
+            self._answered()
             self._apply_event(event["type"], event["object"])
+
+    def _answered(self) -> None:
+        self._last_event_at = self.clock()
 
     async def _list(self) -> None:
         if self._only_new:

@@ -30,8 +30,15 @@ def with_history(status: Status, reported: ReportedHistory | None) -> Status:
     restarts = _restarts(old, reported, status.last_restart)
     history = msgspec.structs.replace(rows, restarts=restarts)
     if len(msgspec.json.encode(history)) > LONGEST_HISTORY:
-        history = _history(_series(history, None).cut())
+        history = _cut(history)
     return msgspec.structs.replace(status, history=history)
+
+
+def _cut(history: History) -> History:
+    try:
+        return _history(_series(history, None).cut())
+    except ValueError:  # the launcher is not ours
+        return History(restarts=history.restarts)
 
 
 def _has_earlier_rows(old: History, new: ReportedHistory) -> bool:
@@ -40,7 +47,7 @@ def _has_earlier_rows(old: History, new: ReportedHistory) -> bool:
 
 
 def _first(history: History) -> int:
-    step, epoch = history.steps[0], history.epochs[0]
+    step, epoch = history.steps[0], history.epochs[0] if history.epochs else None
     if step is not None:
         return step
     return epoch if epoch is not None else 0

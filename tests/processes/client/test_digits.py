@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support.client.local_run import Run
@@ -15,6 +16,7 @@ SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoc
 GOOD = 0.85  # test accuracy; undisturbed runs of 160 steps reach 0.91 to 0.95
 
 
+@pytest.mark.slow_fault
 def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
     with Run(tmp_path, job, "--kill", "worker-1@epoch=3", "--set", SHORTER) as run:

@@ -23,6 +23,7 @@ def run_example(tmp_path: Path, *options: str) -> str:
     return log
 
 
+@pytest.mark.slow_fault
 def test_a_kill_costs_the_steps_since_the_newest_copy(tmp_path: Path) -> None:
     # With any share of the time a busy machine copies often enough, too.
     log = run_example(tmp_path, "--set", "spec.launcher.memoryBackup.maxOverheadPercent=100")

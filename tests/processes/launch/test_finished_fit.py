@@ -149,6 +149,7 @@ def run(place: Path, text: str, workers: int = 1, **options: Any) -> Outcome:
         return Outcome(gang)
 
 
+@pytest.mark.slow_fault
 def test_a_failed_save_after_fit_repeats_no_epoch(place: Path) -> None:
     with LocalGang(place, {"worker": 2}, warmStart=True, successPolicy="AllWorkers") as gang:
         gang.command = [sys.executable, str(NEWCOMER)]

@@ -75,7 +75,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 @pytest.mark.parametrize(
-    "place", ["helper", *(pytest.param(name, marks=pytest.mark.slow_fault) for name in ("main", "argument"))]
+    "place", [pytest.param(name, marks=pytest.mark.slow_fault) for name in ("helper", "main", "argument")]
 )
 async def test_a_variable_set_before_the_import_takes_effect(harness: Harness, tmp_path: Path, place: str) -> None:
     text, helper, shown = PLACES[place]

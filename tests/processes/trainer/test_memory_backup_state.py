@@ -49,7 +49,10 @@ def policy() -> Iterator[Callable[[str], None]]:
     keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "precision",
+    ["float32", *(pytest.param(each, marks=pytest.mark.slow_fault) for each in ("mixed_float16", "mixed_bfloat16"))],
+)
 def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str], None], precision: str) -> None:
     policy(precision)
     first = model()

@@ -134,6 +134,7 @@ def test_with_weights_only_the_last_layer_is_trained(tmp_path: Path) -> None:
     assert len(program.make_model(3, program.parse([*options, "--fine-tune"])).trainable_variables) > 100
 
 
+@pytest.mark.slow_fault
 def test_a_second_stage_begins_with_the_best_model_of_the_first(tmp_path: Path) -> None:
     first = program.make_model(10, program.parse([]))
     best = tf.train.Checkpoint(model=first).write(str(tmp_path / "best" / "weights"))

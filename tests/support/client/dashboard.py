@@ -22,7 +22,7 @@ class Dashboard:
 
     def __init__(self, kubeconfig: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tftraining_client", "dashboard", "--no-browser", *arguments],
+            [sys.executable, "-m", "tftraining_client", "dashboard", *arguments],
             env={**os.environ, "KUBECONFIG": str(kubeconfig)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -233,9 +233,11 @@ def test_values_reach_the_pod() -> None:
     assert environment(manifests)["TFTRAINING_LOG_LEVEL"] == "debug"
 
 
-def test_a_digest_takes_the_place_of_the_tag() -> None:
+def test_a_digest_names_the_image_unless_there_is_a_tag() -> None:
     digest = "sha256:" + "0" * 64
-    manifests = render({"image": {"repository": "mirror/operator", "tag": "7", "digest": digest}})
+    tagged = render({"image": {"repository": "own/operator", "tag": "7", "digest": digest}})
+    assert operator_pod(tagged)["containers"][0]["image"] == "own/operator:7"
+    manifests = render({"image": {"repository": "mirror/operator", "digest": digest}})
     assert operator_pod(manifests)["containers"][0]["image"] == f"mirror/operator@{digest}"
     assert environment(manifests)["TFTRAINING_IMAGE"] == f"mirror/operator@{digest}"
 

@@ -144,6 +144,21 @@ def test_a_series_thinned_twice_has_the_rows_of_a_series_thinned_once(before: in
     assert set(once.cut().steps) <= set(parts.cut().steps)
 
 
+@given(st.lists(st.floats(0.05, 3.0), min_size=1, max_size=40), st.floats(0, 2**31))
+@settings(derandomize=True, max_examples=50, deadline=None)
+def test_a_series_without_steps_and_epochs_can_be_read_back(pauses: list[float], start: float) -> None:
+    series = Series()
+    for time in itertools.accumulate(pauses, initial=start):
+        series.record(None, None, time, {"loss": 1.0})
+    assert from_json(series.to_json(), series.after).to_json() == series.to_json()
+
+
+def test_the_step_zero_has_a_place() -> None:
+    series = Series()
+    series.record(0, None, 1.0, {"loss": 1.0})
+    assert (series.after, series.to_json()["steps"]) == (0, [0])
+
+
 def test_a_new_launcher_without_the_series_continues_the_curve_of_the_status() -> None:
     old = trained(range(100, 1001, 50))
     old.mark(Mark(START + 500, 500, "Killed"))

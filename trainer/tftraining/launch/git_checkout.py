@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tftraining.launch.unpack import CodeError, check_links, clear
 
@@ -34,9 +35,9 @@ def checkout(url: str, revision: str, directory: Path, credentials: Path | None 
         raise CodeError(NO_GIT)
     try:
         clear(directory)
-        _git(directory, None, "init", "--quiet")
+        _git(directory, "", "init", "--quiet")
         _fetch(url, revision, directory, credentials)
-        _git(directory, None, "checkout", "--quiet", "--detach", revision)
+        _git(directory, "", "checkout", "--quiet", "--detach", revision)
         shutil.rmtree(directory / ".git")
     except OSError as error:
         raise CodeError(f"cannot write the files of {url}: {error}") from error
@@ -45,9 +46,10 @@ def checkout(url: str, revision: str, directory: Path, credentials: Path | None 
 
 def _fetch(url: str, revision: str, directory: Path, credentials: Path | None) -> None:
     """Fetch the commit alone; again after a failure, which may be the network's."""
+    helper = _helper(url, credentials)
     for left in reversed(range(ATTEMPTS)):
         try:
-            _git(directory, credentials, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, revision)
+            _git(directory, helper, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, revision)
             return
         except CodeError as error:
             if not left:
@@ -55,9 +57,18 @@ def _fetch(url: str, revision: str, directory: Path, credentials: Path | None) -
             time.sleep(WAIT_SECONDS)
 
 
-def _git(directory: Path, credentials: Path | None, *words: str) -> None:
-    helper = () if credentials is None else (f"credential.helper={_HELPER.format(credentials)}",)
-    settings = (*_SETTINGS, *helper)
+def _helper(url: str, credentials: Path | None) -> str:
+    """The setting of the credential helper, for the host of the URL alone: the host may redirect to another one."""
+    server = urlsplit(url)
+    return (
+        ""
+        if credentials is None
+        else f"credential.{server.scheme}://{server.netloc}.helper={_HELPER.format(credentials)}"
+    )
+
+
+def _git(directory: Path, helper: str, *words: str) -> None:
+    settings = (*_SETTINGS, *([helper] if helper else []))
     command = [PROGRAM, *(word for each in settings for word in ("-c", each)), "-C", str(directory), *words]
     try:
         done = subprocess.run(

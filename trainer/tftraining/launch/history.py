@@ -77,12 +77,12 @@ class Series:
         known = [(name, value) for name, value in sound if value is not None and self._has_room_for(name)]
         if not known:
             return
-        step, epoch, time = _bounded(step), _bounded(epoch), time if 0.0 <= time <= LATEST else 0.0
+        step, epoch, time = _bounded(step), _bounded(epoch), round(time, 3) if 0.0 <= time <= LATEST else 0.0
         place = _place(step, epoch, time)
         if resumed is not None:
             self._drop_after(resumed)
         if self.after is None:
-            self.after = resumed if resumed is not None else place - 1
+            self.after = resumed if resumed is not None else max(0, place - 1)
         self._drop_after(place)
         if not len(self) or self.place(len(self) - 1) < place:
             self._append(step, epoch, time)
@@ -107,7 +107,7 @@ class Series:
             "startTime": rfc3339(start),
             "steps": [_known(each) for each in self.steps],
             "epochs": [_known(each) for each in self.epochs],
-            "seconds": [round(each - start, 1) for each in self.times],
+            "seconds": [round(each - start, 3) for each in self.times],
             "metrics": {name: [_finite(each) for each in column] for name, column in self.metrics.items()},
         }
         marks = [{"time": rfc3339(each.time), "step": each.step, "reason": each.reason} for each in self.marks]
@@ -298,7 +298,7 @@ def _place(step: int | None, epoch: int | None, time: float) -> int:
     """The place of a row on the axis: its step, otherwise its epoch, otherwise its time."""
     if step is not None:
         return step
-    return epoch if epoch is not None else int(time)
+    return epoch if epoch is not None else int(time + 0.0005)  # the JSON has milliseconds
 
 
 def _bounded(number: int | None) -> int | None:

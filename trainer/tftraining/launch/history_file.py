@@ -58,7 +58,7 @@ class HistoryFile:
         while True:
             began = time.monotonic()
             await self._write(path)
-            pause = FIRST_SECONDS if self._written == UNWRITTEN else INTERVAL_SECONDS
+            pause = INTERVAL_SECONDS if len(self._history.series) else FIRST_SECONDS
             await asyncio.sleep(max(pause, SHARE * (time.monotonic() - began)))
 
     async def _write(self, path: Path) -> None:

@@ -70,8 +70,12 @@ def _extract(tar: tarfile.TarFile, directory: Path) -> None:
         else:
             raise CodeError(f"the archive has {member.name}, which is no file, directory or symbolic link")
     # Last, so that no file is written through a link.
+    root = os.path.realpath(directory)
     for path, target in links:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # An earlier link may be one of the parents.
+        if os.path.commonpath([root, os.path.realpath(path.parent)]) != root:
+            raise CodeError(f"the link {path.relative_to(directory)} leaves the directory")
         path.symlink_to(target)
     check_links(directory)
 

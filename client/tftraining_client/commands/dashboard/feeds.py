@@ -4,6 +4,7 @@ A feed has any number of subscribers, and asks the API server for nothing while 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from types import TracebackType
@@ -12,6 +13,8 @@ from typing import Self
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.commands.dashboard.view import View, job_key, job_row, job_view
 from tftraining_client.errors import JobDeleted, JobNotFound, UserError
+
+logger = logging.getLogger(__name__)
 
 
 class Feed:
@@ -58,8 +61,10 @@ class Feed:
     async def _guarded(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except UserError as error:
-            self.problem, self.broken = str(error), True
+        except Exception as error:
+            if not isinstance(error, UserError):
+                logger.exception("the dashboard no longer follows the cluster")
+            self.problem, self.broken = str(error) or type(error).__name__, True
             self._wake()
 
     def _wake(self) -> None:

@@ -222,7 +222,8 @@ async def _fill(queue: LogQueue, lines: AsyncGenerator[LogLine, None], room: asy
                 queue.put_nowait(line)
     except UserError as error:
         queue.put_nowait(error.summary if isinstance(error, JobFailed) else str(error))
-    queue.put_nowait(None)
+    finally:
+        queue.put_nowait(None)
 
 
 def _log_line(line: LogLine | str) -> list[Any]:

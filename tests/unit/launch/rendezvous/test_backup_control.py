@@ -200,7 +200,7 @@ async def test_a_new_launcher_of_the_chief_loads_what_the_earlier_one_has_stored
     async with member(tmp_path) as successor:
         await successor.load_stored(lambda: True)
         fields = successor.for_hello()
-        assert (fields["copies"], fields["copiesFrom"]) == ([[3, 70]], "Storage")
+        assert (fields["heldCopies"], fields["copiesFrom"]) == ([[3, 70]], "Storage")
         await successor.remove_stored()
         assert not list((tmp_path / "job").iterdir())
 

@@ -139,6 +139,17 @@ async def test_it_is_dead_when_nothing_was_heard_for_too_long() -> None:
         assert not run.reflector.alive
 
 
+async def test_a_watch_that_the_server_opens_again_is_an_answer(quick: float) -> None:
+    async with reflecting(GET=(listing([], 5),), WATCH=(events(), events(hold=True))) as run:
+        await run.until_watched(1)
+        began = run.reflector.clock()
+        run.reflector.clock = lambda: began + WATCH_SILENCE
+        await run.until_watched(2)
+        await asyncio.sleep(quick)
+        run.reflector.clock = lambda: began + WATCH_SILENCE + LONGEST_PAUSE + 1
+        assert run.reflector.alive
+
+
 async def test_the_silence_before_it_began_does_not_count() -> None:
     async with serving() as (fake, api):
         fake.on(f"GET {PODS}", Answer({"message": "busy"}, 503))

@@ -170,3 +170,14 @@ def test_the_history_is_written_only_with_other_news() -> None:
     assert not is_written(old, later)
     assert due(a_job(old), later, START, 1) >= START + timedelta(seconds=10)
     assert can_wait(old, msgspec.structs.replace(new, ready="1/2"))
+
+
+def test_a_history_that_is_not_ours_and_too_large_stops_no_pass() -> None:
+    rows = 600  # of one step, which no launcher reports
+    forged = ReportedHistory(
+        start_time=START, steps=(7,) * rows, epochs=(None,) * rows, seconds=(0.0,) * rows, metrics={"a": (1.0,) * rows}
+    )
+    marks = tuple(RestartMark(START + timedelta(minutes=minute), minute, "x" * 64) for minute in range(16))
+    found = with_history(Status(history=History(restarts=marks)), forged).history
+    assert found is not None and len(found.restarts) == 16
+    assert len(msgspec.json.encode(found)) <= 8 * 1024

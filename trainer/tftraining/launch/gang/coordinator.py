@@ -54,7 +54,7 @@ class Coordinator:
         if refusal:
             return refusal
         ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
-        copies = memory_backups.from_frame(frame.get("copies"))
+        copies = memory_backups.from_frame(frame.get(memory_backups.HELD))
         peer = self.membership.admit(name)
         if peer.is_connected:
             self.handle_disconnect(name, now)
@@ -100,7 +100,7 @@ class Coordinator:
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
             self._handle_exit(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.is_connected:
-            peer.memory_copies = memory_backups.from_frame(frame.get("copies"))
+            peer.memory_copies = memory_backups.from_frame(frame.get(memory_backups.HELD))
             peer.state, peer.pid = "ready", None
             self._start_ready(now)
 

@@ -19,6 +19,9 @@ from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 
 Copy = tuple[int, int]  # round and step
+# The field of a `hello` or `ready` frame with the copies of a member. Members that vote at different copies must not
+# make copies together (memory_backup/interval.py): whoever changes when they vote renames the field. Was: copies.
+HELD = "heldCopies"
 MOST = 16  # copies that one frame may name
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
+from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.process.copy_files import Name
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
@@ -62,10 +63,10 @@ class BackupControl:
 
     def for_hello(self) -> Frame:
         """The fields of a hello frame: what this member can resume from, while no program runs."""
-        fields: Frame = {"copies": self.copies(), "copyPort": self._server.port}
+        fields: Frame = {HELD: self.copies(), "copyPort": self._server.port}
         if self._settings.host:
             fields["copyHost"] = self._settings.host  # else: where the chief sees this launcher
-        if self._loaded and fields["copies"]:
+        if self._loaded and fields[HELD]:
             fields["copiesFrom"] = STORAGE
         return fields
 

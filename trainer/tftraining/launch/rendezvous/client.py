@@ -16,6 +16,7 @@ from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import Result
+from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.program_control import ProgramControl
@@ -142,7 +143,7 @@ class RendezvousClient:
             "left": None if chief.disconnected_at is None else now - chief.disconnected_at,
             "elastic": True,
             "keepsFits": control.finished_fit_digest,
-            **({"copies": None} if control.backups is None else control.backups.for_hello()),
+            **({HELD: None} if control.backups is None else control.backups.for_hello()),
         }
 
     def _join(self, channel: Channel, welcome: Frame, sent_at: float) -> None:

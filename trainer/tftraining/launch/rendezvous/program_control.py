@@ -20,6 +20,7 @@ from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import exit_to_frame
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.process.process_state import StuckDetector
@@ -163,7 +164,7 @@ class ProgramControl:
             await asyncio.sleep(DUMP_SECONDS)
         await self.kill()
         self.state = "ready"
-        self._send(type="ready", round=number, copies=self.memory_copies())
+        self._send(type="ready", round=number, **{HELD: self.memory_copies()})
 
     def accept_queued_result(self, orders: asyncio.Queue[Frame]) -> None:
         """After the connection has ended, accept only a result among the orders still queued."""
