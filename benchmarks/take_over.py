@@ -43,13 +43,15 @@ def main() -> None:
             pair.append(stack.enter_context(operator))
         figures: dict[str, object] = {}
         for kind in ("sigterm", "sigkill"):
-            times = [take_over(pair, kind) for _ in range(arguments.repeat)]
+            times, both = zip(*(take_over(pair, kind) for _ in range(arguments.repeat)), strict=True)
             figures |= {f"{kind}_median_s": round(statistics.median(times), 3), f"{kind}_max_s": round(max(times), 3)}
+            figures[f"{kind}_two_leaders"] = sum(both)
     print(json.dumps({**figures, **CLIENT_GO, "load_average": round(os.getloadavg()[0], 1)}))
 
 
-def take_over(pair: list[OperatorProcess], kind: str) -> float:
-    """End the leader, and return the seconds until the other one leads; then start it again as the standby."""
+def take_over(pair: list[OperatorProcess], kind: str) -> tuple[float, bool]:
+    """End the leader. Return the seconds until the other one leads, and whether the former leader then still leads;
+    start it again as the standby."""
     while not (leading := [each for each in pair if leads(each)]):
         time.sleep(0.1)
     (leader,) = leading
@@ -63,11 +65,11 @@ def take_over(pair: list[OperatorProcess], kind: str) -> float:
         os.kill(leader.pid, 15)
     while not leads(standby):
         time.sleep(0.005)
-    seconds = time.monotonic() - began
+    seconds, both = time.monotonic() - began, kind == "sigterm" and leads(leader)
     print(f"{kind}: {seconds:.2f} s", flush=True)
     leader.kill()
     leader.start()
-    return seconds
+    return seconds, both
 
 
 def leads(operator: OperatorProcess) -> bool:

@@ -221,8 +221,12 @@ class Operator:
         return ended + [f"the watch of {each.description} gets no answer" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
-        """The caches that are not filled yet."""
-        return [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
+        """The caches that are not filled yet; after them the lease, if this process has not been able to read it: an
+        upgrade keeps the old operators as long as the new one lacks the permission."""
+        caches = [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
+        if caches or self._elector is None or self._elector.knows_lease:
+            return caches
+        return [f"the lease {self._settings.leader_election} is not read yet"]
 
     def _leads(self) -> bool:
         return self._elector is None or self._elector.fence.open

@@ -195,3 +195,28 @@ def test_nobody_leads_while_an_operator_without_election_runs(
         job.run(attempt=3)
         assert job.status()["restarts"]["counted"] == 2
     control_plane.request("DELETE", LEASE)
+
+
+def test_an_operator_that_may_not_use_its_lease_says_so_and_is_not_ready(
+    control_plane: ControlPlane, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """An upgrade with roles that somebody else maintains: the old operators stay, as no new one becomes ready."""
+    operator.kill()
+    kubeconfig = operator_kubeconfig(control_plane, release="other")
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/rolebindings"
+    control_plane.request("DELETE", f"{bindings}/other-tftraining-operator-leader-election")
+    lease = f"{OPERATOR_NAMESPACE}/other-tftraining-operator"
+    with ExitStack() as stack:
+        newer = OperatorProcess(kubeconfig, tmp_path, POD_NAME="newer", TFTRAINING_LEADER_ELECTION=lease)
+        stack.callback(newer.kill)
+        newer.start(wait=False)
+        said = f"cannot acquire the lease {lease}: 403 Forbidden: leases.coordination.k8s.io"
+        wait_until(lambda: said in newer.log_text(), "the operator says that it may not use the lease")
+        (line,) = [each for each in newer.log_text().splitlines() if said in each]
+        assert " WARNING " in line and "the chart's Role and RoleBinding for the leader election" in line
+        assert newer.get("readyz") == (500, f"the lease {lease} is not read yet")
+        assert newer.get("healthz")[0] == 200, "a restart would not help"
+        operator_kubeconfig(control_plane, release="other")
+        wait_until(lambda: newer.metric("tftraining_leader") == 1, "the newer one leads")
+        assert newer.get("readyz")[0] == 200
+    control_plane.request("DELETE", LEASE.replace(NAME, "other-tftraining-operator"))

@@ -118,7 +118,13 @@ class FencedApi(Api):
     def __init__(self, api: Api, fence: Fence) -> None:
         super().__init__(api._client, api.inside)
         self.requests = api.requests
+        self._unfenced = api
         self._fence = fence
+
+    async def close(self) -> None:
+        """Close the connections, those of `api` included."""
+        self._cancelled |= self._unfenced._cancelled
+        await super().close()
 
     async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
         """As Api.request; any other method than GET only while this process leads."""

@@ -27,6 +27,7 @@ LAST_MOMENT = 0.05
 JITTER, RACE_PAUSE = 0.2, 0.1
 # A failure that lasts is logged so often.
 REPORT_SECONDS = 60.0
+FORBIDDEN = "the operator's account needs the chart's Role and RoleBinding for the leader election"
 
 
 class LeaderElector:
@@ -41,6 +42,11 @@ class LeaderElector:
         self._clock = fence.clock
         self._seen: Observation | None = None
         self._reported = ("", 0.0)
+
+    @property
+    def knows_lease(self) -> bool:
+        """Whether the API server has let this process look for the lease."""
+        return self._seen is not None
 
     async def run(self) -> str:
         """Acquire the lease, and renew it until it is lost; returns why it is lost."""
@@ -90,7 +96,7 @@ class LeaderElector:
                     # Another candidate was faster, or this one missed the answer to its own claim.
                     pause = RACE_PAUSE
                 else:
-                    self._report(f"cannot acquire the lease {self._lease.name}: {_words(error)}")
+                    self._report(f"cannot acquire the lease {self._lease.name}: {_words(error)}", logging.WARNING)
             # A watch ends every few minutes: the next one begins at once.
             if self._clock() - began < RETRY_PERIOD:
                 await asyncio.sleep(pause * random.uniform(1, 1 + JITTER))
@@ -102,8 +108,8 @@ class LeaderElector:
             step = await self._watch(step)
         if isinstance(step, Wait):
             return False
-        if why := await self._may_lead():
-            self._report(f"waiting to lead: {why}")
+        if why := await self._bounded(self._may_lead()):
+            self._report(f"waiting to lead: {why}", logging.WARNING)
             return False
         await self._claim(step)
         logger.info("leading: %s holds the lease %s", self._identity, self._lease.name)
@@ -192,13 +198,15 @@ class LeaderElector:
         async with asyncio.timeout(max(0.0, min(REQUEST_SECONDS, left))):
             return await request
 
-    def _report(self, text: str) -> None:
+    def _report(self, text: str, level: int = logging.INFO) -> None:
         """Log a state when it begins, and from time to time while it lasts."""
         said, at = self._reported
         if text != said or self._clock() - at >= REPORT_SECONDS:
-            logger.info(text)
+            logger.log(level, "%s", text)
             self._reported = (text, self._clock())
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, ApiError) and error.status == 403:
+        return f"{error}; {FORBIDDEN}"
     return str(error) or "no answer in time"

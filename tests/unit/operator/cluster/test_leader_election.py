@@ -44,11 +44,13 @@ QUIET = Surroundings()
 
 
 class Candidate:
-    """A process that starts again whenever it ends, as a container does. `older` is why it may not lead."""
+    """A process that starts again whenever it ends, as a container does. `older` is why it may not lead; so many
+    questions for that are `unanswered`."""
 
     def __init__(self, name: str, server: LeaseServer, around: Surroundings = QUIET) -> None:
         self.name = name
         self.older = ""
+        self.unanswered = 0
         self.lost: list[str] = []
         self._connection = LeaseConnection(server, iter(around.hops), around.is_cut)
         self._clock: Callable[[], float] = around.clock
@@ -64,6 +66,9 @@ class Candidate:
         self.task = asyncio.create_task(self._run())
 
     async def _may_lead(self) -> str:
+        if self.unanswered:
+            self.unanswered -= 1
+            await asyncio.sleep(1e6)
         return self.older
 
     async def _run(self) -> None:
@@ -308,6 +313,16 @@ def test_nobody_leads_while_an_operator_without_election_runs() -> None:
         assert not only.leads and server.record is None
         only.older = ""
         await asyncio.sleep(3)
+        assert only.leads
+
+    run(story())
+
+
+def test_a_request_for_older_operators_that_hangs_is_sent_again() -> None:
+    async def story() -> None:
+        only = Candidate("a", LeaseServer())
+        only.unanswered = 1
+        await asyncio.sleep(10)
         assert only.leads
 
     run(story())

@@ -1,13 +1,14 @@
 """The requests that the leader election sends, and the connection that sends writes only while this process leads."""
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.support.fake_api_server import Answer, events, serving
-from tftraining_api.kube.api import ApiError
+from tftraining_api.kube.api import SECONDS_TO_CLOSE, ApiError
 from tftraining_operator.cluster.fence import Fence, FencedApi
 from tftraining_operator.cluster.lease import Lease, LeaseName
 from tftraining_operator.cluster.older_operators import older_operator
@@ -61,6 +62,18 @@ async def test_writes_wait_for_the_lease_and_reads_do_not() -> None:
         await asyncio.sleep(0.05)
         assert not late.done() and fake.count("DELETE /a") == 0
         late.cancel()
+
+
+async def test_the_end_waits_for_connections_that_a_cancelled_request_of_the_election_has_left() -> None:
+    async with serving() as (fake, api):
+        fenced = FencedApi(api, Fence())
+        fake.on("GET /a", Answer({}))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await api.request("GET", "/a")
+        began = time.monotonic()
+        await fenced.close()
+        assert time.monotonic() - began >= SECONDS_TO_CLOSE
 
 
 async def test_an_operator_without_election_is_found_by_its_missing_label() -> None:
