@@ -134,7 +134,8 @@ def test_a_killed_leader_is_replaced_when_its_lease_expires(pair: Pair, new_job:
     leader.kill()
     wait_until(lambda: standby.metric("tftraining_leader") == 1, "the standby leads", 15 + SLACK)
     assert len(job.wait_for_pods(attempt=1, count=40)) == 40
-    assert job.status()["restarts"] == {"counted": 0}
+    # Pods are created before the first status is written.
+    wait_until(lambda: job.status().get("restarts") == {"counted": 0}, "the status counts no restart")
 
 
 @pytest.mark.slow_fault
