@@ -40,15 +40,21 @@ class Wait(Frozen, frozen=True):
 
 def observe(me: str, before: Observation | None, record: LeaseRecord | None, now: float) -> Observation:
     """The observation after this process has read `record`, None if there is no lease. A deleted lease protects the
-    holder that it had: that holder has not noticed yet."""
-    if before is None:
-        return Observation(record, now + record.seconds if record is not None and record.holder else now)
+    holder that it had: that holder has not noticed yet, and its last renewals may have reached the API server after
+    this process last saw the lease."""
     if record is None:
-        mine = before.record is not None and before.record.holder == me
-        return Observation(None, now if mine else before.free_at)
-    if before.record is not None and before.record.version == record.version:
+        return _deleted(me, before, now)
+    if before is not None and before.record is not None and before.record.version == record.version:
         return before
     return Observation(record, now + record.seconds if record.holder else now)
+
+
+def _deleted(me: str, before: Observation | None, now: float) -> Observation:
+    if before is None:
+        return Observation(None, now)
+    if before.record is None:
+        return before
+    return Observation(None, now if before.record.holder == me else now + before.record.seconds)
 
 
 def decide(me: str, seen: Observation, now: float) -> Claim | Wait:

@@ -143,9 +143,13 @@ def test_the_age_of_a_lease_counts_from_its_last_change_that_this_process_saw() 
     assert observe(ME, seen, record("", "2"), 110).free_at == 110
 
 
-def test_the_holder_of_a_deleted_lease_may_lead_until_the_lease_would_have_expired() -> None:
+def test_the_holder_of_a_deleted_lease_may_lead_for_a_whole_lease_duration() -> None:
+    """A process that last saw the lease long ago, because its network was down, has missed the later renewals."""
     seen = observe(ME, None, record(OTHER), 100)
-    assert observe(ME, seen, None, 101) == Observation(None, 115)
+    deleted = observe(ME, seen, None, 130)
+    assert deleted == Observation(None, 145) and observe(ME, deleted, None, 140) == deleted
+    assert observe(ME, observe(ME, None, record(""), 100), None, 130) == Observation(None, 145)
+    assert observe(ME, None, None, 100) == Observation(None, 100)
     mine = observe(ME, None, record(ME), 100)
     assert observe(ME, mine, None, 101) == Observation(None, 101)
 
