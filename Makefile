@@ -68,7 +68,7 @@ programs: $(VENV)/installed
 	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl helm kube-controller-manager kube-scheduler kwok kstatus >/dev/null
 
 control-plane: programs  ## The operator on a real API server and etcd, without nodes.
-	@$(RUN)pytest tests/control_plane --numprocesses=3 --dist=worksteal
+	@$(RUN)pytest tests/control_plane -m 'not slow_fault' --numprocesses=3 --dist=worksteal
 
 kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
@@ -90,6 +90,7 @@ test: check control-plane kwok processes cluster  ## Every tier, with one fault 
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/unit -m slow_fault --numprocesses=2
+	@$(RUN)pytest tests/control_plane -m slow_fault --numprocesses=2
 	@MODEL_EXAMPLES=200 $(RUN)pytest tests/unit/operator/plan/test_properties.py --numprocesses=2
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal

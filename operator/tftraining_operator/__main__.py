@@ -32,10 +32,12 @@ def main() -> int:
     settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()
+    end = _End()
     try:
         kopf.run(
             registry=registry,
-            memo=kopf.Memo(settings=settings),
+            memo=kopf.Memo(settings=settings, lost_lease=end.begin),
+            stop_flag=end.flag,
             standalone=True,
             # Without an identity kopf looks up the user's name, and a container's UID has none.
             identity=settings.identity,  # type: ignore[arg-type]
@@ -47,7 +49,19 @@ def main() -> int:
             raise
         print(f"tftraining-operator: {why}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if end.flag.is_set() else 0
+
+
+class _End:
+    """The end of a process that leads no longer: the kubelet starts another one, which stands by."""
+
+    def __init__(self) -> None:
+        self.flag = asyncio.Event()
+
+    def begin(self, why: str) -> None:
+        """Say why, and end."""
+        print(f"tftraining-operator: {why}", file=sys.stderr)
+        self.flag.set()
 
 
 def _open_files() -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.fence import Fence, FencedApi
 from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import (
@@ -26,9 +28,12 @@ from tftraining_operator.cluster.launcher_reports import (
     LauncherReports,
     through_api_server,
 )
+from tftraining_operator.cluster.leader_election import LeaderElector
+from tftraining_operator.cluster.lease import Lease, LeaseName
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.node_store import PATH, NodeStore
+from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.work_queue import WorkQueue
@@ -40,12 +45,17 @@ WORKERS = 16
 # Period of the audit, which finds jobs that were deleted in a gap of kopf's watch.
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
+# At a clean stop the writes in flight may end; the lease is released only after them.
+DRAIN_SECONDS = 3.0
+ELECTION = "the leader election"
 
 
 class OperatorConfig(Frozen, frozen=True):
     """The settings from the environment. Empty `namespaces` means all. Helper pods run `image`, which also contains the
     launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
-    cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies."""
+    cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies.
+    `leader_election` is the Lease of the leader election, None for none: the process then always leads. `operator_pods`
+    selects, in the lease's namespace, all pods of the operator's release by their labels."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
@@ -54,6 +64,8 @@ class OperatorConfig(Frozen, frozen=True):
     log_level: str = "INFO"
     launchers: str = ""
     operator_selector: OperatorSelector | None = None
+    leader_election: LeaseName | None = None
+    operator_pods: str = ""
 
 
 def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
@@ -75,7 +87,17 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
         log_level=level,
         launchers=launchers,
         operator_selector=_operator_selector(env.get("TFTRAINING_NETWORK_POLICY", "")),
+        leader_election=_lease_name(env.get("TFTRAINING_LEADER_ELECTION", "")),
+        operator_pods=env.get("TFTRAINING_OPERATOR_PODS", ""),
     )
+
+
+def _lease_name(text: str) -> LeaseName | None:
+    """Parse NAMESPACE/NAME of the Lease; None if empty."""
+    namespace, _, name = text.partition("/")
+    if text and not (namespace and name and "/" not in name):
+        raise ValueError(f"TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME of a Lease, not {text!r}")
+    return LeaseName(namespace, name) if text else None
 
 
 def _operator_selector(text: str) -> OperatorSelector | None:
@@ -103,15 +125,23 @@ async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
 class Operator:
     """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
-    def __init__(self, api: Api, settings: OperatorConfig) -> None:
-        self._api = api
+    def __init__(
+        self, api: Api, settings: OperatorConfig, lost_lease: Callable[[str], None] = lambda why: None
+    ) -> None:
         self._settings = settings
+        self._lost_lease = lost_lease
         self.queue = WorkQueue()
+        self._elector = _elector(api, settings)
+        if self._elector is not None:
+            # All parts but the elector write only while this process leads.
+            api = FencedApi(api, self._elector.fence)
+            self.queue.pause()
+        self._api = api
         self.jobs = Jobs(api)
         self._nodes = NodeStore(api, self._node_changed)
         self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
         self._events = Events(api, settings.identity)
-        self._metrics = Metrics(self.jobs.all, api.requests)
+        self._metrics = Metrics(self.jobs.all, api.requests, self._leads)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
         self._direct = DirectConnection() if direct else None
         fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
@@ -136,10 +166,11 @@ class Operator:
         self._server: web.AppRunner | None = None
 
     @classmethod
-    async def start(cls, settings: OperatorConfig) -> "Operator":
-        """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure."""
+    async def start(cls, settings: OperatorConfig, lost_lease: Callable[[str], None] = lambda why: None) -> "Operator":
+        """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure.
+        `lost_lease` is called with the reason when this process leads no longer: it must end."""
         api = await connect()
-        operator = cls(api, settings)
+        operator = cls(api, settings, lost_lease)
         try:
             # First, so that the kubelet finds the operator healthy while it waits for the API server.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
@@ -161,6 +192,8 @@ class Operator:
             for each in operator._event_reflectors
         }
         parts["the node lookup"] = operator._nodes.run()
+        if operator._elector is not None:
+            parts[ELECTION] = operator._elect(operator._elector)
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_log_end, name))
@@ -188,8 +221,15 @@ class Operator:
         return ended + [f"the watch of {each.description} gets no answer" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
-        """The caches that are not filled yet."""
-        return [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
+        """The caches that are not filled yet; after them the lease, if this process has not been able to read it: an
+        upgrade keeps the old operators as long as the new one lacks the permission."""
+        caches = [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
+        if caches or self._elector is None or self._elector.knows_lease:
+            return caches
+        return [f"the lease {self._settings.leader_election} is not read yet"]
+
+    def _leads(self) -> bool:
+        return self._elector is None or self._elector.fence.open
 
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):
@@ -200,18 +240,28 @@ class Operator:
             await asyncio.sleep(AUDIT_SECONDS)
             await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
 
-    async def _work(self) -> None:
-        """Run the workers once the caches are filled: an empty cache looks like a cluster that lost every pod."""
+    async def _elect(self, elector: LeaderElector) -> None:
+        """Take part in the leader election once the caches are filled: only a warm standby takes over at once."""
         await self._synced()
+        self._lost_lease(f"lost the lease {self._settings.leader_election}: {await elector.run()}")
+
+    async def _work(self) -> None:
+        """Run the workers once the caches are filled, as an empty cache looks like a cluster that lost every pod, and
+        this process leads."""
+        await self._synced()
+        if self._elector is not None:
+            await self._elector.fence.opened()
+            self.queue.resume(self.jobs.keys())
         logger.info("caches synced; reconciling jobs")
         await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
 
     async def stop(self) -> None:
-        """Stop all parts. Trainings continue."""
+        """Stop all parts, then let another process lead. Trainings continue."""
         self.queue.close()
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._elector is not None and ELECTION in self._tasks:
+            await _end([self._tasks.pop(ELECTION)])
+            await self._elector.resign(DRAIN_SECONDS)
+        await _end(self._tasks.values())
         await self._launcher_reports.close()
         await self._quotas.close()
         await self._disconnect()
@@ -224,14 +274,31 @@ class Operator:
         await self._api.close()
 
 
+def _elector(api: Api, settings: OperatorConfig) -> LeaderElector | None:
+    """The elector of this process. Its identity is new for each start: a restarted container keeps the pod's name."""
+    if (name := settings.leader_election) is None:
+        return None
+    may_lead = partial(older_operator, api, name.namespace, settings.operator_pods)
+    return LeaderElector(Lease(api, name), f"{settings.identity}_{secrets.token_hex(4)}", Fence(), may_lead)
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel the tasks, and wait until they have ended."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _may_read_nodes(api: Api) -> bool:
     """Whether this account may read nodes; if not, lost nodes are recognised by the pods' conditions only."""
     return await may_read(api, PATH, "lost nodes are detected late: this account may not get, list and watch nodes")
 
 
 def _log_end(name: str, task: asyncio.Task[None]) -> None:
-    """Log a part that has ended by itself, which is a fault; /healthz fails from then on."""
-    if not task.cancelled():
+    """Log a part that has ended by itself, which is a fault; /healthz fails from then on. The end of the leader
+    election was reported with its reason."""
+    if not task.cancelled() and not (name == ELECTION and task.exception() is None):
         logger.error("%s has stopped", name, exc_info=task.exception())
 
 

@@ -172,3 +172,20 @@ def test_scaled_up_and_down(training: Training, directory: Path) -> None:
     assert status["replicas"]["worker"]["highest"] == 2, status
     training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
     assert not list(directory.rglob("workertemp_*"))
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [{"epochs": 40}], indirect=True, ids=["long"])
+def test_the_leading_operator_is_killed(training: Training, operator: str, directory: Path) -> None:
+    """The standby takes over while its peer starts again, and notices the worker that is lost meanwhile."""
+    former = _leader(training, operator)
+    training.kube.kubectl("delete", "pod", former, "--namespace", operator, "--force", "--grace-period=0")
+    training.delete(VICTIM)
+    training.wait_for("another leader", lambda _: _leader(training, operator) not in ("", former), 60)
+    _assert_resumed(training, directory, disruptions=1, recreated=1)
+
+
+def _leader(training: Training, namespace: str) -> str:
+    """The pod of the operator that holds the lease; empty if none does."""
+    (lease,) = training.kube.get("leases", "--namespace", namespace)["items"]
+    return str(lease["spec"].get("holderIdentity", "")).rpartition("_")[0]

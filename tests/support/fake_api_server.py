@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 class FakeServer:
     """Answers each path in the order given; the last answer is repeated. `asked` holds method, path and query, `sent`
-    what came with a PATCH."""
+    what came with a PATCH or a DELETE."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
@@ -48,7 +48,7 @@ class FakeServer:
         """Answer one request."""
         method = "WATCH" if request.query.get("watch") == "true" else request.method
         self.asked.append((method, request.path, dict(request.query)))
-        if method == "PATCH":
+        if method in ("PATCH", "DELETE") and request.can_read_body:
             self.sent.append(await request.json())
         what = f"{method} {request.path}"
         selected = f"{what}?{request.query.get('fieldSelector')}"

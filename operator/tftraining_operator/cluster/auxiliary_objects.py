@@ -1,4 +1,7 @@
-"""Creates and deletes a job's NetworkPolicy and PodGroup. Their names follow from the job's, so no read is needed.
+"""Creates and deletes a job's NetworkPolicy and PodGroup. Their names follow from the job's, so no cache is needed.
+
+Changes and deletions name the object's UID: a request that arrives late, from an operator that leads no longer, does
+nothing to a newer object of the name. They do not name the resourceVersion, which the scheduler of a PodGroup changes.
 
 A kind that the cluster does not serve, such as PodGroup without its scheduler, is refused with a message that says so.
 """
@@ -23,8 +26,9 @@ async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:
     """Delete the object if it exists. Raises WriteRefused."""
+    path = f"{_path(job, manifest)}/{manifest['metadata']['name']}"
     try:
-        await api.request("DELETE", f"{_path(job, manifest)}/{manifest['metadata']['name']}")
+        await api.request("DELETE", path, {"preconditions": {"uid": await _uid(api, path)}})
     except ApiError as error:
         if not error.gone:
             raise WriteRefused.to("DELETE", _child(manifest), error) from error
@@ -37,7 +41,14 @@ async def _create_or_patch(api: Api, path: str, manifest: Manifest) -> None:
     except ApiError as error:
         if not error.exists:
             raise
-        await api.request("PATCH", f"{path}/{manifest['metadata']['name']}", {"spec": manifest["spec"]})
+        path = f"{path}/{manifest['metadata']['name']}"
+        await api.request("PATCH", path, {"metadata": {"uid": await _uid(api, path)}, "spec": manifest["spec"]})
+
+
+async def _uid(api: Api, path: str) -> str:
+    """The object's UID, from the answer to a patch that changes nothing: the operator may not read these objects."""
+    uid: str = (await api.request("PATCH", path, {}))["metadata"]["uid"]
+    return uid
 
 
 def _child(manifest: Manifest) -> str:

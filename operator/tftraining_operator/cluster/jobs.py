@@ -29,6 +29,10 @@ class Jobs:
         """All jobs, for the metrics."""
         return list(self._jobs.values())
 
+    def keys(self) -> list[Key]:
+        """The keys of all jobs."""
+        return list(self._jobs)
+
     def update(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
         """Take in an object from a watch or list; ignored if older than the answer to the operator's last write."""
         raw = dict(raw)

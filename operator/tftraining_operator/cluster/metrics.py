@@ -1,4 +1,4 @@
-"""The operator's Prometheus metrics: jobs by phase, restarts by reason, durations of passes and recoveries."""
+"""The operator's Prometheus metrics: leader, jobs by phase, restarts by reason, durations of passes and recoveries."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -40,12 +40,19 @@ RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300,
 
 
 class Metrics:
-    """The operator's registry. `jobs` returns all jobs; `requests` counts the API requests by method."""
+    """The operator's registry. `jobs` returns all jobs; `requests` counts the API requests by method. `leading`
+    is whether this process is the leader, which alone counts the jobs: a sum over all processes has each job once."""
 
-    def __init__(self, jobs: Callable[[], list[Manifest]], requests: Counter[str]) -> None:
+    def __init__(
+        self,
+        jobs: Callable[[], list[Manifest]],
+        requests: Counter[str],
+        leading: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.registry = CollectorRegistry()
         self._jobs = jobs
         self._requests = requests
+        self._leading = leading
         self.registry.register(self)
         self.reconcile = Histogram(
             "tftraining_reconcile_seconds", "Duration of one reconcile of one job.", registry=self.registry
@@ -68,16 +75,22 @@ class Metrics:
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
+        leads = self._leading()
+        leader = GaugeMetricFamily("tftraining_leader", "1 if this process leads, and so reconciles the jobs.")
+        leader.add_metric([], float(leads))
+        requests = CounterMetricFamily("tftraining_api_requests", "Requests to the API server.", labels=["method"])
+        for method, count in self._requests.items():
+            requests.add_metric([method], count)
+        return (leader, requests, *(self._job_gauges() if leads else ()))
+
+    def _job_gauges(self) -> Iterable[Metric]:
         phases = Counter((raw.get("status") or {}).get("phase", "Pending") for raw in self._jobs())
         jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase.", labels=["phase"])
         for phase in PHASES:
             jobs.add_metric([phase], phases[phase])
-        requests = CounterMetricFamily("tftraining_api_requests", "Requests to the API server.", labels=["method"])
-        for method, count in self._requests.items():
-            requests.add_metric([method], count)
         backed_up = GaugeMetricFamily("tftraining_memory_backup_jobs", "Jobs with a backup in memory.")
         backed_up.add_metric([], sum(map(_has_backup, self._jobs())))
-        return (jobs, requests, backed_up)
+        return (jobs, backed_up)
 
     def observe(self, old: Status, new: Status) -> None:
         """Record the restarts and recoveries that a written status adds to the one before it."""

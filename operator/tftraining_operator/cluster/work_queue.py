@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from tftraining_api.kube.api import ApiError
 from tftraining_api.model.names import Key
@@ -21,9 +21,22 @@ class WorkQueue:
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+        self._paused = False
+
+    def pause(self) -> None:
+        """Drop added keys until `resume`: a queue without workers would collect the keys of all jobs that ever were."""
+        self._paused = True
+
+    def resume(self, keys: Iterable[Key]) -> None:
+        """Take in keys again, beginning with these."""
+        self._paused = False
+        for key in keys:
+            self.add(key)
 
     def add(self, key: Key) -> None:
         """Work on the key as soon as a worker is free; if a worker has the key, once more after that."""
+        if self._paused:
+            return
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:

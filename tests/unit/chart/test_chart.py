@@ -8,6 +8,7 @@ from testbed.shell import LabError
 from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
 from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
+from tftraining_operator.cluster.older_operators import LABEL_ELECTION
 from tftraining_operator.runtime import read_settings
 
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
@@ -26,6 +27,9 @@ OPERATOR_RULES = {
     "events.k8s.io/events": ["create"],
     "/resourcequotas": ["list", "watch"],
 }
+# In the release's namespace only. Creation cannot be restricted by name.
+ELECTION_RULES = {"coordination.k8s.io/leases": ["create"], "/pods": ["list"]}
+NAMED_RULES = {"coordination.k8s.io/leases operator-tftraining-operator": ["get", "patch", "watch"]}
 # Nodes are in no namespace: only an operator of the whole cluster reads them.
 NODES = {"/nodes": ["get", "list", "watch"]}
 
@@ -36,9 +40,9 @@ def default() -> list[Manifest]:
 
 
 def table(role: Manifest) -> dict[str, list[str]]:
-    """Return the role's rules as group/resource: sorted verbs."""
+    """Return the role's rules as group/resource, with the names it is restricted to: sorted verbs."""
     return {
-        f"{group}/{resource}": sorted(rule["verbs"])
+        " ".join([f"{group}/{resource}", *rule.get("resourceNames", ())]): sorted(rule["verbs"])
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -83,9 +87,12 @@ def test_the_definition_can_be_left_out(default: list[Manifest]) -> None:
 def test_cluster_wide_permissions(default: list[Manifest]) -> None:
     roles = named(default, "ClusterRole")
     assert table(roles["/operator-tftraining-operator"]) == OPERATOR_RULES | NODES
-    assert not named(default, "Role")
+    election = "operator-tftraining-operator-leader-election"
+    assert {key: table(role) for key, role in named(default, "Role").items()} == {
+        f"tftraining-system/{election}": ELECTION_RULES | NAMED_RULES
+    }
     bound = [*of_kind(default, "ClusterRoleBinding"), *of_kind(default, "RoleBinding")]
-    assert [item["roleRef"]["name"] for item in bound] == ["operator-tftraining-operator"]
+    assert [item["roleRef"]["name"] for item in bound] == ["operator-tftraining-operator", election]
     assert all(item["subjects"] == [account(default)] for item in bound)
 
 
@@ -101,6 +108,7 @@ def test_namespaced_permissions() -> None:
     assert {key: table(role) for key, role in named(manifests, "Role").items()} == {
         "red/operator-tftraining-operator": OPERATOR_RULES,
         "blue/operator-tftraining-operator": OPERATOR_RULES,
+        "tftraining-system/operator-tftraining-operator-leader-election": ELECTION_RULES | NAMED_RULES,
     }
     bindings = named(manifests, "RoleBinding")
     assert set(bindings) == set(named(manifests, "Role"))
@@ -137,10 +145,8 @@ def test_the_operator_runs_as_the_restricted_standard_asks(default: list[Manifes
     assert not of_kind(default, "ServiceAccount")[0]["automountServiceAccountToken"]
 
 
-def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]) -> None:
-    (deployment,) = of_kind(default, "Deployment")
+def test_the_operator_is_probed_and_told_who_it_is(default: list[Manifest]) -> None:
     (container,) = operator_pod(default)["containers"]
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
     assert [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")] == [
         {"path": "/healthz", "port": "http"},
         {"path": "/readyz", "port": "http"},
@@ -152,8 +158,46 @@ def test_the_operator_is_alone_probed_and_told_who_it_is(default: list[Manifest]
         "TFTRAINING_IMAGE": container["image"],
         "TFTRAINING_NETWORK_POLICY": "tftraining-system/app.kubernetes.io/name=tftraining-operator,"
         "app.kubernetes.io/instance=operator",
+        "TFTRAINING_LEADER_ELECTION": "tftraining-system/operator-tftraining-operator",
+        "TFTRAINING_OPERATOR_PODS": "app.kubernetes.io/name=tftraining-operator,app.kubernetes.io/instance=operator",
         "TFTRAINING_LOG_LEVEL": "info",
     }
+
+
+def test_two_operators_prefer_different_nodes_and_have_a_disruption_budget(default: list[Manifest]) -> None:
+    (deployment,), (budget,) = of_kind(default, "Deployment"), of_kind(default, "PodDisruptionBudget")
+    spec, pod = deployment["spec"], operator_pod(default)
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    selector = spec["selector"]["matchLabels"]
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": {"matchLabels": selector}}
+    (preferred,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": selector},
+    }
+    assert {each["key"]: (each["effect"], each["tolerationSeconds"]) for each in pod["tolerations"]} == {
+        "node.kubernetes.io/not-ready": ("NoExecute", 10),
+        "node.kubernetes.io/unreachable": ("NoExecute", 10),
+    }
+
+
+def test_the_election_finds_the_pods_of_versions_without_it(default: list[Manifest]) -> None:
+    """They have the labels of the selector and not the new one; the selector itself must never change."""
+    (deployment,) = of_kind(default, "Deployment")
+    settings, labels = read_settings(environment(default)), deployment["spec"]["template"]["metadata"]["labels"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert dict(each.split("=") for each in settings.operator_pods.split(",")) == selector
+    assert labels[LABEL_ELECTION] == "true" and LABEL_ELECTION not in selector
+    assert settings.leader_election is not None
+    assert settings.leader_election.namespace == deployment["metadata"]["namespace"]
+
+
+def test_one_operator_needs_no_budget() -> None:
+    manifests = render({"replicas": 1})
+    assert of_kind(manifests, "Deployment")[0]["spec"]["replicas"] == 1
+    assert not of_kind(manifests, "PodDisruptionBudget")
+    assert environment(manifests)["TFTRAINING_LEADER_ELECTION"], "two run at a time during an upgrade"
 
 
 def test_network_policies_name_the_pods_of_the_operator(default: list[Manifest]) -> None:
@@ -181,6 +225,7 @@ def test_values_reach_the_pod() -> None:
     image = {"repository": "mirror/operator", "tag": "7", "pullPolicy": "Never"}
     manifests = render(scheduling | {"image": image, "helperImage": "mirror/helper:7", "logLevel": "debug"})
     pod = operator_pod(manifests)
+    pod["tolerations"] = [each for each in pod["tolerations"] if "tolerationSeconds" not in each]
     assert {name: pod[name] for name in scheduling} == scheduling
     assert pod["containers"][0]["image"] == "mirror/operator:7"
     assert pod["containers"][0]["imagePullPolicy"] == "Never"
@@ -219,7 +264,9 @@ def test_the_service_monitor_finds_the_operator(default: list[Manifest]) -> None
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"replicas": 3}, "replicas"),
+        ({"replicas": "two"}, "/replicas"),
+        ({"replicas": -1}, "/replicas"),
+        ({"copies": 3}, "copies"),
         ({"image": {"repo": "x"}}, "repo"),
         ({"image": {"repository": ""}}, "/image/repository"),
         ({"image": {"digest": "sha256:beef"}}, "/image/digest"),

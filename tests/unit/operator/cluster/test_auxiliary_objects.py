@@ -18,17 +18,27 @@ GROUP: dict[str, Any] = {
     "metadata": {"name": "job-mine"},
     "spec": {"minMember": 2, "queue": None},
 }
+EXISTING = Answer({"metadata": {"name": "job-mine", "uid": "u-1"}})
 NO_SUCH_NAMESPACE = Answer({"reason": "NotFound", "message": 'namespaces "ns" not found'}, 404)
 
 
 async def test_what_is_there_already_is_brought_up_to_date_unread() -> None:
     async with serving() as (fake, api):
         fake.on(f"POST {COLLECTION}", Answer({}, 201), Answer({"reason": "AlreadyExists"}, 409))
-        fake.on(f"PATCH {COLLECTION}/job-mine", Answer({}))
+        fake.on(f"PATCH {COLLECTION}/job-mine", EXISTING)
         await ensure(api, JOB, GROUP)
         await ensure(api, JOB, GROUP)
         methods = [method for method, _, _ in fake.asked]
-    assert methods == ["POST", "POST", "PATCH"]
+    assert methods == ["POST", "POST", "PATCH", "PATCH"]
+    assert fake.sent == [{}, {"metadata": {"uid": "u-1"}, "spec": GROUP["spec"]}], "a change names the object's UID"
+
+
+async def test_a_deletion_names_the_object_and_a_newer_one_of_the_name_stays() -> None:
+    async with serving() as (fake, api):
+        fake.on(f"PATCH {COLLECTION}/job-mine", EXISTING)
+        fake.on(f"DELETE {COLLECTION}/job-mine", Answer({"reason": "Conflict", "message": "the UID in"}, 409))
+        await remove(api, JOB, GROUP)
+    assert fake.sent == [{}, {"preconditions": {"uid": "u-1"}}]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,9 @@ async def test_a_patch_that_is_refused_is_a_refusal_too() -> None:
 
 async def test_what_is_gone_need_not_be_removed() -> None:
     async with serving() as (fake, api):
+        fake.on(f"PATCH {COLLECTION}/job-mine", Answer({}, 404))
+        await remove(api, JOB, GROUP)
+        fake.on(f"PATCH {COLLECTION}/job-mine", EXISTING)
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({}, 404))
         await remove(api, JOB, GROUP)
         fake.on(f"DELETE {COLLECTION}/job-mine", Answer({"reason": "Forbidden"}, 403))

@@ -109,6 +109,7 @@ async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answe
     async with serving() as (fake, api):
         for each in ("DELETE", "PATCH"):
             fake.on(f"{each} /api/v1/namespaces/ns/pods/a", answer)
+        fake.on("PATCH /apis/g/v1/namespaces/ns/podgroups/a", Answer({"metadata": {"uid": "a"}}))
         fake.on("DELETE /apis/g/v1/namespaces/ns/podgroups/a", answer)
         children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
         group = {"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}}

@@ -45,3 +45,12 @@ def test_reasons_that_the_operator_knows_are_told_apart(reason: str) -> None:
         if "reason" in sample.labels
     }
     assert names == {reason}
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_leader_counts_the_jobs(leads: bool) -> None:
+    metrics = Metrics(lambda: [{"status": {"phase": "Running"}}], Counter(GET=1), lambda: leads)
+    assert metrics.registry.get_sample_value("tftraining_leader") == leads
+    running = metrics.registry.get_sample_value("tftraining_jobs", {"phase": "Running"})
+    assert running == (1 if leads else None)
+    assert metrics.registry.get_sample_value("tftraining_api_requests_total", {"method": "GET"}) == 1

@@ -15,6 +15,7 @@ from tftraining_api.kube.api import Api
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_operator.cluster.http_server import serve
+from tftraining_operator.cluster.lease import LeaseName
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.runtime import Operator, OperatorConfig, _check_installed, read_settings
 
@@ -30,11 +31,13 @@ def test_settings_are_read() -> None:
         "TFTRAINING_LOG_LEVEL": "debug",
         "POD_NAME": "p",
         "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
+        "TFTRAINING_LEADER_ELECTION": "system/lease",
     }
     operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"})
     settings = OperatorConfig(
         namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
     )
+    settings = msgspec.structs.replace(settings, leader_election=LeaseName("system", "lease"))
     assert read_settings(env) == settings
 
 
@@ -47,6 +50,8 @@ def test_settings_are_read() -> None:
         ({"TFTRAINING_NETWORK_POLICY": "system"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
         ({"TFTRAINING_NETWORK_POLICY": "system/a=b,c"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
         ({"TFTRAINING_NETWORK_POLICY": "/a=b"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
+        ({"TFTRAINING_LEADER_ELECTION": "lease"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
+        ({"TFTRAINING_LEADER_ELECTION": "a/b/c"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
         ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
     ],
 )

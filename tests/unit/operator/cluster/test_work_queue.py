@@ -105,3 +105,18 @@ async def test_the_pause_grows_to_a_minute() -> None:
         pauses.append(round(queue._timers[A].when() - loop.time(), 1))
         queue.close()
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+async def test_a_paused_queue_keeps_nothing() -> None:
+    queue, passes = WorkQueue(), []
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+
+    queue.pause()
+    queue.add(A)
+    async with working(queue, work):
+        await asyncio.sleep(0.01)
+        queue.resume([B])
+        await asyncio.sleep(0.01)
+    assert passes == [B]

@@ -1,0 +1,139 @@
+"""The fence of the leader election: this process sends no write to the API server unless it leads.
+
+A process leads until a deadline, which each renewal of its lease moves on. Past the deadline the fence is closed for
+good: writes in flight are cancelled, and later ones are never sent. They wait until the process, which ends then,
+cancels them: an error would count as a refusal by the API server.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tftraining_api.kube.api import Api, Query
+from tftraining_api.model.spec import Manifest
+
+
+def boot_clock() -> float:
+    """Seconds since the machine's start. They go on while the machine is suspended, unlike time.monotonic() on Linux:
+    a leader that was suspended must find its lease expired."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Fence:
+    """Admits writes until the deadline. Before the first `extend` it is closed, but not for good."""
+
+    def __init__(self, clock: Callable[[], float] = boot_clock) -> None:
+        self.clock = clock
+        self.deadline = -math.inf
+        self._opened = asyncio.Event()
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._writes: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def open(self) -> bool:
+        """Whether a write may be sent now. The clock counts, not the timer: a process that was stopped runs what it
+        had to do before its timers."""
+        if self._opened.is_set() and self.clock() >= self.deadline:
+            self.close()
+        return self._opened.is_set() and not self._closed
+
+    @property
+    def was_opened(self) -> bool:
+        """Whether this process has led."""
+        return self._opened.is_set()
+
+    async def opened(self) -> None:
+        """Wait until the fence is open for the first time."""
+        await self._opened.wait()
+
+    def extend(self, deadline: float) -> None:
+        """Admit writes until this time of the clock, unless the fence is closed for good."""
+        if self._closed or (self._opened.is_set() and not self.open):
+            return
+        self.deadline = max(self.deadline, deadline)
+        self._opened.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, self.deadline - self.clock()), self._check)
+
+    def _check(self) -> None:
+        """At the deadline; a little later if the timer's clock is ahead."""
+        if self.open:
+            self.extend(self.deadline)
+
+    def close(self) -> None:
+        """Close for good, and cancel the writes in flight."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._writes:
+            if not each.expired():
+                each.reschedule(asyncio.get_running_loop().time())
+
+    async def drain(self, seconds: float) -> bool:
+        """Admit no more writes, and let those in flight end. Whether all of them have ended before the deadline."""
+        was_open = self.open
+        self._closed = True
+        try:
+            async with asyncio.timeout(max(0.0, min(seconds, self.deadline - self.clock()))):
+                await self._idle.wait()
+        except TimeoutError:
+            self.close()
+            return False
+        return was_open and self.clock() < self.deadline
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[None]:
+        """Hold one write: wait until the fence is open; wait for ever if it is closed for good, or closes meanwhile."""
+        await self._opened.wait()
+        if not self.open:
+            await _for_ever()
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._writes.add(limit)
+                self._idle.clear()
+                try:
+                    yield
+                finally:
+                    self._writes.discard(limit)
+                    if not self._writes:
+                        self._idle.set()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            await _for_ever()
+
+
+class FencedApi(Api):
+    """A connection to the API server whose writes pass the fence; it shares the connections and counters of `api`."""
+
+    def __init__(self, api: Api, fence: Fence) -> None:
+        super().__init__(api._client, api.inside)
+        self.requests = api.requests
+        self._unfenced = api
+        self._fence = fence
+
+    async def close(self) -> None:
+        """Close the connections, those of `api` included."""
+        self._cancelled |= self._unfenced._cancelled
+        await super().close()
+
+    async def request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
+        """As Api.request; any other method than GET only while this process leads."""
+        if method == "GET":
+            return await super().request(method, path, body, query)
+        async with self._fence.write():
+            return await super().request(method, path, body, query)
+
+
+async def _for_ever() -> None:
+    """Wait until cancelled."""
+    await asyncio.get_running_loop().create_future()
