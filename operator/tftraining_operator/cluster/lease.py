@@ -10,9 +10,10 @@ from tftraining_api.model.spec import Manifest
 from tftraining_operator.model.lease import Claim, LeaseRecord
 
 API_VERSION = "coordination.k8s.io/v1"
-# The durations of the leader election of kube-controller-manager and of client-go's other users. Another candidate
-# waits LEASE_SECONDS after the last renewal; the leader itself stops RENEW_DEADLINE after it has sent the last renewal.
-LEASE_SECONDS = 15
+# The durations of the leader election of kube-controller-manager and of client-go's other users, but for a second less
+# of the lease: with its request, a take-over ends within 15 s. Another candidate waits LEASE_SECONDS after the last
+# renewal; the leader itself stops RENEW_DEADLINE after it has sent the last renewal.
+LEASE_SECONDS = 14
 RENEW_DEADLINE = 10.0
 RETRY_PERIOD = 2.0
 WATCH_SECONDS = 300

@@ -44,7 +44,7 @@ NO_REASONS = {
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "where a round resumed from": "Memory Peer Start Storage",
-    "names of figures of Linux, and a number that is none": "MemAvailable MemTotal VmHWM VmRSS NaN",
+    "names of figures of Linux, and a number that is none": "MemAvailable MemTotal RssAnon RssShmem VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready Unreadable",

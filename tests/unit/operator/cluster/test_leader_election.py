@@ -117,7 +117,7 @@ ME, OTHER = "me", "other"
 
 
 def record(holder: str, version: str = "1") -> LeaseRecord:
-    return LeaseRecord(holder, LEASE_SECONDS, 4, version)
+    return LeaseRecord(holder, 15, 4, version)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def raw(holder: str, version: str) -> dict[str, Any]:
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 14, "leaseTransitions": 3}
     return {"metadata": {"name": "operator", "resourceVersion": version}, "spec": spec}
 
 
@@ -30,7 +30,7 @@ async def test_a_lease_is_created_changed_at_one_version_and_watched_by_name() -
         assert await lease.read() is None
         fake.on(f"POST {COLLECTION}", Answer(raw("me", "1"), 201))
         fake.on(f"PATCH {COLLECTION}/operator", Answer(raw("me", "2")), Answer({"reason": "Conflict"}, 409))
-        assert await lease.write("me", Claim("", 0), acquired=True) == LeaseRecord("me", 15, 3, "1")
+        assert await lease.write("me", Claim("", 0), acquired=True) == LeaseRecord("me", 14, 3, "1")
         assert (await lease.write("me", Claim("1", 3), acquired=False)).version == "2"
         with pytest.raises(ApiError):
             await lease.write("me", Claim("1", 3), acquired=False)
@@ -40,7 +40,7 @@ async def test_a_lease_is_created_changed_at_one_version_and_watched_by_name() -
         changes = events(("MODIFIED", raw("", "3")), ("DELETED", raw("", "4")))
         fake.on(f"WATCH {COLLECTION}", changes)
         seen = [each async for each in lease.changes("2")]
-        assert seen == [LeaseRecord("", 15, 3, "3"), None]
+        assert seen == [LeaseRecord("", 14, 3, "3"), None]
         query = fake.asked[-1][2]
         assert (query["fieldSelector"], query["resourceVersion"]) == ("metadata.name=operator", "2")
 
