@@ -18,12 +18,13 @@ from pathlib import Path
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import OPERATOR_NAMESPACE, install_crd, operator_kubeconfig
 from tests.support.control_plane.operator_process import OperatorProcess
-from tftraining_operator.cluster.lease import LEASE_SECONDS, RETRY_PERIOD
+from tftraining_operator.cluster.lease import RETRY_PERIOD
 
 LEASE = f"{OPERATOR_NAMESPACE}/operator-tftraining-operator"
+CLIENT_GO_LEASE, CLIENT_GO_RETRY = 15.0, 2.0  # seconds
 CLIENT_GO = {
-    "client_go_release_s": [0.0, RETRY_PERIOD * 2.2],
-    "client_go_expiry_s": [LEASE_SECONDS - RETRY_PERIOD, LEASE_SECONDS + RETRY_PERIOD * 2.2],
+    "client_go_release_s": [0.0, CLIENT_GO_RETRY * 2.2],
+    "client_go_expiry_s": [CLIENT_GO_LEASE - CLIENT_GO_RETRY, CLIENT_GO_LEASE + CLIENT_GO_RETRY * 2.2],
 }
 
 

@@ -165,6 +165,8 @@ class Api:
                 protocols=(protocol,),
                 headers=await self._headers(),
                 proxy=transport.proxy,
+                proxy_headers=transport.proxy_headers,
+                server_hostname=transport.configuration.tls_server_name or None,
                 max_msg_size=0,
             )
         except aiohttp.WSServerHandshakeError as error:

@@ -50,7 +50,12 @@ async def restart(client: AsyncClient, name: str, output: str | None) -> int:
 async def scale(client: AsyncClient, name: str, replicas: int, output: str | None) -> int:
     """Change the number of workers; the exit code."""
     await client.scale(name, replicas)
-    _tell(await client.get(name), f"scaled to {replicas} workers", output, f"status {name} --watch")
+    if output in (None, "name"):  # without a request that may fail when the change is made
+        print(resource_name(name) + ("" if output else f" scaled to {replicas} workers"))
+        if output is None:
+            hint(f"status {name} --watch")
+    else:
+        print_object((await client.get(name)).raw, output)
     return 0
 
 

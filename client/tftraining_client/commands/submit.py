@@ -58,8 +58,17 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     if watch:
         client.use_namespace(job.namespace)
         return await status.show(client, job.name, watch=True, output=None)
-    hint(*((f"submit -f {shlex.quote(file)}",) if dry_run else next_commands(job)))
+    hint(*(_without_dry_run(file, name, program) if dry_run else next_commands(job)))
     return 0
+
+
+def _without_dry_run(file: str, name: str | None, program: Program) -> tuple[str, ...]:
+    """The command that creates the job; none if the file comes from another command."""
+    if file == "-":
+        return ()
+    given = {"--job": name, "--code": program.code, "--git": program.git, "--git-secret": program.git_secret}
+    options = "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
+    return (f"submit -f {shlex.quote(file)}{options}",)
 
 
 @contextmanager

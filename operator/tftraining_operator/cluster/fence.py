@@ -116,7 +116,7 @@ class FencedApi(Api):
     """A connection to the API server whose writes pass the fence; it shares the connections and counters of `api`."""
 
     def __init__(self, api: Api, fence: Fence) -> None:
-        super().__init__(api._transport, api.inside)
+        super().__init__(api._transport, api.inside, api._refused)
         self.requests = api.requests
         self._unfenced = api
         self._fence = fence
