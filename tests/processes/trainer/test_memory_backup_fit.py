@@ -24,7 +24,7 @@ from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFini
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Copy, held
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
-STEPS = 40  # in an epoch; a copy every 16 steps
+STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
 
 
 class Interrupted(Exception):
@@ -299,7 +299,7 @@ def test_a_copy_that_another_member_sends_late(job: Job) -> None:
     with pytest.raises(Interrupted):
         job.fit(55)
     (job.memory / "copy-1-48").rename(job.memory / "fetch-1")
-    (job.memory / "copy-1-32").unlink()
+    (job.memory / "copy-1-40").unlink()
     timer = threading.Timer(0.5, (job.memory / "fetch-1").rename, [job.memory / "copy-1-48"])
     timer.start()
     job.told.update(restore=[1, 48], fetching=True, source="Peer")
@@ -334,7 +334,7 @@ def test_the_first_copy_comes_when_the_memory_is_known(job: Job) -> None:
     job.round, job.model = 0, build()
     with pytest.raises(Interrupted):
         job.fit(50)
-    assert held(str(job.memory)) == [(1, 48)]
+    assert held(str(job.memory)) == [(1, 40), (1, 48)]
     assert job.report()["bytes"] == (job.memory / "copy-1-48").stat().st_size > HEAD
 
 
@@ -359,10 +359,10 @@ def test_a_training_that_diverges_keeps_its_last_good_copy_and_runs_on(job: Job)
     job.model = build()
     with pytest.raises(Interrupted):
         job.fit(75, input=diverging(60))
-    assert [step for _, step in held(str(job.memory))] == [32, 48]
+    assert [step for _, step in held(str(job.memory))] == [40, 48]
     assert job.report()["reason"] == "the loss of step 64 is nan: the copies before it are kept"
     # After the restart the same comes again, but not within the first interval after the restore.
     job.model = build()
     with pytest.raises(LossIsNotFinite, match="the loss is NaN 16 steps after the restore of the copy of step 48"):
         job.fit(75, input=diverging(60))
-    assert [step for _, step in held(str(job.memory))] == [32, 48]
+    assert [step for _, step in held(str(job.memory))] == [40, 48]
