@@ -29,8 +29,11 @@ def code_upload_pod(name: str, spec: JobSpec, storage: Storage, script: str, arg
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [storage_mount(storage)],
     }
-    # A volume that waits for its first consumer is bound near this pod: the affinity of the training counts as well.
-    placement = (*PLACEMENT, "affinity")
+    pod = storage_pod_spec(template, storage, container, SECONDS, PLACEMENT)
+    # A volume that waits for its first consumer is bound near this pod: the nodes of the training count as well. Not
+    # its pods: an affinity to the job's own pods keeps this one waiting, which has other labels.
+    if nodes := (template.get("affinity") or {}).get("nodeAffinity"):
+        pod["affinity"] = {"nodeAffinity": nodes}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -38,5 +41,5 @@ def code_upload_pod(name: str, spec: JobSpec, storage: Storage, script: str, arg
             "generateName": f"{name}-{NAME}-",
             "labels": {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": name},
         },
-        "spec": storage_pod_spec(template, storage, container, SECONDS, placement),
+        "spec": pod,
     }

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, w
 from tftraining_client.commands.submit import upload_progress
 from tftraining_client.errors import UserError
 
+NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 POD = "/api/v1/namespaces/ns/pods/upload"
 LARGE = pack_files({"noise.bin": os.urandom(LIMIT)})
 STORAGE: dict[str, Any] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
@@ -38,7 +39,7 @@ PATIENCE = 20
 
 def job_with_storage(**storage: Any) -> dict[str, Any]:
     container = {"name": "tensorflow", "image": "mine:1", "command": ["python3.12", "train.py"]}
-    spec = {"template": {"spec": {"containers": [container], "affinity": {"nodeAffinity": {}}}}}
+    spec = {"template": {"spec": {"containers": [container], "affinity": {"nodeAffinity": NODES, "podAffinity": {}}}}}
     spec |= {"replicaSpecs": {"worker": {}}, "storage": {**STORAGE, **storage}}
     return {**a_job().raw, "spec": spec}
 
@@ -76,8 +77,9 @@ class Kubelet:
         return client
 
     async def _back(self, reader: asyncio.StreamReader, client: web.WebSocketResponse) -> None:
-        while chunk := await reader.read(65536):
-            await client.send_bytes(b"\x00" + chunk)
+        with suppress(ConnectionError):  # a killed program resets its connections
+            while chunk := await reader.read(65536):
+                await client.send_bytes(b"\x00" + chunk)
         await client.close()
 
 
@@ -205,7 +207,7 @@ def test_the_pod_has_the_image_user_and_place_of_the_training() -> None:
         LARGE.digest,
         str(len(LARGE.data)),
     ]
-    assert container["image"] == "mine:1" and pod["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert container["image"] == "mine:1" and pod["spec"]["affinity"] == {"nodeAffinity": NODES}
     assert pod["spec"]["automountServiceAccountToken"] is False and pod["spec"]["activeDeadlineSeconds"] == 3600
     assert pod["spec"]["volumes"] == [{"name": "tftraining-storage", **STORAGE["volume"]}]
 
