@@ -30,7 +30,7 @@ from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, w
 from tftraining_client.commands.submit import upload_progress
 from tftraining_client.errors import UserError
 
-NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+NODES: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 POD = "/api/v1/namespaces/ns/pods/upload"
 LARGE = pack_files({"noise.bin": os.urandom(LIMIT)})
 STORAGE: dict[str, Any] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
