@@ -131,7 +131,7 @@ async def send_package(api: Api, pod: str, package: Package, progress: Progress)
             deadline, cuts = time.monotonic() + ANSWER_SECONDS, cuts + 1
             if cuts == ATTEMPTS:
                 raise UserError(
-                    f"the upload was cut {cuts} times ({error}): nothing of it is left; try again"
+                    f"the upload was cut {cuts} times ({error}): the storage has no usable part of it; try again"
                 ) from error
         except (_ClosedError, ApiError, aiohttp.ClientError, OSError) as error:
             if isinstance(error, ApiError) and error.status == 401:

@@ -138,7 +138,7 @@ async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(tmp_path: Pa
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     path.unlink()
     async with receiving(path, LARGE.digest, cuts=100) as (api, _):
-        with pytest.raises(UserError, match=r"was cut 5 times .*: nothing of it is left; try again"):
+        with pytest.raises(UserError, match=r"was cut 5 times .*: the storage has no usable part of it; try again"):
             await send_package(api, POD, LARGE, lambda *_: None)
         async with asyncio.timeout(PATIENCE):
             while list(path.parent.iterdir()):  # noqa: ASYNC110  the program in the pod removes it

@@ -230,12 +230,13 @@ class Copier:
         """The measured seconds of a step without copies; None before any is measured."""
         return self._measured.step_seconds()
 
-    def judge(self, step: int, loss: float | None) -> None:
-        """LossIsNotFinite if the loss is no finite number and no copy was due since a restore: the restored state may
-        be the cause. Call it before a backup in the storage, too."""
+    def judge(self, step: int, loss: float | None) -> bool:
+        """Whether the loss is a finite number, or unknown. LossIsNotFinite if it is none and no copy was due since a
+        restore: the restored state may be the cause. Call it before Keras saves a backup in the storage, too."""
         finite = loss is None or math.isfinite(loss)
         if not finite and self._turns == 0 and self.resumed is not None:
             raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
+        return finite
 
     def copy(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
         """Make a copy that is due, and vote if it is time to: all members call it at the same steps.
@@ -246,8 +247,7 @@ class Copier:
         begin = time.monotonic()
         self._last = step
         self._measured.stop(begin, step)
-        self.judge(step, loss)
-        finite = loss is None or math.isfinite(loss)
+        finite = self.judge(step, loss)
         if finite:
             self._try_to_write(step, where)
         else:
